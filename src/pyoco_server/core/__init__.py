@@ -1,1 +1,2 @@
-"""What a run is: states, moves, records. Standard library only; no await, no clock, no environment, no I/O."""
+"""Pure domain code: run states, transitions and records. Standard library only; no await, no clock, no environment, no
+I/O."""

@@ -1,4 +1,4 @@
-"""API keys: their form, what is stored of them, and how one is checked (section 14 of the contract)."""
+"""API keys: their format, their stored records, and how a key is verified (section 14 of the contract)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FORM = re.compile(r"pyoco_([0-9a-f]{16})_[A-Za-z0-9_-]{43,128}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRecord:
-    """What is kept of a key: enough to recognise it, nothing it could be made from (FLOW-357)."""
+    """The stored form of a key: enough to verify it, nothing from which it could be recovered (FLOW-357)."""
 
     key_id: str
     tenant_id: str
@@ -45,11 +45,11 @@ class KeyRecord:
     created_at: float
     revoked_at: float | None = None
     hash_alg: str = "hmac-sha256"
-    #: For people: what the key is for.
+    #: A label for people: what the key is for.
     label: str | None = None
-    #: From this moment on it opens nothing.
+    #: From this time on the key is rejected.
     expires_at: float | None = None
-    #: True to about a minute: gateways write it down now and then.
+    #: Accurate to about a minute: gateways write it at intervals.
     last_used_at: float | None = None
 
     @cached_property
@@ -66,7 +66,7 @@ def make_key(
     label: str | None = None,
     expires_at: float | None = None,
 ) -> tuple[str, KeyRecord]:
-    """A new plain key, to be shown once, and its record (FLOW-269). Randomness is passed in."""
+    """Create a new key: the plain text, to be shown once, and its record (FLOW-269). Randomness is passed in."""
     key_id = hex_token(8)
     plain = f"pyoco_{key_id}_{url_token(32)}"
     record = KeyRecord(
@@ -81,7 +81,7 @@ def make_key(
 
 
 def label_problem(label: str) -> str | None:
-    """Why this cannot be a label, or None."""
+    """Return why this is not a valid label, or None if it is."""
     if len(label) > LABEL_LENGTH_MAX:
         return f"a label has at most {LABEL_LENGTH_MAX} characters, this one has {len(label)}"
     if not label.isprintable():
@@ -93,14 +93,14 @@ _SPAN = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _UNIX = re.compile(r"\d{9,12}(\.\d{1,9})?", re.ASCII)
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
-#: The end of the year 9999: what lies behind it has no date to show.
+#: The end of the year 9999: later times cannot be shown as dates.
 _INSTANT_MAX = 253_402_300_799.0
 
 
 def read_expiry(text: str, now: float) -> float:
-    """Unix seconds of `30d`, `12h`, `90m`, of a date (its first moment in UTC), or of unix seconds.
+    """Return the unix seconds of `30d`, `12h`, `90m`, a date (its start in UTC), or unix seconds.
 
-    Raises ValueError for anything else, and for a moment that is not ahead.
+    Raises ValueError for anything else, and for a time that is not in the future.
     """
     if span := _SPAN.fullmatch(text):
         moment = now + int(span[1]) * _SECONDS[span[2]]
@@ -116,20 +116,21 @@ def read_expiry(text: str, now: float) -> float:
 
 
 def pepper_fingerprint(pepper: str) -> str:
-    """Tells whether two processes have the same pepper, and nothing else about it (FIND-11)."""
+    """Return a value that shows whether two processes use the same pepper, and reveals nothing else about it
+    (FIND-11)."""
     if not pepper:
         return "none"
     return hashlib.sha256(f"pyoco-pepper\n{pepper}".encode()).hexdigest()[:16]
 
 
 def key_id_of(plain: str) -> str | None:
-    """The record to look for, or None when this cannot be a key of ours."""
+    """Return the id of the record to look up, or None if the text does not have the format of a key."""
     match = _FORM.fullmatch(plain)
     return match.group(1) if match else None
 
 
 def verify(plain: str, record: KeyRecord | None, pepper: str, now: float) -> bool:
-    """Whether `plain` opens at this moment.
+    """Return whether `plain` is valid for this record at this time.
 
     Takes as long for an unknown key as for a wrong one; about 2 microseconds (FLOW-270).
     """
@@ -139,7 +140,7 @@ def verify(plain: str, record: KeyRecord | None, pepper: str, now: float) -> boo
 
 
 def is_open(record: KeyRecord, now: float) -> bool:
-    """Whether its key opens at this moment: neither revoked nor expired."""
+    """Return whether the key is valid at this time: neither revoked nor expired."""
     return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
 
 
@@ -152,7 +153,7 @@ def encode_key(record: KeyRecord) -> bytes:
 
 
 def encode_over(record: KeyRecord, stored: bytes) -> bytes:
-    """The record, and beside it what a newer version of us has put into the stored one: that is not ours to drop."""
+    """Encode the record, and keep the members of the stored one that only a newer version knows."""
     return json.dumps(json.loads(stored) | asdict(record), separators=(",", ":")).encode()
 
 
@@ -160,19 +161,19 @@ _FIELDS = frozenset(item.name for item in fields(KeyRecord))
 
 
 def read_key(data: bytes) -> KeyRecord:
-    """Raises Corrupt when the bytes are no key record. Fields it does not know are passed over."""
+    """Decode a key record. Unknown fields are ignored. Raises Corrupt if the bytes are not a valid record."""
     try:
         document = json.loads(data)
         record = KeyRecord(**{name: value for name, value in document.items() if name in _FIELDS})
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise Corrupt(f"not a key record: {error}") from error
     texts = (record.key_id, record.tenant_id, record.key_hash)
-    # `verify` compares ASCII only; and a key of no tenant would be taken for one of everybody.
+    # `verify` compares ASCII only, and a key without a tenant would be taken for a key that may access every tenant.
     if not all(isinstance(text, str) and text and text.isascii() for text in texts):
         raise Corrupt("not a key record: its id, tenant and hash must be ASCII text")
     if record.label is not None and not isinstance(record.label, str):
         raise Corrupt("not a key record: its label must be text")
-    # Whether a key opens hangs on some of these: what cannot be compared must not be guessed at.
+    # Some of these times decide whether a key is valid, so a value that cannot be compared must not be accepted.
     if not _is_instant(record.created_at) or not all(
         moment is None or _is_instant(moment) for moment in (record.revoked_at, record.expires_at, record.last_used_at)
     ):

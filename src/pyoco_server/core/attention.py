@@ -1,4 +1,4 @@
-"""What a person should look at: from what is known of the deployment to sentences, the most urgent first."""
+"""Findings that need attention: derived from the facts of a deployment, rendered as sentences, most urgent first."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
 FINDINGS_MAX = 50
-#: Of one kind the worst are told. More would push out what else there is: seventeen kinds, of which twelve
-#: have one finding at most, and the first of those stands alone.
+#: At most this many findings of one kind, the worst first; more would crowd out the other kinds. Twelve of the
+#: seventeen kinds yield one finding at most: 5 * 7 + 12 is below FINDINGS_MAX.
 _OF_A_KIND_MAX = 7
-#: Run ids and worker ids that one finding names.
+#: How many run ids and worker ids one finding lists.
 NAMES_MAX = 10
 
-#: As long as a run may wait with a free slot before that is odd: by then a worker that was restarted is back.
+#: How long a run may wait with a free slot before that is unusual: long enough for a worker to restart.
 _UNSERVED_SECONDS = STARTING_SECONDS_MAX
-#: Fewer failures may be one person trying something out.
+#: Fewer failures may be one person experimenting.
 _FAILURES_MIN = 5
-#: One in five is more than a network does that is bad at times; from one in two on the flow does not do its work.
+#: A flaky network causes fewer failures than one in five; from one in two on, the flow is broken.
 _FAILURES_WARNING, _FAILURES_DANGER = 0.2, 0.5
-#: A queue grows when it has become longer by half and by as many runs as a person would not submit by hand, and is not
-#: on its way down again: what was submitted in one go, and is being worked off, needs nobody.
+#: A queue is growing if it became half as long again, by more runs than a person would submit by hand, and is not
+#: shrinking again. A batch that was submitted in one go and is being worked off needs no attention.
 _GROWTH_RATIO, _GROWTH_MIN = 1.5, 50
-#: So far below what it was a minute ago a queue does not come by chance: it is on its way down.
+#: A drop of this size within a minute is no coincidence: the queue is shrinking.
 _DRAINING_RATIO = 0.98
-#: What has waited for less time is a burst of this minute.
+#: A queue whose oldest run has waited less than this is a short burst.
 _GROWTH_SECONDS = 60.0
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
-    #: Work is lost, or stands still, and nothing of this will change by itself.
+    #: Work is lost or blocked, and this will not change by itself.
     DANGER = "danger"
-    #: Work goes on, but somebody should look.
+    #: Work continues, but a person should check.
     WARNING = "warning"
 
 
 class Kind(StrEnum):
-    """What it is. In the order of their urgency: what comes first may be the cause of what follows."""
+    """The kind of a finding, in order of urgency: an earlier one may be the cause of a later one."""
 
     #: This gateway has no connection to NATS.
     NATS_DOWN = "nats_down"
-    #: NATS has refused to store something for want of room.
+    #: NATS refused to store something for lack of space.
     STORE_FULL = "store_full"
     #: A stream, bucket or object store was deleted in NATS, and its data with it.
     RESOURCE_LOST = "resource_lost"
-    #: Lists of this gateway are not true at the moment, or cannot be read.
+    #: Lists of this gateway are incomplete at the moment, or cannot be read.
     INDEX_BEHIND = "index_behind"
     #: A store of priced runs does not answer.
     PRICED_STORES_SILENT = "priced_stores_silent"
-    #: The last audit found that money does not add up.
+    #: The last audit found that balances do not add up.
     MONEY_DIFFERS = "money_differs"
-    #: Priced runs wait for an operator's word: what is known of their money contradicts itself.
+    #: Priced runs wait for an operator's decision: the facts about their money contradict each other.
     DISPUTED_RUNS = "disputed_runs"
     #: Run records cannot be read.
     RECORD_UNREADABLE = "record_unreadable"
     #: Runs wait for a tag that no live worker serves.
     TAG_WITHOUT_WORKER = "tag_without_worker"
-    #: Priced runs wait, and no worker lives.
+    #: Priced runs wait, and no worker is alive.
     PACKS_WITHOUT_WORKER = "packs_without_worker"
-    #: A worker has gone silent and still has runs in hand.
+    #: A worker stopped sending heartbeats and still owns runs.
     WORKERS_LOST = "workers_lost"
-    #: Many runs of a flow failed lately.
+    #: Many runs of a flow failed recently.
     FAILING_FLOW = "failing_flow"
-    #: More runs are submitted for a tag than are worked off.
+    #: Runs of a tag are submitted faster than they are completed.
     GROWING_QUEUE = "growing_queue"
     #: There are dead letters.
     DEAD_LETTERS = "dead_letters"
     #: There are dead letters of priced runs.
     PACK_LETTERS = "pack_letters"
-    #: Runs are RUNNING by their record, and nobody has heard of them for a while.
+    #: Runs are RUNNING according to their records, without a heartbeat for a while.
     STALE_RUNS = "stale_runs"
     #: Workers could not install a wheel.
     WHEEL_FAILURES = "wheel_failures"
@@ -90,12 +90,12 @@ class QueueFacts:
     tag: str
     #: PENDING runs.
     depth: int
-    #: Since when the oldest of all has waited.
+    #: When the oldest waiting run of the tag began to wait.
     oldest_at: float
     workers_alive: int
-    #: Runs that a worker gave back, and that nobody has taken for a while. They wait for the same tag.
+    #: Runs that a worker handed back and that no other worker has taken for a while. They wait for the same tag.
     handed_back: int = 0
-    #: PENDING runs ten and two minutes ago, and the most of this minute and the one before; None: not known.
+    #: PENDING runs ten minutes ago, two minutes ago, and the peak of this minute and the one before. None: not known.
     depth_before: int | None = None
     depth_lately: int | None = None
     depth_peak: int | None = None
@@ -103,7 +103,7 @@ class QueueFacts:
 
 @dataclass(frozen=True)
 class LostWorker:
-    """A silent worker, the runs it still has, and those of them that the caller may know of."""
+    """A worker without heartbeats, the number of runs it still owns, and those of them that the caller may see."""
 
     worker_id: str
     runs: int
@@ -112,45 +112,45 @@ class LostWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the rules look at. What could not be found out is empty."""
+    """The input of the rules. What could not be determined is empty."""
 
     now: float
     is_up: bool = True
     store_full: bool = False
-    #: It is full, and only a restart of NATS helps.
+    #: The store is full, and only a restart of NATS helps.
     store_stuck: bool = False
-    #: Resources that are missing in NATS, with what they held.
+    #: Resources that are missing in NATS, and what they contained.
     gone: tuple[tuple[str, Holds], ...] = ()
     #: Runs whose records cannot be read.
     unreadable: tuple[str, ...] = ()
-    #: There are more: counting was stopped there.
+    #: There are more: counting stopped there.
     unreadable_capped: bool = False
     lists_true: bool = True
     queues: tuple[QueueFacts, ...] = ()
-    #: Priced runs that wait, and since when the first of them does. Any worker may take them.
+    #: Waiting priced runs, and when the first of them began to wait. Any worker may take them.
     packs: int = 0
     packs_oldest_at: float = 0.0
     workers_alive: int = 0
     lost: tuple[LostWorker, ...] = ()
     flows: tuple[FlowEnds, ...] = ()
     letters: int = 0
-    #: Of the last hour.
+    #: Dead letters of the last hour.
     letters_new: int = 0
-    #: There are more new ones: counting was stopped there.
+    #: There are more new ones: counting stopped there.
     letters_new_capped: bool = False
-    #: Of the stores of priced runs, those that do not answer.
+    #: Stores of priced runs that do not answer.
     silent_stores: tuple[str, ...] = ()
-    #: Differences that the last audit found, and when that was.
+    #: Differences found by the last audit, and its time.
     differences: int = 0
     audited_at: float = 0.0
-    #: Priced runs that are disputed, the oldest first.
+    #: Disputed priced runs, oldest first.
     disputed: tuple[str, ...] = ()
-    #: There are more: counting was stopped there.
+    #: There are more: counting stopped there.
     disputed_capped: bool = False
     disputed_oldest_at: float = 0.0
-    #: Dead letters of priced runs; roughly.
+    #: Dead letters of priced runs, approximately.
     pack_letters: int = 0
-    #: RUNNING and somebody's, without a heartbeat for longer than FLOW-30 allows.
+    #: RUNNING and owned, without a heartbeat for longer than FLOW-30 allows.
     stale: tuple[str, ...] = ()
     stale_capped: bool = False
     wheel_failures: tuple[str, ...] = ()
@@ -158,11 +158,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to look at."""
+    """One thing that needs attention."""
 
     kind: Kind
     level: Level
-    #: How many runs, letters or workers it is about; 1 where there is nothing to count.
+    #: How many runs, letters or workers are affected; 1 if there is nothing to count.
     count: int
     message: str
     message_ja: str
@@ -170,7 +170,7 @@ class Finding:
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Dangers before warnings, each in the order of their kinds, the largest first. O(facts)."""
+    """Apply all rules: dangers before warnings, each in the order of their kinds, the largest first. O(facts)."""
     found: list[Finding] = []
     for rule in _RULES:
         of_a_kind = sorted(rule(facts), key=lambda each: (_LEVELS[each.level], -each.count, each.message))
@@ -181,7 +181,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 _LEVELS = {level: place for place, level in enumerate(Level)}
 
-#: English and Japanese. Figures stand behind a colon: no plural has to be formed.
+#: English and Japanese. Numbers follow a colon, so that no plural form is needed.
 _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.NATS_DOWN: (
         "This gateway has no connection to NATS: nothing can be submitted, and no run shows a change.",
@@ -267,10 +267,10 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
 }
 
 
-def _finding(kind: Kind, level: Level, count: int, facts: dict[str, Any], **words: object) -> Finding:
+def _finding(kind: Kind, level: Level, count: int, facts: dict[str, Any], **values: object) -> Finding:
     english, japanese = _TEXTS[kind]
-    words = {**facts, **words}
-    return Finding(kind, level, count, english.format(**words), japanese.format(**words), facts)
+    values = {**facts, **values}
+    return Finding(kind, level, count, english.format(**values), japanese.format(**values), facts)
 
 
 def _nats(facts: Facts) -> Iterator[Finding]:
@@ -282,40 +282,40 @@ def _store(facts: Facts) -> Iterator[Finding]:
     if facts.store_full:
         advice = "Make room, and restart NATS." if facts.store_stuck else "Make room."
         advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
-        told = {"stuck": facts.store_stuck}
-        yield _finding(Kind.STORE_FULL, Level.DANGER, 1, told, advice=advice, advice_ja=advice_ja)
+        details = {"stuck": facts.store_stuck}
+        yield _finding(Kind.STORE_FULL, Level.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
 
 
 def _gone(facts: Facts) -> Iterator[Finding]:
-    """SAFE-15"""
+    """SAFE-15: resources that are missing in NATS."""
     for name, holds in facts.gone:
         lost, lost_ja = LOST[holds]
-        told = {"resource": name, "lost": lost}
-        yield _finding(Kind.RESOURCE_LOST, Level.DANGER, 1, told, lost_ja=lost_ja)
+        details = {"resource": name, "lost": lost}
+        yield _finding(Kind.RESOURCE_LOST, Level.DANGER, 1, details, lost_ja=lost_ja)
 
 
 def _unreadable(facts: Facts) -> Iterator[Finding]:
-    """SAFE-16"""
+    """SAFE-16: run records that cannot be decoded."""
     if facts.unreadable:
         unreadable, unreadable_ja = _some(len(facts.unreadable), facts.unreadable_capped)
-        told = {"run_ids": list(facts.unreadable[:NAMES_MAX])}
-        words = {"unreadable": unreadable, "unreadable_ja": unreadable_ja, "run_id": facts.unreadable[0]}
-        yield _finding(Kind.RECORD_UNREADABLE, Level.DANGER, len(facts.unreadable), told, **words)
+        details = {"run_ids": list(facts.unreadable[:NAMES_MAX])}
+        values = {"unreadable": unreadable, "unreadable_ja": unreadable_ja, "run_id": facts.unreadable[0]}
+        yield _finding(Kind.RECORD_UNREADABLE, Level.DANGER, len(facts.unreadable), details, **values)
 
 
 def _index(facts: Facts) -> Iterator[Finding]:
-    """Without NATS lists stand still, of course: that is told already."""
+    """Skipped without NATS: the lists cannot change then, and NATS_DOWN is already reported."""
     if facts.is_up and not facts.lists_true:
         yield _finding(Kind.INDEX_BEHIND, Level.WARNING, 1, {})
 
 
 def _stores(facts: Facts) -> Iterator[Finding]:
     if facts.silent_stores:
-        told = {"stores": list(facts.silent_stores)}
+        details = {"stores": list(facts.silent_stores)}
         names = ", ".join(f"the {_STORES[each][0]}" for each in facts.silent_stores)
         names_ja = "、".join(_STORES[each][1] for each in facts.silent_stores)
         count = len(facts.silent_stores)
-        yield _finding(Kind.PRICED_STORES_SILENT, Level.DANGER, count, told, names=names, names_ja=names_ja)
+        yield _finding(Kind.PRICED_STORES_SILENT, Level.DANGER, count, details, names=names, names_ja=names_ja)
 
 
 _STORES = {
@@ -328,21 +328,21 @@ _STORES = {
 
 def _differing(facts: Facts) -> Iterator[Finding]:
     if facts.differences:
-        told = {"audited_at": facts.audited_at}
-        yield _finding(Kind.MONEY_DIFFERS, Level.DANGER, facts.differences, told, differences=facts.differences)
+        details = {"audited_at": facts.audited_at}
+        yield _finding(Kind.MONEY_DIFFERS, Level.DANGER, facts.differences, details, differences=facts.differences)
 
 
 def _disputed(facts: Facts) -> Iterator[Finding]:
     if facts.disputed:
         disputed, disputed_ja = _some(len(facts.disputed), facts.disputed_capped)
-        told = {"run_ids": list(facts.disputed[:NAMES_MAX]), "oldest_at": facts.disputed_oldest_at}
+        details = {"run_ids": list(facts.disputed[:NAMES_MAX]), "oldest_at": facts.disputed_oldest_at}
         since, since_ja = _since(facts.now - facts.disputed_oldest_at)
-        words = {"disputed": disputed, "disputed_ja": disputed_ja, "since": since, "since_ja": since_ja}
-        yield _finding(Kind.DISPUTED_RUNS, Level.DANGER, len(facts.disputed), told, **words)
+        values = {"disputed": disputed, "disputed_ja": disputed_ja, "since": since, "since_ja": since_ja}
+        yield _finding(Kind.DISPUTED_RUNS, Level.DANGER, len(facts.disputed), details, **values)
 
 
 def _since(seconds: float) -> tuple[str, str]:
-    """As exact as somebody wants to know."""
+    """Format a duration with useful precision."""
     minutes = max(0, int(seconds // 60))
     if minutes < 120:
         return f"{minutes} min", f"{minutes}分前から"
@@ -358,57 +358,59 @@ def _unserved(facts: Facts) -> Iterator[Finding]:
     for queue in facts.queues:
         depth = queue.depth + queue.handed_back
         if depth and _is_unserved(facts, queue):
-            told = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
-            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, told, command=start_command(queue.tag))
+            details = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
+            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, details, command=start_command(queue.tag))
 
 
 def _unserved_packs(facts: Facts) -> Iterator[Finding]:
     if facts.packs and not facts.workers_alive and facts.now - facts.packs_oldest_at >= _UNSERVED_SECONDS:
-        told = {"depth": facts.packs, "oldest_at": facts.packs_oldest_at}
-        yield _finding(Kind.PACKS_WITHOUT_WORKER, Level.DANGER, facts.packs, told)
+        details = {"depth": facts.packs, "oldest_at": facts.packs_oldest_at}
+        yield _finding(Kind.PACKS_WITHOUT_WORKER, Level.DANGER, facts.packs, details)
 
 
 def _lost(facts: Facts) -> Iterator[Finding]:
-    """A danger though others take the work over: it takes them half a minute and an attempt, and a machine is gone."""
+    """A danger although other workers take the runs over: that takes half a minute and an attempt, and a machine is
+    lost."""
     for worker in facts.lost:
         if worker.runs:
-            told = {"worker_id": worker.worker_id, "run_ids": list(worker.run_ids[:NAMES_MAX])}
-            yield _finding(Kind.WORKERS_LOST, Level.DANGER, worker.runs, told, runs=worker.runs)
+            details = {"worker_id": worker.worker_id, "run_ids": list(worker.run_ids[:NAMES_MAX])}
+            yield _finding(Kind.WORKERS_LOST, Level.DANGER, worker.runs, details, runs=worker.runs)
 
 
 def _failing(facts: Facts) -> Iterator[Finding]:
     for each in facts.flows:
         if each.failed >= _FAILURES_MIN and each.failed >= _FAILURES_WARNING * each.ended:
             level = Level.DANGER if each.failed >= _FAILURES_DANGER * each.ended else Level.WARNING
-            told = {"flow": each.flow, "failed": each.failed, "ended": each.ended}
-            yield _finding(Kind.FAILING_FLOW, level, each.failed, told, minutes=FLOW_MINUTES)
+            details = {"flow": each.flow, "failed": each.failed, "ended": each.ended}
+            yield _finding(Kind.FAILING_FLOW, level, each.failed, details, minutes=FLOW_MINUTES)
 
 
 def _growing(facts: Facts) -> Iterator[Finding]:
     for queue in facts.queues:
         before = queue.depth_before
-        if before is None or _is_unserved(facts, queue):  # without a worker it can only grow: that is told already
+        if before is None or _is_unserved(facts, queue):  # no worker: reported already
             continue
         has_grown = queue.depth >= max(before * _GROWTH_RATIO, before + _GROWTH_MIN)
         if has_grown and not _is_draining(queue) and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
-            told = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
-            yield _finding(Kind.GROWING_QUEUE, Level.WARNING, queue.depth, told, minutes=QUEUE_MINUTES)
+            details = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
+            yield _finding(Kind.GROWING_QUEUE, Level.WARNING, queue.depth, details, minutes=QUEUE_MINUTES)
 
 
 def _is_draining(queue: QueueFacts) -> bool:
-    """What was submitted in one go is below its peak long before it is below what was two minutes ago."""
+    """A batch that was submitted in one go falls below its peak long before it falls below its depth two minutes
+    ago."""
     if queue.depth_lately is not None and queue.depth < queue.depth_lately:
         return True
     return queue.depth_peak is not None and queue.depth <= _DRAINING_RATIO * queue.depth_peak
 
 
 def _letters(facts: Facts) -> Iterator[Finding]:
-    """Old ones, too: they expire unseen, and with them the way to redrive them."""
+    """Old letters count too: they expire unnoticed, and cannot be redriven afterwards."""
     if facts.letters:
-        told = {"count": facts.letters, "new": facts.letters_new}
+        details = {"count": facts.letters, "new": facts.letters_new}
         new, new_ja = _some(facts.letters_new, facts.letters_new_capped)
-        # The figures of `facts` are numbers, the words of the sentence are text.
-        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, told, new=new, new_ja=new_ja)
+        # The values in `facts` are numbers; those in the sentence are text.
+        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, details, new=new, new_ja=new_ja)
 
 
 def _pack_letters(facts: Facts) -> Iterator[Finding]:
@@ -419,15 +421,15 @@ def _pack_letters(facts: Facts) -> Iterator[Finding]:
 def _stale(facts: Facts) -> Iterator[Finding]:
     if facts.stale:
         stale, stale_ja = _some(len(facts.stale), facts.stale_capped)
-        told = {"run_ids": list(facts.stale[:NAMES_MAX])}
-        yield _finding(Kind.STALE_RUNS, Level.WARNING, len(facts.stale), told, stale=stale, stale_ja=stale_ja)
+        details = {"run_ids": list(facts.stale[:NAMES_MAX])}
+        yield _finding(Kind.STALE_RUNS, Level.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja)
 
 
 def _wheels(facts: Facts) -> Iterator[Finding]:
     workers = len(facts.wheel_failures)
     if workers:
-        told = {"worker_ids": list(facts.wheel_failures[:NAMES_MAX])}
-        yield _finding(Kind.WHEEL_FAILURES, Level.WARNING, workers, told, workers=workers)
+        details = {"worker_ids": list(facts.wheel_failures[:NAMES_MAX])}
+        yield _finding(Kind.WHEEL_FAILURES, Level.WARNING, workers, details, workers=workers)
 
 
 def _some(count: int, capped: bool) -> tuple[str, str]:

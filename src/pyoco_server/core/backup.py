@@ -1,4 +1,4 @@
-"""What a backup says of itself: which streams it holds, as they were, the ledger, and the digest of every file."""
+"""The manifest of a backup: its streams with their configuration, the ledger, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = [
     "with_replicas",
 ]
 
-#: Grows when an older pyoco-server could not read a backup any more.
+#: Increased when an older pyoco-server can no longer read the backup.
 FORMAT = 1
-#: The files of a stream: its messages, and what changed meanwhile.
+#: The files of a stream: its messages, and the changes that arrived while it was copied.
 DATA, CHANGES = "stream.tar.s2", "changes.jsonl"
-#: The ledger of priced runs: its folder, which is also the name it is asked for by, and its file.
+#: The ledger of priced runs: its directory, which is also the name by which it is selected, and its file.
 LEDGER, LEDGER_FILE = "ledger", "ledger.db"
-#: Unix seconds. What comes later is not when a backup was made.
+#: Unix seconds: the upper limit for the time of a backup.
 _YEAR_3000 = 32_503_680_000
 
-#: A stream's name is a folder's name in a backup, so it must be harmless as one. NATS allows no more than this either.
+#: A stream's name is used as a directory name, so it must be safe as one. NATS does not allow more than this either.
 _NAME = re.compile(r"[^\s./\\*>]{1,200}")
 _ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _FILE_NAME = re.compile(r"[a-z][a-z0-9.]{0,40}")
@@ -42,7 +42,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file in the folder of its stream."""
+    """One file in the directory of its stream."""
 
     name: str
     size_bytes: int
@@ -51,26 +51,26 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamCopy:
-    """One stream or bucket, as it lies in a backup."""
+    """One stream or bucket in a backup."""
 
     name: str
-    #: As JetStream told it when the copy began.
+    #: As JetStream reported it when the copy began.
     config: Mapping[str, Any]
     state: Mapping[str, Any]
-    #: Consumers that are made anew, from the beginning of what is there: those of a queue.
+    #: Consumers that a restore creates anew, starting at the first message: those of a queue.
     consumers: tuple[Mapping[str, Any], ...] = ()
-    #: Messages that came while the backup was made; they lie in a file of their own.
+    #: Messages that arrived while the backup was made; they are in a file of their own.
     changes: int = 0
     files: tuple[StoredFile, ...] = ()
 
     @property
     def messages(self) -> int:
-        """How many it held when its copy began, and what came after that."""
+        """The number of messages when the copy began, plus those that arrived later."""
         return int(self.state["messages"]) + self.changes
 
     @property
     def last_sequence(self) -> int:
-        """The end of the copy; what changed afterwards follows."""
+        """The last sequence of the copy; the changes follow it."""
         return int(self.state["last_seq"])
 
     @property
@@ -79,24 +79,24 @@ class StreamCopy:
 
     @property
     def is_keyed(self) -> bool:
-        """A bucket of keys: of each, only the newest message is there."""
+        """Whether this is a key-value bucket: it keeps only the newest message of each key."""
         return self.config.get("max_msgs_per_subject") == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The whole backup. It is written last: a folder without it is none."""
+    """The complete backup. Written last: a directory without it is not a backup."""
 
     backup_id: str
-    #: Unix seconds: when it was finished.
+    #: Unix seconds: when the backup was finished.
     made_at: float
-    #: The version of pyoco-server, and that of the NATS server.
+    #: The versions of pyoco-server and of the NATS server.
     made_by: str
     nats_version: str
     streams: tuple[StreamCopy, ...]
-    #: Streams of the installation that were not there, and so are not in it.
+    #: Streams of the installation that did not exist and are therefore not in the backup.
     missing: tuple[str, ...] = ()
-    #: The ledger, if it is a file. One in PostgreSQL is copied by that database's own means.
+    #: The ledger, if it is a file. A ledger in PostgreSQL is backed up with that database's own tools.
     ledger: StoredFile | None = None
 
     @property
@@ -105,7 +105,10 @@ class Manifest:
         return ledger + sum(stream.size_bytes for stream in self.streams)
 
     def only(self, names: Iterable[str]) -> tuple[StreamCopy, ...]:
-        """These streams, in the backup's order; all of them for no names. Raises BackupFailed for one it has not."""
+        """Return these streams, in the order of the backup; all of them if no names are given.
+
+        Raises BackupFailed for a name that the backup does not contain.
+        """
         wanted, known = set(names), {stream.name for stream in self.streams}
         if self.ledger is not None:
             known.add(LEDGER)
@@ -115,7 +118,7 @@ class Manifest:
         return tuple(stream for stream in self.streams if not wanted or stream.name in wanted)
 
     def ledger_if(self, names: Collection[str]) -> StoredFile | None:
-        """The ledger's file, if it is there and among these names; for no names, if it is there."""
+        """Return the ledger's file if the backup has one and it is selected by name, or if no names are given."""
         return self.ledger if not names or LEDGER in names else None
 
 
@@ -148,8 +151,11 @@ def _written(file: StoredFile) -> dict[str, Any]:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises BackupFailed: it is none of ours, of a newer kind, or damaged. Nothing in it is trusted unread: whatever a
-    restore takes from it is there, and no text in it does anything to a terminal."""
+    """Decode a manifest. Raises BackupFailed if it is not a manifest, has a newer format, or is damaged.
+
+    Everything that a restore uses is validated: all members exist, and no text can send control sequences to a
+    terminal.
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -201,7 +207,7 @@ def _stream(value: Any) -> StreamCopy:
 
 
 def _check_files(stream: str, changes: int, names: list[str]) -> None:
-    """Those that a restore needs, and each of them once."""
+    """Require the files that a restore needs, each exactly once."""
     if len(set(names)) < len(names):
         raise ValueError(f"{stream} has a file twice")
     if DATA not in names:
@@ -220,7 +226,7 @@ def _file(value: Any) -> StoredFile:
 
 
 def _ledger(value: Any) -> StoredFile | None:
-    if value is None:  # as in every backup that is older than ledgers
+    if value is None:  # as in every backup that was made before ledgers were included
         return None
     file = _file(_object(value))
     if file.name != LEDGER_FILE:
@@ -265,10 +271,10 @@ def _instant(value: Any) -> float:
 
 
 def _shown(value: Any) -> str:
-    """The beginning of it, with nothing that a terminal would obey."""
+    """Return the start of the value, safe to print on a terminal."""
     return repr(str(value)[:80])
 
 
 def with_replicas(config: Mapping[str, Any], replicas: int | None) -> dict[str, Any]:
-    """The configuration with so many copies of each message; None: as many as there were."""
+    """Return the stream configuration with this number of replicas; None keeps the original number."""
     return dict(config) if replicas is None else {**config, "num_replicas": replicas}

@@ -1,4 +1,4 @@
-"""A message that came while a backup was made, as a line of text in it."""
+"""A message that arrived while a backup was made, encoded as one line of text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Change", "encode_change", "read_changes"]
 
 @dataclass(frozen=True)
 class Change:
-    """A message that came while a backup was made."""
+    """A message that arrived while a backup was made."""
 
-    #: Its place in the stream; 0: not known.
+    #: Its sequence in the stream; 0: not known.
     sequence: int
     subject: str
     data: bytes
@@ -24,7 +24,7 @@ class Change:
 
 
 def encode_change(change: Change) -> bytes:
-    """One line, with its end."""
+    """Encode as one line, including its line break."""
     document = {
         "seq": change.sequence,
         "subject": change.subject,
@@ -35,7 +35,7 @@ def encode_change(change: Change) -> bytes:
 
 
 async def read_changes(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Change, None]:
-    """The lines of a file that comes in pieces cut anywhere. Memory: one line. Raises BackupFailed."""
+    """Decode the lines of a file that arrives in arbitrary chunks. Memory: one line. Raises BackupFailed."""
     rest: list[bytes] = []
     async for chunk in chunks:
         *ends, last = chunk.split(b"\n")

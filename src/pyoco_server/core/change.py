@@ -1,4 +1,4 @@
-"""What last happened to a run, when, and who did it: told from its record alone."""
+"""The last change of a run, its time and its author, derived from the run's record alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
 
 
 class What(StrEnum):
-    """The moves that are told. A heartbeat is none."""
+    """The changes that are reported. A heartbeat is not one of them."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
@@ -25,12 +25,12 @@ class What(StrEnum):
 
 
 class DoerKind(StrEnum):
-    #: Authentication is off, so nobody is told apart.
+    #: Authentication is off, so callers cannot be distinguished.
     CALLER = "caller"
     API_KEY = "api_key"
     WORKER = "worker"
     KEEPER = "keeper"
-    #: Packs alone: what could not be queued is ended by whoever took it in, and money in dispute by a person.
+    #: Packs only: a gateway ends a run that it could not queue, and an operator ends a disputed one.
     GATEWAY = "gateway"
     OPERATOR = "operator"
 
@@ -38,7 +38,7 @@ class DoerKind(StrEnum):
 @dataclass(frozen=True)
 class Doer:
     kind: DoerKind
-    #: The key's, or the worker's. None: there is none, or it is not known.
+    #: The id of the API key or the worker. None: does not apply, or not known.
     id: str | None = None
 
 
@@ -50,10 +50,10 @@ class Change:
 
 
 def last_change(run: Run) -> Change:
-    """The last move of the run. O(1).
+    """Return the last change of the run. O(1).
 
-    A cancelled run whose worker was gone may be ended by the next worker that gets its job; the record does not say
-    by which, and its own worker is named.
+    A cancelled run of a lost worker may be ended by the next worker that receives its job. The record does not say
+    which one, so the run's own worker is named.
     """
     if run.is_terminal:
         return Change(_ENDS[run.status], _first(run.end_time, run.updated_at), _ender(run))
@@ -64,7 +64,7 @@ def last_change(run: Run) -> Change:
         return _put_back(run)
     if run.status is RunState.PENDING:
         return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
-    if run.attempt > 0 and run.attempt_id is None and not run.is_pack:  # a pack is never given back
+    if run.attempt > 0 and run.attempt_id is None and not run.is_pack:  # a pack is never handed back
         return _hand_back(run)
     return Change(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
 
@@ -80,7 +80,7 @@ _ENDERS = {KEEPER: DoerKind.KEEPER, GATEWAY: DoerKind.GATEWAY, OPERATOR: DoerKin
 
 
 def _ender(run: Run) -> Doer:
-    """A stranger may have written anything."""
+    """The field may hold any value: foreign clients can write records."""
     kind = _ENDERS.get(run.ended_by) if isinstance(run.ended_by, str) else None
     return Doer(DoerKind.WORKER, run.worker_id) if kind is None else Doer(kind)
 
@@ -90,8 +90,8 @@ def _asker(api_key_id: str | None) -> Doer:
 
 
 def _hand_back(run: Run) -> Change:
-    """Who had it stands among the earlier attempts, unless they had to go for their size, or an older version wrote:
-    then the last that is told of is another attempt, and says nothing of this one."""
+    """The last entry of the earlier attempts names the worker. The entry may be missing, because it was dropped for its
+    size or an older version wrote the record: then the last one describes another attempt and is ignored."""
     last = run.earlier_attempts[-1] if run.earlier_attempts else {}
     if (last.get("attempt"), last.get("why")) != (run.attempt, HANDED_BACK):
         last = {}
@@ -101,8 +101,8 @@ def _hand_back(run: Run) -> Change:
 
 
 def _put_back(run: Run) -> Change:
-    """A program's attempt ended nothing: its own worker's fault, or lost with it. Nobody but the line of that attempt
-    says whose it was."""
+    """An attempt of a program that did not end its run: it failed through its worker's fault, or was lost with the
+    worker. Only the entry of that attempt names the worker."""
     last = run.earlier_attempts[-1]
     worker_id = last.get("worker_id")
     doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
@@ -114,5 +114,6 @@ def _first(at: float | None, otherwise: float) -> float:
 
 
 def _instant(value: Any) -> float | None:
-    """A stranger may have written it, and JSON has integers that no float can hold."""
+    """Return the value if it is a valid instant. Foreign clients may have written it, and JSON has integers that no
+    float can hold."""
     return float(value) if type(value) in (int, float) and 0 <= value < 1e12 else None

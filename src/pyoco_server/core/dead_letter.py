@@ -1,6 +1,7 @@
-"""A job set aside, with the reason (section 15.6 of the contract). For diagnosis: it holds neither params nor YAML.
+"""A dead letter: a note about a job set aside, with its reason (section 15.6 of the contract). It contains neither
+params nor YAML.
 
-That of a program holds the job itself, so that it can be put to work again when nothing else is left (GRID-85).
+The letter of a program contains the job itself, so that it can be redriven when nothing else is left (GRID-85).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ __all__ = [
     "read_letter_id",
 ]
 
-#: Said of a stranger's letter that gives no reason.
+#: The reason shown for a foreign letter that gives none.
 UNKNOWN_REASON = "unknown"
 
-#: No stream comes near.
+#: More digits than any stream sequence reaches.
 LETTER_ID_LENGTH_MAX = 18
 
 _NAME_LENGTH_MAX = 512
@@ -38,10 +39,10 @@ _TAGS_MAX = 100
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
     timestamp: float
-    #: A `DeadReason`. What others have written is shown as it is.
+    #: A `DeadReason`. Values written by others are shown unchanged.
     reason: str
     error: str | None
-    #: Where the letter goes: <dead-letter prefix>.<tag> (FLOW-330).
+    #: The subject the letter is published to: <dead-letter prefix>.<tag> (FLOW-330).
     tag: str
     run_id: str | None = None
     flow_name: str | None = None
@@ -51,10 +52,10 @@ class DeadLetter:
     num_delivered: int | None = None
     #: The subject the job came in on.
     subject: str | None = None
-    #: Whose run it was. None: nobody's, and with authentication on nobody sees it.
+    #: The tenant of the run. None: no owner; with authentication on, the letter is visible to no tenant.
     tenant_id: str | None = None
     api_key_id: str | None = None
-    #: `exec`: a program's, and what follows is known (GRID-85).
+    #: `exec` for a program, and then the following fields are known (GRID-85).
     kind: str | None = None
     job_id: str | None = None
     group: str | None = None
@@ -64,7 +65,7 @@ class DeadLetter:
     lost: int | None = None
     exit_code: int | None = None
     error_code: str | None = None
-    #: The message of the queue. Arguments and input files are in it: it is shown to nobody.
+    #: The message of the queue. It contains arguments and input files, so it is never shown.
     job: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
@@ -75,7 +76,7 @@ class DeadLetter:
 def letter_of(
     run: Run, reason: DeadReason, now: float, *, num_delivered: int | None = None, subject: str | None = None
 ) -> DeadLetter:
-    """The letter of a run that has just ended badly."""
+    """Return the letter of a run that just ended badly."""
     return DeadLetter(
         timestamp=now,
         reason=reason,
@@ -112,16 +113,16 @@ def _of_program(run: Run) -> dict[str, Any]:
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
-    """`timestamp`, `reason` and `error` always, the rest when known (FLOW-331 to FLOW-334)."""
+    """Encode a letter: `timestamp`, `reason` and `error` always, other members if known (FLOW-331 to FLOW-334)."""
     known = {name: value for name, value in vars(letter).items() if value is not None or name == "error"}
     return json.dumps(known, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
 
 
 def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
-    """The letter that stored bytes tell of; `tag` and `stored_at` stand in for what it does not tell.
+    """Decode a stored letter; `tag` and `stored_at` replace missing values.
 
-    Anybody may have written it: a member of another type counts as not told, what is too long is cut, and members
-    nobody knows are left out, for they may be params. Raises Corrupt when it is no JSON object. O(size).
+    Any client may have written it: a member of another type counts as missing, long text is cut, and unknown members
+    are dropped, because they may be params. Raises Corrupt if the bytes are not a JSON object. O(size).
     """
     try:
         message = json.loads(data)
@@ -148,7 +149,7 @@ def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
 
 
 def _read_of_program(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The job as it is: whoever puts it to work again reads it strictly."""
+    """The job is kept unchanged: it is validated strictly when it is redriven."""
     texts = {name: _text(message.get(name)) for name in ("job_id", "group", "exec_name", "client_id", "error_code")}
     job, exit_code = message.get("job"), message.get("exit_code")
     return texts | {
@@ -161,15 +162,17 @@ def _read_of_program(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_letter_id(text: str) -> int | None:
-    """The number that an id on the wire stands for. None: it has another form, and so there is no such letter."""
-    # By its digits first: a number of thousands of them is no number to compute with.
+    """Return the sequence number that an id on the wire stands for. None: the id has another format, so no such letter
+    exists."""
+    # Check the digits first: converting a number with thousands of digits is expensive.
     if not (text.isascii() and text.isdecimal() and len(text) <= LETTER_ID_LENGTH_MAX) or text.startswith("0"):
         return None
     return int(text)
 
 
 def _text(value: Any, length_max: int = _NAME_LENGTH_MAX) -> str | None:
-    """Half of a surrogate pair, which JSON can spell and UTF-8 cannot hold, becomes a question mark."""
+    """Cut the text to `length_max`. A lone surrogate, which JSON can spell and UTF-8 cannot hold, becomes a question
+    mark."""
     if not isinstance(value, str) or not value:
         return None
     return value[:length_max].encode("utf-8", "replace").decode()
@@ -182,7 +185,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 
 
 def _instant(value: Any) -> float | None:
-    # Bounded, for JSON has numbers that no float can hold. NaN is in no range.
+    # Bounded, because JSON has numbers that no float can hold. The comparison also rejects NaN.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
         return None
     return float(value)

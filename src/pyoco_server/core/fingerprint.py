@@ -1,4 +1,4 @@
-"""Digests by which one submission is told from another, and one caller's idempotency key from another's."""
+"""Digests that identify submissions and idempotency keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["fingerprint", "item_key", "receipt_key"]
 
 
 def fingerprint(ask: Submission) -> str:
-    """A digest of what was submitted: the same for the same submission, whichever door it came through and however its
-    params were written down. O(size)."""
+    """Return a digest of the submission: equal for equal submissions, regardless of the route they came in by and of
+    how their params were formatted. O(size)."""
     facts = {
         "flow_name": ask.flow_name,
         "tag": ask.tag,
@@ -25,16 +25,18 @@ def fingerprint(ask: Submission) -> str:
 
 
 def receipt_key(tenant_id: str | None, key: str) -> str:
-    """Under what a receipt is stored. A tenant's keys are its own, and what users call them is not stored anywhere."""
+    """Return the key under which a receipt is stored. Keys of different tenants never collide, and the user's own text
+    of a key is not stored."""
     return _digest([tenant_id, key])
 
 
 def item_key(key: str, index: int) -> str:
-    """The key of one item of a batch. No user can send a key with a space in it, so it is nobody's own."""
+    """Return the key of one item of a batch. It contains a space, which no client can send, so it cannot collide with a
+    client's key."""
     return f"{key} {index}"
 
 
 def _digest(value: object) -> str:
-    # ASCII: half of a surrogate pair, which JSON can hold and UTF-8 cannot, is written as an escape.
+    # ASCII: a lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

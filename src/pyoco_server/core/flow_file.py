@@ -1,7 +1,7 @@
-"""What a flow.yaml may say (section 7 of the contract). Text in, plain values out; nothing here knows YAML.
+"""The contents of a flow.yaml and their validation (section 7 of the contract). Text in, plain values out; no YAML
+here.
 
-The checks work on values somebody else has parsed, and they find everything that is wrong, up to `PROBLEMS_MAX`:
-who has to fix a file wants to do it once.
+The checks run on parsed values and collect all problems, up to `PROBLEMS_MAX`, so that a file can be fixed in one go.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyoco_server.errors import InvalidFlow, Problem
 
 __all__ = ["PROBLEMS_MAX", "FlowFile", "TaskSpec", "check_flow", "excerpt", "refuse"]
 
-#: More than this nobody reads at once.
+#: A longer list would not be read.
 PROBLEMS_MAX: Final = 20
-#: How much of the user's own text a message repeats.
+#: How much of the user's own text is quoted in a message.
 EXCERPT_LENGTH_MAX: Final = 80
 
 ROOT: Loc = ("workflow",)
 
-#: Python's own names, as `$ctx.loop.__class__`: the engine follows attributes, and by these they lead to everything
-#: that is in the process.
+#: Python's special names, as in `$ctx.loop.__class__`: the engine follows attributes, and these lead to everything in
+#: the process.
 _PYTHONS_OWN = re.compile(r"\.(__\w+__)(?!\w)", re.ASCII)
 
 
@@ -42,26 +42,26 @@ class TaskSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowFile:
-    """A flow.yaml that keeps the policy. Whether its tasks exist only a worker can tell (FLOW-167)."""
+    """A flow.yaml that follows the policy. Only a worker can tell whether its tasks exist (FLOW-167)."""
 
     graph: str
-    #: The params of the run (FLOW-171): strict JSON, copied, no value shared with another (FLOW-172).
+    #: The params of the run (FLOW-171): strict JSON, copied, without values shared between members (FLOW-172).
     defaults: dict[str, Any]
     tasks: Mapping[str, TaskSpec]
     pipes: Mapping[str, str]
-    #: The engine reads it and uses it nowhere (ENG-56).
+    #: The engine reads it but does not use it (ENG-56).
     expose_env: tuple[str, ...]
-    #: Of the bytes as received (FLOW-173).
+    #: Digest of the bytes as received (FLOW-173).
     sha256: str
     size: int
-    #: Goes into the job and nowhere else (FLOW-174).
+    #: Travels in the job and is stored nowhere else (FLOW-174).
     text: str
 
 
 def check_flow(document: object, data: bytes) -> FlowFile:
-    """The flow file that `data` holds, given what a YAML reader made of it. O(size), within `bounds_of`.
+    """Return the flow file in `data`, given the document that a YAML reader made of it. O(size), within `bounds_of`.
 
-    Raises InvalidFlow with all problems found. Does not look inside the graph: that is the engine's language.
+    Raises InvalidFlow with all problems found. Does not check the graph, which is in the engine's own language.
     """
     found = _Found()
     top = _mapping(found, document, ROOT)
@@ -87,19 +87,19 @@ def check_flow(document: object, data: bytes) -> FlowFile:
 
 
 def refuse(*problems: Problem) -> InvalidFlow:
-    """The error for these problems; its text names the first three."""
-    told = "; ".join(f"{excerpt('.'.join(map(str, item.loc[1:]))) or 'file'}: {item.msg}" for item in problems[:3])
+    """Return the error for these problems; its text names the first three."""
+    listed = "; ".join(f"{excerpt('.'.join(map(str, item.loc[1:]))) or 'file'}: {item.msg}" for item in problems[:3])
     more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-    return InvalidFlow(f"the flow.yaml is not valid: {told}{more}", problems=problems)
+    return InvalidFlow(f"the flow.yaml is not valid: {listed}{more}", problems=problems)
 
 
 def excerpt(text: str) -> str:
-    """The user's own text, short enough to be repeated in a message."""
+    """Return the user's own text, short enough to be quoted in a message."""
     return text if len(text) <= EXCERPT_LENGTH_MAX else text[: EXCERPT_LENGTH_MAX - 1] + "…"
 
 
 class _Found:
-    """The problems so far. Past the limit nothing is added, and walks may stop."""
+    """The problems so far. Beyond the limit, problems are ignored, and checks may stop."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -114,14 +114,14 @@ class _Found:
             self.problems.append(Problem(short, msg, kind))
 
 
-#: FLOW-163: the keys each part of the file may have; "" is the top level.
+#: FLOW-163: the keys allowed in each part of the file; "" is the top level.
 _SCHEMA: dict[str, tuple[str, ...]] = {
     "": ("version", "flow", "tasks", "pipes", "runtime"),
     "flow": ("graph", "defaults"),
     "tasks.<name>": ("callable", "use", "inputs", "outputs"),
     "runtime": ("expose_env",),
 }
-#: FLOW-162: keys of the engine that are forbidden here, and what to do instead.
+#: FLOW-162: keys of the engine that are forbidden here, with advice.
 _FORBIDDEN = {
     "flows": "is not allowed: one file holds one flow; put its graph under `flow`",
     "discovery": "is not allowed: which modules are searched for tasks is the worker's setting",
@@ -151,7 +151,7 @@ def _hint(key: str, part: str) -> str:
 
 
 def _mapping(found: _Found, value: object, loc: Loc) -> dict[Any, Any]:
-    """FLOW-165. Empty when it is none, and then the problem is noted."""
+    """FLOW-165: the value if it is a mapping; otherwise note the problem and return an empty one."""
     if isinstance(value, dict):
         return value
     if value is None:
@@ -167,7 +167,7 @@ def _section(found: _Found, parent: dict[Any, Any], key: str, loc: Loc) -> dict[
 
 
 def _named(found: _Found, mapping: dict[Any, Any], loc: Loc) -> list[tuple[str, Any]]:
-    """The entries of a mapping whose keys the user chose."""
+    """Return the entries of a mapping whose keys the user chose."""
     for key in mapping:
         if not isinstance(key, str):
             found.add(loc, f"a name is {kind_of(key)}, not text: quote it", "key_type")

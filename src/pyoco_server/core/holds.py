@@ -1,4 +1,4 @@
-"""What each stream, bucket and object store in NATS holds, and what is lost when it is deleted."""
+"""The contents of each stream, bucket and object store in NATS, and what is lost when it is deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["LOST", "REBUILT", "Holds"]
 
 
 class Holds(StrEnum):
-    """The content of one resource."""
+    """The contents of one resource."""
 
     JOBS = "jobs"
     ADVISORIES = "advisories"
@@ -37,11 +37,11 @@ class Holds(StrEnum):
     OTHER = "other"
 
 
-#: SAFE-15: an empty one loses no data. Queues are filled again from the records of runs, and every live worker and
+#: SAFE-15: recreating these empty loses no data. Queues are refilled from the run records, and every live worker and
 #: door writes its own record again.
 REBUILT = frozenset({Holds.JOBS, Holds.ADVISORIES, Holds.PACK_JOBS, Holds.PROGRAM_JOBS, Holds.WORKERS, Holds.DOORS})
 
-#: What is lost, in English and Japanese: the object of "lost: …".
+#: What is lost, in English and Japanese; completes the phrase "lost: …".
 LOST: dict[Holds, tuple[str, str]] = {
     Holds.JOBS: ("the queue of flow runs; PENDING runs can be queued again", "flow runのキュー（PENDINGは再登録可能）"),
     Holds.ADVISORIES: ("notices of jobs that were delivered too often", "配信回数の上限に達したジョブの通知"),

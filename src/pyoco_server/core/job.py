@@ -17,7 +17,7 @@ __all__ = ["Job", "decode_job", "encode_job", "job_of", "run_of", "to_message", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """A run's message on the queue. It carries all a worker needs, so a short run costs no read."""
+    """A run's message on the queue. It carries everything a worker needs, so a short run costs no read."""
 
     run_id: str
     flow_name: str
@@ -31,8 +31,8 @@ class Job:
     tenant_id: str | None = None
     api_key_id: str | None = None
     rerun_of: str | None = None
-    #: The revision of the PENDING record this job belongs to. A worker may claim over exactly that
-    #: revision without reading first; when the claim is lost it reads. None: a foreign producer made the job.
+    #: The revision of the PENDING record this job belongs to. A worker may claim over exactly that revision without
+    #: reading the record first; it reads only after losing the claim. None: a foreign producer made the job.
     revision: int | None = None
 
 
@@ -55,7 +55,7 @@ def job_of(run: Run, ask: Submission, revision: int) -> Job:
 
 
 def run_of(job: Job) -> Run:
-    """The PENDING record this job was made from (FLOW-310): the same for the gateway and for every worker."""
+    """Return the PENDING record this job was made from (FLOW-310). Gateway and workers derive the same record."""
     return Run(
         run_id=job.run_id,
         flow_name=job.flow_name,
@@ -86,7 +86,7 @@ _OPTIONAL = (
 
 
 def to_message(job: Job) -> dict[str, Any]:
-    """The job as section 15.3 of the contract has it."""
+    """Return the job in the form of section 15.3 of the contract."""
     message: dict[str, Any] = {
         "run_id": job.run_id,
         "flow_name": job.flow_name,
@@ -103,7 +103,7 @@ def to_message(job: Job) -> dict[str, Any]:
 
 
 def encode_job(job: Job) -> bytes:
-    """FLOW-306: non-ASCII text stays as it is."""
+    """Encode a job. Non-ASCII text is not escaped (FLOW-306)."""
     return _encoder.encode(to_message(job)).encode("utf-8", "replace")
 
 
@@ -112,12 +112,12 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_instant(value: Any) -> bool:
-    # Bounded, for JSON has integers that no float can hold.
+    # Bounded, because JSON has integers that no float can hold.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
 
 
 def _is_tag(value: Any) -> bool:
-    # A tag becomes part of a subject (FLOW-32, FLOW-330): white space in it would break the protocol.
+    # A tag becomes part of a subject (FLOW-32, FLOW-330), and white space in a subject would break the protocol.
     return isinstance(value, str) and (is_tag(value) or tag_problem(value) is None)
 
 
@@ -129,7 +129,7 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-#: FLOW-296 to FLOW-304: field, required, check, what it must be.
+#: FLOW-296 to FLOW-304: field, whether it is required, check, description of a valid value.
 _SHAPE: tuple[tuple[str, bool, Callable[[Any], bool], str], ...] = (
     ("run_id", True, lambda value: isinstance(value, str) and is_run_id(value), "a UUID"),
     ("flow_name", True, _is_text, "a non-empty string"),
@@ -151,7 +151,8 @@ _NAMES = tuple(name for name, *_ in _SHAPE)
 
 
 def decode_job(data: bytes) -> Job:
-    """Raises InvalidJob with everything that is wrong, and the run id if at least that can be read (FLOW-316)."""
+    """Decode a job. Raises InvalidJob with all problems, and with the run id if at least that can be read
+    (FLOW-316)."""
     try:
         message = _decoder.decode(data.decode())
     except (ValueError, RecursionError) as error:
@@ -170,7 +171,7 @@ def decode_job(data: bytes) -> Job:
 
 
 def trust_job(data: bytes) -> Job:
-    """A job that `decode_job` has accepted before: a host need not check again what its worker has checked."""
+    """Decode a job that `decode_job` accepted before: a host does not repeat the checks of its worker."""
     return _job(json.loads(data))
 
 
@@ -181,7 +182,7 @@ def _job(message: Mapping[str, Any]) -> Job:
 
 
 def _finite(text: str) -> float:
-    """NaN and the infinities, which we could not write back: our records are strict JSON."""
+    """Refuse NaN and infinities. We could not write them back: our records are strict JSON."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:20]} is not a number that JSON has")
@@ -193,11 +194,11 @@ _decoder = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 
 def _problems(message: Mapping[str, Any]) -> list[Problem]:
     found = []
-    for name, required, check, wanted in _SHAPE:
+    for name, required, check, expected in _SHAPE:
         value = message.get(name)
         if value is None:
             if required:
                 found.append(Problem((name,), "is missing", "missing"))
         elif not check(value):
-            found.append(Problem((name,), f"must be {wanted}", "type"))
+            found.append(Problem((name,), f"must be {expected}", "type"))
     return found

@@ -1,4 +1,4 @@
-"""Names a user chooses, and what they may look like (section 4 of the contract)."""
+"""Names that users choose, and their format (section 4 of the contract)."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Sequence
 
 __all__ = ["check_worker_names", "is_run_id", "is_tag", "tag_problem", "worker_id_problem"]
 
-#: FLOW-33. Also the form of tenant ids (FLOW-41).
+#: FLOW-33. Tenant ids have the same format (FLOW-41).
 TAG_PATTERN = r"^[A-Za-z0-9_-]+$"
 TAG_LENGTH_MAX = 128
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-#: Tokens of a subject: an empty one, as between two dots, is a key that NATS takes from nobody.
+#: Tokens of a subject. An empty token, as between two dots, would be an invalid key for NATS.
 _WORKER_ID = re.compile(r"[A-Za-z0-9_=-]+(\.[A-Za-z0-9_=-]+)*", re.ASCII)
 WORKER_ID_LENGTH_MAX = 200
 
 
 def is_tag(tag: str) -> bool:
-    """FLOW-33: what a tag over HTTP looks like, and what everything else should follow."""
+    """FLOW-33: whether this is a valid tag over HTTP. Other sources of tags should follow it too."""
     return len(tag) <= TAG_LENGTH_MAX and _TAG.fullmatch(tag) is not None
 
 
 def tag_problem(tag: str) -> str | None:
-    """FLOW-34: why a worker cannot serve this tag, or None. Wider than `is_tag`: a worker may serve older names."""
+    """Return why a worker cannot serve this tag, or None (FLOW-34). Less strict than `is_tag`, for the names of older
+    versions."""
     if not tag:
         return "a tag must not be empty"
     if any(character.isspace() or character in ".*>/\\" or not character.isprintable() for character in tag):
@@ -35,7 +36,7 @@ def tag_problem(tag: str) -> str | None:
 
 
 def worker_id_problem(worker_id: str) -> str | None:
-    """FLOW-38: why this cannot be a worker id, or None."""
+    """Return why this is not a valid worker id, or None (FLOW-38)."""
     if not worker_id:
         return "a worker id must not be empty"
     if len(worker_id) > WORKER_ID_LENGTH_MAX or _WORKER_ID.fullmatch(worker_id) is None:
@@ -47,12 +48,12 @@ def worker_id_problem(worker_id: str) -> str | None:
 
 
 def check_worker_names(worker_id: str, tags: Sequence[str]) -> None:
-    """Raises ValueError for names a worker cannot go by (FLOW-34, FLOW-38)."""
+    """Raise ValueError for an invalid worker id or tag (FLOW-34, FLOW-38)."""
     for problem in (worker_id_problem(worker_id), *map(tag_problem, tags)):
         if problem is not None:
             raise ValueError(problem)
 
 
 def is_run_id(text: str) -> bool:
-    """FLOW-36: a UUID in its canonical form; anything else is answered like an unknown run."""
+    """FLOW-36: whether this is a UUID in canonical form. Any other id is treated like that of an unknown run."""
     return _UUID.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""What an executor can tell of a run: how far it is, and how it ended."""
+"""What an executor reports about a run: its progress and its outcome."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ __all__ = [
     "TimedOut",
 ]
 
-#: A graph stands in every snapshot of its run, and nobody looks at a larger picture. The bytes are those of its JSON.
+#: The graph is part of every snapshot of its run, and a larger one is not readable. The bytes are those of its JSON.
 GRAPH_BYTES_MAX = 16 * 1024
 GRAPH_TASKS_MAX = 500
 
 
 class DeadReason(StrEnum):
-    """Why a job ended among the dead letters. One list for records, letters, metrics and docs."""
+    """Why a job became a dead letter. One list for records, letters, metrics and docs."""
 
-    #: The message or its flow.yaml is not one anybody can run (FLOW-316, FLOW-325).
+    #: The message or its flow.yaml is invalid, so no worker can run it (FLOW-316, FLOW-325).
     INVALID_JOB = "invalid_job"
     #: The worker has no such flow, or cannot build it (FLOW-317, FLOW-326).
     FLOW_NOT_FOUND = "flow_not_found"
     #: The engine or a task raised (FLOW-318).
     EXECUTION_ERROR = "execution_error"
-    #: The job was delivered as often as it may be, and no worker lived to end it.
+    #: The job was delivered as often as allowed, and no worker survived to end it.
     MAX_DELIVER = "max_deliver"
-    #: The process that ran it was killed or fell over.
+    #: The process that ran it was killed or crashed.
     HOST_KILLED = "host_killed"
     #: It ran longer than PYOCO_RUN_TIMEOUT_SEC.
     TIMEOUT = "timeout"
-    #: It has a record but no job, so nobody would ever take it: its submission was cut short, or the queue lost it.
+    #: It has a record but no job, so no worker would ever take it: its submission was cut short, or the queue lost the
+    #: job.
     ABANDONED = "abandoned"
-    #: Of a program: as many attempts failed as may.
+    #: Programs: the maximum number of attempts failed.
     MAX_ATTEMPTS = "max_attempts"
-    #: Of a program: as many attempts were lost with their workers as may.
+    #: Programs: the maximum number of attempts were lost with their workers.
     MAX_LOST = "max_lost"
-    #: Of a program: the worker has none of that name.
+    #: Programs: the worker has no program of that name.
     EXEC_NOT_FOUND = "exec_not_found"
-    #: Of a program: the worker may not run it.
+    #: Programs: the worker is not allowed to run it.
     EXEC_NOT_ALLOWED = "exec_not_allowed"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: the state of each task, and what is known of it."""
+    """The progress of a run: the state of each task, and its task record."""
 
     tasks: Mapping[str, str] = field(default_factory=dict)
     task_records: Mapping[str, Any] = field(default_factory=dict)
-    #: The records were too large to hand over whole (FLOW-359).
+    #: The records were too large to be passed on in full (FLOW-359).
     truncated: bool = False
-    #: Each task of the flow, and those it waits for. Empty: not known yet, or too large to be shown.
+    #: Each task of the flow and its dependencies. Empty: not known yet, or too large to be shown.
     graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -70,7 +71,7 @@ NOTHING_YET = Progress()
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How one attempt ended. An executor always returns one; it never raises."""
+    """How one attempt ended. An executor always returns an outcome; it never raises."""
 
     progress: Progress = NOTHING_YET
 
@@ -80,7 +81,7 @@ class Outcome:
 
     @property
     def reason(self) -> DeadReason | None:
-        """Set when this attempt belongs among the dead letters."""
+        """Set if this attempt becomes a dead letter."""
         return None
 
 
@@ -91,7 +92,7 @@ class Completed(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled(Outcome):
-    """The work stopped because it was asked to, or was killed after the grace period (`note` says which)."""
+    """The work stopped on request, or was killed after the grace period (`note` says which)."""
 
     note: str | None = None
 
@@ -118,7 +119,7 @@ class Failed(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(Outcome):
-    """The work was stopped because it took longer than it may."""
+    """The work was stopped because it exceeded its time limit."""
 
     seconds: float
 
@@ -133,7 +134,7 @@ class TimedOut(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Died(Outcome):
-    """The process that ran the work is gone: killed by a signal, out of memory, or it left by itself."""
+    """The process that ran the work has exited: killed by a signal, out of memory, or on its own."""
 
     how: str
 

@@ -1,4 +1,4 @@
-"""On which nodes a stream is kept, and whether that is what was asked for. Pure."""
+"""The nodes that store a stream, and whether they match its settings. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ __all__ = ["StreamReplica", "StreamReplicas"]
 
 @dataclass(frozen=True)
 class StreamReplica:
-    """A node that keeps one copy of a stream."""
+    """A node that stores one copy of a stream."""
 
     name: str
-    #: It has all that the leader has, give or take what is under way.
+    #: It has everything that the leader has, except for writes in flight.
     is_current: bool
-    #: Nobody has heard of it for a while.
+    #: The cluster has had no contact with it for a while.
     is_away: bool
-    #: Messages that it has not yet.
+    #: The number of messages it still lacks.
     lag: int
 
 
 @dataclass(frozen=True)
 class StreamReplicas:
-    """One stream and those who keep it."""
+    """One stream and the nodes that store it."""
 
     stream: str
-    #: How many copies its settings ask for.
+    #: The number of copies its settings require.
     wanted: int
-    #: The node that everybody writes to; empty while one is being chosen.
+    #: The node that receives all writes; empty while a leader is being elected.
     leader: str
-    #: The others.
+    #: The other nodes.
     followers: tuple[StreamReplica, ...]
-    #: Its durable consumers that are not kept by as many nodes yet.
+    #: Durable consumers that are not replicated to as many nodes yet.
     consumers_behind: int = 0
     is_clustered: bool = True
 
@@ -41,16 +41,16 @@ class StreamReplicas:
 
     @property
     def lag(self) -> int:
-        """Of the one that is furthest behind."""
+        """Return the lag of the follower that is furthest behind."""
         return max((keeper.lag for keeper in self.followers), default=0)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The leader first."""
+        """Return the names of all nodes, the leader first."""
         return tuple(filter(None, (self.leader, *(keeper.name for keeper in self.followers))))
 
     def is_whole(self, count: int) -> bool:
-        """Whether `count` nodes keep it, all of them up to date, and none is left that should not."""
+        """Return whether exactly `count` nodes store the stream, all of them up to date."""
         if self.wanted != count or self.consumers_behind:
             return False
         if not self.is_clustered:

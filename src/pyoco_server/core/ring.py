@@ -1,4 +1,4 @@
-"""The newest slots of time, each as long as the others. Memory is that of its slots, however long it goes on."""
+"""A ring of the newest time slots, all of the same length. Memory is constant: that of its slots."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Ring"]
 
 T = TypeVar("T")
 
-#: A clock that is set back by no more than this is waited for: the newest slot lasts that much longer, and nothing that
-#: was counted is lost. Differences of a moment, to and fro over the border of a slot, are of this kind.
+#: A clock that is set back by at most this much is tolerated: the newest slot lasts that much longer, and no counts are
+#: lost. This covers small corrections back and forth across the border of a slot.
 _SETBACK_SECONDS_MAX = 60.0
 
 
 class Ring(Generic[T]):
-    """Slots by their number: whole `seconds` since 1970. Every operation but a setback is O(1).
+    """Slots by number: whole `seconds` since 1970. Every operation is O(1), except when the clock is set back.
 
-    A clock that leaps ahead leaves slots out: they are missing, as are those in which nobody asked for one. A clock
-    that is set back by more than a minute takes the ring with it: slots that lie ahead of it now are forgotten.
+    When the clock leaps ahead, the skipped slots are missing, as are slots that were never requested. When it is set
+    back by more than a minute, slots that now lie in the future are forgotten.
     """
 
     def __init__(self, seconds: float, slots_max: int, make: Callable[[], T]) -> None:
@@ -30,7 +30,7 @@ class Ring(Generic[T]):
         self._newest = 0
 
     def newest(self, now: float) -> int:
-        """The number of the slot that is being filled."""
+        """Return the number of the slot that is being filled."""
         number = int(now // self.seconds)
         if self._first is None:
             self._first = self._newest = number
@@ -42,13 +42,13 @@ class Ring(Generic[T]):
         return self._newest
 
     def first(self, now: float) -> int:
-        """The number of the oldest slot that is still remembered, or of the first there was."""
+        """Return the number of the oldest slot that is still stored, or of the first slot ever used."""
         newest = self.newest(now)
         assert self._first is not None
         return max(self._first, newest - self._slots_max + 1)
 
     def now(self, now: float) -> T:
-        """The slot that is being filled; made when it is asked for."""
+        """Return the slot that is being filled, creating it if needed."""
         number = self.newest(now)
         place = number % self._slots_max
         slot = self._slots[place]
@@ -57,6 +57,6 @@ class Ring(Generic[T]):
         return slot[1]
 
     def find(self, number: int) -> T | None:
-        """The slot with this number; None: there is none, or no longer."""
+        """Return the slot with this number. None: it never existed, or was overwritten."""
         slot = self._slots[number % self._slots_max]
         return slot[1] if slot is not None and slot[0] == number else None

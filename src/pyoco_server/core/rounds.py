@@ -1,4 +1,4 @@
-"""A bound for every compare-and-set loop."""
+"""A limit for every compare-and-set loop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pyoco_server.errors import Unavailable
 
 __all__ = ["ROUNDS_MAX", "Rounds"]
 
-#: How often a compare-and-set may lose to another writer before it gives up. A round costs a read and a write. Of
-#: many writers at once, one succeeds in each round.
+#: How often a compare-and-set may lose to another writer before it gives up. A round costs a read and a write. Among
+#: concurrent writers, one succeeds in each round.
 ROUNDS_MAX = 50
 
 
 class Rounds:
-    """Read, decide, write over exactly what was read, and start again if another writer was faster.
+    """Read, decide, write over exactly the revision that was read, and start over if another writer was faster.
 
-    Each pass of the loop calls `begin` first:
+    Call `begin` first in each pass of the loop:
 
         rounds = Rounds("run 17")
         while True:
@@ -33,7 +33,8 @@ class Rounds:
         self.lost = -1
 
     def begin(self) -> None:
-        """Raises Unavailable when every round was lost. Nothing was written then: each write named its revision."""
+        """Raise Unavailable if every round was lost. Nothing was written in that case, because each write names its
+        revision."""
         if not self._left:
             raise Unavailable(f"{self._what} changes too fast; try again")
         self._left -= 1

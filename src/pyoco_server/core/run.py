@@ -1,7 +1,7 @@
-"""One accepted piece of work, and the pure functions that move it towards its one end.
+"""A run: one accepted piece of work, and the pure functions that move it to its terminal state.
 
-Instants are unix seconds as floats throughout: every wire and every store of the contract holds them so, and a
-second form would be a second place to be wrong.
+Instants are unix seconds as floats everywhere, as in every wire and storage format of the contract; a second
+representation would only be a second source of errors.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ __all__ = [
 
 #: FLOW-352
 ERROR_LENGTH_MAX = 4096
-#: A run that is handed around for ever must not outgrow its record: the oldest attempts are forgotten first.
+#: A run that is handed back again and again must not outgrow its record: the oldest attempts are dropped first.
 EARLIER_ATTEMPTS_MAX = 20
 
-#: Why an attempt was not the last one. Its worker gave it back, because it had to stop or had no room for it.
+#: Why an attempt was not the last one. Its worker handed the run back, because it was stopping or had no room.
 HANDED_BACK = "handed_back"
-#: Nobody heard of its end: another claim took over.
+#: The attempt never reported an outcome: another claim took over.
 LOST = "lost"
 
-#: Who ended a run that its worker did not end. The last two end packs alone.
+#: Who ended a run if not its worker. The last two end packs only.
 KEEPER = "keeper"
 GATEWAY = "gateway"
 OPERATOR = "operator"
 
-#: The kind of a priced run. Its record is a picture of the ledger's row: whatever is done to it here, the row does not
-#: hear of. So it is shown as any other, and nothing of the flows' side writes to it.
+#: The kind of a priced run. Its record is only a projection of the ledger's row, and a change made here would not reach
+#: the row. So it is shown like any other run, but no code for flows writes to it.
 PACK = "pack"
-#: The kind that everything here is made for which does not ask.
+#: The default kind: code that does not check the kind is made for flows.
 FLOW = "flow"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. Without authentication nobody is told apart."""
+    """The authenticated client. Without authentication, all callers are the same."""
 
     tenant_id: str | None = None
     api_key_id: str | None = None
@@ -73,7 +73,8 @@ class Caller:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who executes. The instance is random per process start, so that a reused name is never mistaken."""
+    """The worker process that executes. The instance id is random per process start, so a reused name is not mistaken
+    for it."""
 
     worker_id: str
     instance_id: str
@@ -81,23 +82,23 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """An ask that has been checked: whatever is in here can be recorded and queued as it is."""
+    """A validated submission: it can be recorded and queued unchanged."""
 
     flow_name: str
     tag: str
     tags: tuple[str, ...]
     params: Mapping[str, Any]
-    #: The text of an uploaded flow.yaml. It travels in the job and nowhere else (FLOW-174).
+    #: The text of an uploaded flow.yaml. It travels in the job and is stored nowhere else (FLOW-174).
     workflow_yaml: str | None = None
     workflow_yaml_sha256: str | None = None
     workflow_yaml_bytes: int | None = None
-    #: The run this one repeats.
+    #: The run that this one repeats.
     rerun_of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One accepted piece of work, up to its one end."""
+    """One accepted piece of work, up to its terminal state."""
 
     run_id: str
     flow_name: str
@@ -109,28 +110,28 @@ class Run:
     kind: str = FLOW
     status: RunState = RunState.PENDING
     tags: tuple[str, ...] = ()
-    #: As submitted; what tasks do to them is not shown (FLOW-351).
+    #: As submitted; changes that tasks make to them are not recorded (FLOW-351).
     params: Mapping[str, Any] = field(default_factory=dict)
     params_truncated: bool = False
     tasks: Mapping[str, str] = field(default_factory=dict)
     task_records: Mapping[str, Any] = field(default_factory=dict)
     task_records_truncated: bool = False
-    #: Each task of the flow, and those it waits for. Empty until the flow has been built, and when it is too large.
-    #: Kept as it was read: its form is looked at by whoever shows it (`shown_snapshot`).
+    #: Each task of the flow and its dependencies. Empty until the flow has been built, or if it is too large. Kept as
+    #: read; its format is checked when it is shown (`shown_snapshot`).
     graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: Grows by one at each claim. The newest attempt owns the run; older ones are fenced.
+    #: Incremented by each claim. The newest attempt owns the run; older ones are fenced.
     attempt: int = 0
-    #: Fresh for each attempt (FLOW-311), so that a write can be told from a look-alike.
+    #: Unique per attempt (FLOW-311), so that a write of another attempt is never mistaken for this one's.
     attempt_id: str | None = None
     worker_id: str | None = None
     instance_id: str | None = None
-    #: What became of the attempts before this one, the oldest first (`with_this_one`). They are shown, and nothing is
-    #: decided by them: so they are kept as they were read, members of a newer version included (FLOW-551).
+    #: How the earlier attempts ended, oldest first (`with_this_one`). For display only, so they are kept as read,
+    #: including members written by a newer version (FLOW-551).
     earlier_attempts: tuple[Mapping[str, Any], ...] = ()
     start_time: float | None = None
     end_time: float | None = None
     error: str | None = None
-    #: Why it ended among the dead letters, a `DeadReason`.
+    #: Why it became a dead letter, a `DeadReason`.
     reason: str | None = None
     workflow_yaml_sha256: str | None = None
     workflow_yaml_bytes: int | None = None
@@ -138,15 +139,15 @@ class Run:
     api_key_id: str | None = None
     cancel_requested_at: float | None = None
     cancel_reason: str | None = None
-    #: The key of whoever asked. None: nobody did, or without authentication.
+    #: The API key that requested it. None: no request, or authentication is off.
     cancel_requested_by: str | None = None
-    #: KEEPER, GATEWAY or OPERATOR; None: a worker ended it, or nobody has yet.
+    #: KEEPER, GATEWAY or OPERATOR. None: a worker ended it, or it has not ended.
     ended_by: str | None = None
-    #: The run this one repeats.
+    #: The run that this one repeats.
     rerun_of: str | None = None
-    #: What a run of a program has besides; None: it is of another kind.
+    #: The members specific to a run of a program. None: another kind.
     program: Program | None = None
-    #: Fields a newer version wrote and this one does not know: carried along, never dropped (FLOW-551).
+    #: Fields written by a newer version and unknown to this one: preserved, never dropped (FLOW-551).
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -155,7 +156,8 @@ class Run:
 
     @property
     def is_flow(self) -> bool:
-        """Not what is left when the others are ruled out: a later version beside this one may have more kinds."""
+        """Whether this is a flow. An explicit check, because a later version may write kinds that this one does not
+        know."""
         return self.kind == FLOW
 
     @property
@@ -164,7 +166,8 @@ class Run:
 
     @property
     def is_exec(self) -> bool:
-        """A program's run. What flows are done to is not done to it: the grid has its own claim, end and cancel."""
+        """Whether this is a run of a program. Code for flows must skip it: programs have their own claim, end and
+        cancel."""
         return self.kind == EXEC
 
     def is_owned_by(self, attempt_id: str) -> bool:
@@ -172,7 +175,7 @@ class Run:
 
 
 def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
-    """The first record of a run (FLOW-12, FLOW-346)."""
+    """Return the first record of a run (FLOW-12, FLOW-346)."""
     return Run(
         run_id=run_id,
         flow_name=ask.flow_name,
@@ -191,9 +194,9 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
 
 
 def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
-    """A worker takes the run for one more attempt; every older attempt is fenced from here on (FLOW-347).
+    """Take the run for a new attempt of this worker. All older attempts are fenced from here on (FLOW-347).
 
-    One that was under way until now is lost: its last sign of life is all that is known of its end.
+    An attempt that was in progress counts as lost, and its last heartbeat as its end.
     """
     return changed(
         run,
@@ -215,13 +218,13 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
 
 
 def hand_back(run: Run, now: float) -> Run:
-    """A worker that must go gives the run away: nobody owns it, and the next delivery may claim it at once."""
+    """Release the run of a stopping worker: it has no owner, and the next delivery may claim it immediately."""
     earlier = with_this_one(run, HANDED_BACK, now)
     return changed(run, attempt_id=None, worker_id=None, instance_id=None, earlier_attempts=earlier, updated_at=now)
 
 
 def with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any], ...]:
-    """The attempts that are over, once the one under way is. Nobody's run has none under way."""
+    """Return the earlier attempts plus the current one, which ends now. A run without an owner has none in progress."""
     if run.attempt_id is None:
         return run.earlier_attempts
     past = {
@@ -235,7 +238,7 @@ def with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any
 
 
 def beat(run: Run, progress: Progress, now: float) -> Run:
-    """A sign of life with whatever progress there is; the meaning of the status stays (FLOW-349)."""
+    """Record a heartbeat with the current progress; the status stays unchanged (FLOW-349)."""
     return changed(
         run,
         heartbeat_at=now,
@@ -248,8 +251,7 @@ def beat(run: Run, progress: Progress, now: float) -> Run:
 
 
 def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) -> Run:
-    """Somebody wants it stopped (FLOW-175), by the key they have. The first request is the one that counts
-    (FLOW-177)."""
+    """Record a cancel request, with the API key that made it (FLOW-175). Only the first request counts (FLOW-177)."""
     status = _target(run, "ask_cancel")
     return changed(
         run, status=status, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by, updated_at=now
@@ -257,15 +259,16 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
 
 
 def mark_cancel_overdue(run: Run, seconds: float, now: float) -> Run:
-    """The work did not stop within the grace period: say so, and change nothing else (FLOW-186)."""
+    """Note in `error` that the work did not stop within the grace period; change nothing else (FLOW-186)."""
     text = CATALOGUE[21]
     return changed(run, error=f"{text.err_id}: {text.en} ({seconds:g} s)", updated_at=now)
 
 
 def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None) -> Run:
-    """The one end of a run (FLOW-379 to FLOW-384). A cancel request outranks whatever the work did (FLOW-20).
+    """Move the run to its terminal state (FLOW-379 to FLOW-384). A cancel request takes precedence over the outcome
+    (FLOW-20).
 
-    `ended_by`: KEEPER, unless a worker does it.
+    `ended_by`: KEEPER, GATEWAY or OPERATOR, unless a worker ends it.
     """
     error, reason = run.error, run.reason
     if run.status is RunState.CANCELLING:
@@ -274,7 +277,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
         status = _target(run, "complete")
     else:
         status, error = _target(run, "fail"), outcome.error or "the engine stopped the run"
-        reason = outcome.reason or "execution_error"  # FLOW-384: stopped, though nobody asked for it
+        reason = outcome.reason or "execution_error"  # FLOW-384: stopped without a cancel request
     progress = outcome.progress
     return changed(
         run,
@@ -300,7 +303,7 @@ def _target(run: Run, move: str) -> RunState:
 
 
 class RunChanges(TypedDict, total=False):
-    """The members of a run that a move may change. A test compares them with the fields of `Run`."""
+    """The members of a run that a transition may change. A test compares them with the fields of `Run`."""
 
     tag: str
     updated_at: float
@@ -336,19 +339,19 @@ class RunChanges(TypedDict, total=False):
 
 
 def changed(run: Run, **changes: Unpack[RunChanges]) -> Run:
-    """`dataclasses.replace` at a tenth of its cost: it is called five times in the life of every run."""
+    """Do what `dataclasses.replace` does at a tenth of its cost: it is called five times per run."""
     copy = object.__new__(Run)
     copy.__dict__.update(run.__dict__)
     copy.__dict__.update(changes)
     return copy
 
 
-#: FLOW-23: what an unfinished task becomes when its run ends. What is not listed stays as it is.
+#: FLOW-23: the state of an unfinished task after its run has ended. Combinations not listed stay unchanged.
 _LEFTOVERS: dict[tuple[RunState, str], str] = {
     (RunState.FAILED, TaskState.RUNNING): TaskState.FAILED,
     (RunState.CANCELLED, TaskState.RUNNING): TaskState.CANCELLED,
     (RunState.CANCELLED, TaskState.PENDING): TaskState.CANCELLED,
-    # A completed run has no running task; if a report was late, the run's own word counts.
+    # A completed run has no running task. If a task report was late, the outcome of the run takes precedence.
     (RunState.COMPLETED, TaskState.RUNNING): TaskState.SUCCEEDED,
 }
 

@@ -1,4 +1,4 @@
-"""The stored and public form of a run: one JSON object, strict, and never above its cap."""
+"""The stored and public form of a run: one JSON object, strict, and never larger than its limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "to_snapshot",
 ]
 
-#: Left out of the stored form while they have no value.
+#: Omitted from the stored form when they have no value.
 _OPTIONAL = (
     "attempt_id",
     "worker_id",
@@ -41,14 +41,14 @@ _OPTIONAL = (
     "ended_by",
     "rerun_of",
 )
-#: FLOW-360: what goes first when a snapshot is too large.
+#: FLOW-360: the members that are dropped first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
-#: What a run must not be lost for: a picture of it, and its history.
+#: Members for display only: dropped rather than losing the run.
 _DISPENSABLE = ("graph", "earlier_attempts")
 
 
 def to_snapshot(run: Run) -> dict[str, Any]:
-    """The run as section 16.1 of the contract has it."""
+    """Return the run in the form of section 16.1 of the contract."""
     snapshot: dict[str, Any] = {
         "run_id": run.run_id,
         "kind": run.kind,
@@ -87,8 +87,8 @@ def to_snapshot(run: Run) -> dict[str, Any]:
 
 
 def shown_snapshot(run: Run) -> dict[str, Any]:
-    """The same, for somebody who looks at it: without a graph of another form than ours, and without what a program's
-    run keeps to itself (GRID-154). O(graph)."""
+    """Return the public form of the run: without an invalid graph, and without the private members of a program's run
+    (GRID-154). O(graph)."""
     snapshot = to_snapshot(run)
     if run.is_exec:
         snapshot = _without(snapshot, *PRIVATE)
@@ -98,23 +98,23 @@ def shown_snapshot(run: Run) -> dict[str, Any]:
 
 
 def _is_graph(value: Mapping[Any, Any]) -> bool:
-    """Whether it is one of ours. A stranger may have written anything."""
+    """Return whether the graph has our format. Foreign clients may have written anything."""
     return all(isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values())
 
 
 _INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
-#: What runs are counted, looked up and queued by.
+#: The members by which runs are counted, looked up and queued.
 _TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra", "program"}
 _OF_PROGRAMS = MEMBERS | {"token"}
 
 
 def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
-    """The run a snapshot tells of. Raises Corrupt when it does not tell of one."""
+    """Return the run described by a snapshot. Raises Corrupt if the snapshot is invalid."""
     known = {name: value for name, value in snapshot.items() if name in _FIELDS and value is not None}
     is_exec = snapshot.get("kind") == EXEC
-    mine = _FIELDS | _OF_PROGRAMS if is_exec else _FIELDS
-    extra = {name: value for name, value in snapshot.items() if name not in mine}
+    own_members = _FIELDS | _OF_PROGRAMS if is_exec else _FIELDS
+    extra = {name: value for name, value in snapshot.items() if name not in own_members}
     for name in ("params", "tasks", "task_records"):
         if not isinstance(known.get(name, {}), dict):
             raise Corrupt(f"not a run snapshot: {name} is not an object")
@@ -125,7 +125,7 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known["status"] = RunState(known["status"])
         _check_instants(known)
         known["tags"] = tuple(known.get("tags", ()))
-        if not isinstance(known.get("graph", {}), dict):  # a picture is no reason not to execute the run
+        if not isinstance(known.get("graph", {}), dict):  # an invalid graph must not prevent the run from executing
             del known["graph"]
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         known.setdefault("tag", "")
@@ -140,21 +140,23 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
 
 
 def _attempts_of(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """What is of another form is a stranger's, and no reason not to execute the run: it counts as absent."""
+    """Return the earlier attempts, or none if they have another format: that must not prevent the run from
+    executing."""
     if not isinstance(value, list | tuple) or not all(isinstance(attempt, dict) for attempt in value):
         return ()
     return tuple(value)
 
 
 def _check_instants(known: Mapping[str, Any]) -> None:
-    """Lists are sorted by them, and leases counted: text, NaN and infinities have no place there."""
+    """Raise ValueError for text, NaN or infinities: lists are sorted by these times, and leases are computed from
+    them."""
     for name in _INSTANTS & known.keys():
         if type(known[name]) not in (int, float) or not math.isfinite(known[name]):
             raise ValueError(f"{name} is not an instant")
 
 
 def read_snapshot(data: bytes) -> Run:
-    """The run that stored bytes tell of. Raises Corrupt."""
+    """Decode a stored run. Raises Corrupt."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -168,12 +170,15 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def encode(snapshot: Mapping[str, Any]) -> bytes:
-    """Strict JSON in UTF-8. A lone surrogate, which UTF-8 cannot hold, becomes a question mark."""
+    """Encode as strict JSON in UTF-8. A lone surrogate, which UTF-8 cannot hold, becomes a question mark."""
     return _encoder.encode(snapshot).encode("utf-8", "replace")
 
 
 def encode_fitting(run: Run, bytes_max: int) -> bytes:
-    """The stored form of a run, compacted if need be. Raises SnapshotTooLargeError. O(size), once when it fits."""
+    """Return the stored form of a run, compacted if necessary. O(size); a single pass if it fits.
+
+    Raises SnapshotTooLargeError.
+    """
     snapshot = to_snapshot(run)
     data = encode(snapshot)
     if len(data) <= bytes_max:
@@ -184,11 +189,11 @@ def encode_fitting(run: Run, bytes_max: int) -> bytes:
 
 
 def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, Any]:
-    """A snapshot of at most `max_bytes` in its encoded form; the argument stays as it is (FLOW-359 to FLOW-361).
+    """Return a snapshot of at most `max_bytes` when encoded; the argument is not modified (FLOW-359 to FLOW-361).
 
-    What tasks have left behind is worth more than a picture of them: when it is enough to give up the graph, that goes
-    alone. Otherwise the bulky members of every task record go, then the records, each time with the graph only if that
-    is not enough; last what is known of earlier attempts. Raises SnapshotTooLargeError when nothing of this helps.
+    The results of tasks are worth more than the graph, so the graph alone is dropped first if that is enough. Otherwise
+    the bulky members of all task records are dropped, then the records, each time keeping the graph if possible; last
+    the earlier attempts. Raises SnapshotTooLargeError if even that is not enough.
     """
     size = 0
     for compact in _reductions(snapshot):
@@ -199,17 +204,17 @@ def compact_run_snapshot(snapshot: dict[str, Any], max_bytes: int) -> dict[str, 
 
 
 def _reductions(snapshot: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What may be stored instead, the best first. What is not there is not taken away twice."""
+    """Yield the possible reductions, the least lossy first, without duplicates for members that do not exist."""
     was_cut = bool(snapshot.get("task_records_truncated", False))
-    whole = {**snapshot, "task_records_truncated": was_cut}
-    records = whole.get("task_records") or {}
-    yield whole
-    if "graph" in whole:
-        yield _without(whole, "graph")
-    compact = whole
+    complete = {**snapshot, "task_records_truncated": was_cut}
+    records = complete.get("task_records") or {}
+    yield complete
+    if "graph" in complete:
+        yield _without(complete, "graph")
+    compact = complete
     for fewer in ({name: _without_bulk(record) for name, record in records.items()}, {}):
-        # FLOW-361: said only when something went
-        compact = {**whole, "task_records": fewer, "task_records_truncated": was_cut or fewer != records}
+        # FLOW-361: set only if something was dropped
+        compact = {**complete, "task_records": fewer, "task_records_truncated": was_cut or fewer != records}
         yield compact
         if "graph" in compact:
             yield _without(compact, "graph")
@@ -222,7 +227,8 @@ def _without(snapshot: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def encode_smallest(run: Run, bytes_max: int) -> bytes:
-    """The last resort for a terminal run that fits in no other way (FLOW-363): the true status, and why so little."""
+    """Encode a terminal run that does not fit in any other way (FLOW-363): its true status, and why so little is
+    left."""
     text = CATALOGUE[10]
     error = f"{text.err_id}: {text.en}"
     snapshot = to_snapshot(run) | {

@@ -1,4 +1,4 @@
-"""Values that any JSON reader can hold: a checked copy, made in bounded time."""
+"""Values that any JSON parser can read: a validated copy, made in bounded time."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any, Final
 
 __all__ = ["DEPTH_MAX", "Bounds", "Loc", "OutOfBoundsError", "bounds_of", "copy_mapping", "kind_of"]
 
-#: How deep lists and mappings may be nested in each other.
+#: The maximum nesting depth of lists and mappings.
 DEPTH_MAX: Final = 40
 
-#: Where in a document something is: keys and indexes from the outside in.
+#: A position in a document: keys and indexes from the outside in.
 Loc = tuple[str | int, ...]
-#: Takes one problem: where, what, and a word for programs.
+#: Receives one problem: position, message, and a machine-readable kind.
 Report = Callable[[Loc, str, str], None]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large a document may become once its aliases are written out (FLOW-172)."""
+    """How large a document may become once its aliases are expanded (FLOW-172)."""
 
     nodes: int
     characters: int
 
 
 def bounds_of(size: int) -> Bounds:
-    """The bounds for a document of `size` bytes: the same on every server, whatever its settings.
+    """Return the bounds for a document of `size` bytes: the same on every server, regardless of its settings.
 
     A line `key: value` is two nodes in some 30 bytes, so real files stay below one node in 10 bytes; 50,000 nodes
     take about 0.15 s to read. A file without aliases has at most as many characters as bytes, so only aliases can
-    reach the second bound; 1 MiB is what one NATS message holds.
+    reach the second bound; 1 MiB is the size of one NATS message.
     """
     return Bounds(nodes=max(50_000, size // 5), characters=max(1 << 20, size))
 
 
 class OutOfBoundsError(Exception):
-    """The value is larger than it may be."""
+    """The value exceeds its bounds."""
 
 
 def copy_mapping(mapping: dict[Any, Any], loc: Loc, bounds: Bounds, report: Report) -> dict[str, Any]:
-    """A copy in which nothing is shared. What JSON cannot hold is reported, and stands in the copy as it was.
+    """Return a copy without shared values. Values that JSON cannot hold are reported, and copied unchanged.
 
-    O(n) in what is written out, within `bounds`, whatever is shared or cyclic. Raises OutOfBoundsError.
+    O(n) in the expanded size, within `bounds`, even for shared or cyclic values. Raises OutOfBoundsError.
     """
     return _Walk(bounds, report).mapping(mapping, loc, 0)
 
@@ -64,7 +64,7 @@ _KINDS: dict[type, str] = {
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words for a message. Never the value itself: that may be long, or a secret."""
+    """Describe the type of a value for a message. Never contains the value itself, which may be long, or a secret."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
@@ -108,7 +108,7 @@ class _Walk:
 
 
 def _trouble(value: object) -> str | None:
-    """Why strict JSON cannot hold a scalar, or None."""
+    """Return why strict JSON cannot hold a scalar, or None."""
     trouble = None
     if isinstance(value, str):
         if not value.isascii() and not _is_unicode(value):
@@ -116,8 +116,8 @@ def _trouble(value: object) -> str | None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             trouble = "is not a finite number, which JSON cannot hold: quote it"
-    elif isinstance(value, int):  # a bool too
-        # Wider integers are legal JSON, but most readers would round them in silence.
+    elif isinstance(value, int):  # includes bool
+        # Larger integers are legal JSON, but most parsers would round them silently.
         if not -(2**63) <= value < 2**64:
             trouble = "is a number beyond 64 bits: quote it"
     elif value is not None:

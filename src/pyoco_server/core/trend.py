@@ -1,7 +1,7 @@
-"""What happened in the last hour, from memory: in steps of ten seconds, and by flow and tag for a few minutes.
+"""Statistics of the last hour, in memory: in steps of ten seconds, and by flow and tag for a few minutes.
 
-Pure: the clock is an argument. The steps take less than a megabyte, the names of flows and tags some 6 MB when all of
-them are as long as they may be, twice that in other alphabets, however many runs, flows and tags there are.
+Pure: the clock is an argument. The steps take less than a megabyte. The names of flows and tags take some 6 MB if all
+of them have the maximum length, twice that in other alphabets, however many runs, flows and tags there are.
 """
 
 from __future__ import annotations
@@ -31,35 +31,36 @@ __all__ = [
 ]
 
 STEP_SECONDS = 10
-#: Finished steps that are kept: one hour.
+#: How many finished steps are kept: one hour.
 STEPS_MAX = 360
-#: Flows are judged by this many minutes: long enough for a few ends of a slow flow, short enough to forget a mishap.
+#: Flows are judged over this many minutes: long enough to contain a few ends of a slow flow, short enough to forget a
+#: single incident.
 FLOW_MINUTES = 15
-#: Queues are compared with what they were so long ago, and drain at the pace of that time.
+#: How far back the depth of a queue is compared, and the period over which its drain rate is measured.
 QUEUE_MINUTES = 10
-#: How many pairs of tenant and flow are told apart within one minute. Further ones are not counted, unless their tenant
-#: has fewer than another one: that one makes room.
+#: How many pairs of tenant and flow are distinguished within one minute. Further ones are not counted, unless their
+#: tenant has fewer than another one: then that one gives up a slot.
 _FLOWS_MAX = 200
-#: How many tags are told apart within one minute: of queues the longest, of ends the first.
+#: How many tags are distinguished within one minute: the longest queues, and the first tags with an end.
 _TAGS_MAX = 200
-#: Names are the users' own: a stranger's record may hold one of any length.
+#: Names are chosen by users, and a foreign record may contain one of any length.
 _NAME_LENGTH_MAX = 512
 
 PERCENTILES = (0.50, 0.95, 0.99)
-#: What is counted in a step, and what is measured: null where there is nothing to tell.
+#: What is counted per step, and what is measured: null if there is no value.
 COUNTED = ("submitted", "completed", "failed", "cancelled")
 MEASURED = ("in_flight", "waiting", "wait_p50", "wait_p95", "wait_p99", "run_p50", "run_p95", "run_p99")
 _COLUMNS = (*COUNTED, *MEASURED)
 
 
 class Sketch:
-    """Seconds, by their order of magnitude: enough for percentiles that are wrong by 8 % at most. 0.6 KB.
+    """A histogram of seconds with logarithmic buckets: percentiles are off by 8 % at most. 0.6 KB.
 
-    Below a millisecond is told as zero, above a week as a week.
+    Values below a millisecond are reported as zero, above a week as a week.
     """
 
     _LOWEST, _HIGHEST = 0.001, 7 * 86_400.0
-    #: Each bucket ends this much higher than the one before; the middle of one is at most its square root away.
+    #: Each bucket ends this factor higher than the previous one; its middle is off by the square root of it at most.
     _LOG_RATIO = math.log(1.15)
     BUCKETS = int(math.log(_HIGHEST / _LOWEST) / _LOG_RATIO) + 2
 
@@ -68,12 +69,12 @@ class Sketch:
 
     def observe(self, seconds: float) -> None:
         bucket = 0
-        if seconds > self._LOWEST:  # not so for what is no number
+        if seconds > self._LOWEST:  # false for NaN
             bucket = int(math.log(min(seconds, self._HIGHEST) / self._LOWEST) / self._LOG_RATIO) + 1
         self._counts[bucket] += 1
 
     def percentiles(self) -> tuple[float | None, ...]:
-        """One for each of PERCENTILES; None when nothing was observed. O(buckets)."""
+        """Return one value for each of PERCENTILES; None if nothing was observed. O(buckets)."""
         total = sum(self._counts)
         if not total:
             return (None,) * len(PERCENTILES)
@@ -89,7 +90,7 @@ class Sketch:
 
     @classmethod
     def middle(cls, bucket: int) -> float:
-        """What a bucket is told as: three digits, since it is not known better."""
+        """Return the value reported for a bucket, rounded to three digits: it is not more precise."""
         seconds = min(cls._LOWEST * math.exp((bucket - 0.5) * cls._LOG_RATIO), cls._HIGHEST)
         return float(f"{seconds:.3g}") if bucket else 0.0
 
@@ -98,7 +99,7 @@ _MIDDLES = tuple(map(Sketch.middle, range(Sketch.BUCKETS)))
 
 
 class _Step:
-    """What happened within ten seconds."""
+    """The statistics of ten seconds."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(COUNTED, 0)
@@ -106,24 +107,24 @@ class _Step:
         self.waiting: int | None = None
         self._wait: Sketch | None = None
         self._run: Sketch | None = None
-        #: The last measurements, until something is observed again.
-        self._told: tuple[float | None, ...] | None = None
+        #: The last percentiles, until the next observation.
+        self._percentiles: tuple[float | None, ...] | None = None
 
     def observe(self, wait_seconds: float, run_seconds: float) -> None:
         if self._wait is None or self._run is None:
             self._wait, self._run = Sketch(), Sketch()
         self._wait.observe(wait_seconds)
         self._run.observe(run_seconds)
-        self._told = None
+        self._percentiles = None
 
     def row(self) -> tuple[float | None, ...]:
-        """In the order of _COLUMNS. O(1) when nothing has been observed since the last time."""
-        if self._told is None:
+        """Return the values in the order of _COLUMNS. O(1) if nothing was observed since the last call."""
+        if self._percentiles is None:
             nothing: tuple[float | None, ...] = (None,) * len(PERCENTILES)
             wait = nothing if self._wait is None else self._wait.percentiles()
             run = nothing if self._run is None else self._run.percentiles()
-            self._told = (*wait, *run)
-        return (*self.counts.values(), self.in_flight, self.waiting, *self._told)
+            self._percentiles = (*wait, *run)
+        return (*self.counts.values(), self.in_flight, self.waiting, *self._percentiles)
 
 
 _NO_STEP = _Step().row()
@@ -131,40 +132,40 @@ _NO_STEP = _Step().row()
 
 @dataclass
 class _Minute:
-    """What happened within a minute, by name."""
+    """The statistics of one minute, by name."""
 
-    #: By tenant and flow: runs that were COMPLETED or FAILED, and those that FAILED.
+    #: By tenant and flow: runs that ended COMPLETED or FAILED, and those of them that FAILED.
     flows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     flows_count: int = 0
-    #: By tag: runs that ended, in whatever way.
+    #: By tag: runs that ended, with any status.
     ends: dict[str, int] = field(default_factory=dict)
-    #: More tags than these had an end.
+    #: More tags than these had ended runs.
     ends_cut: bool = False
-    #: By tag: how many waited when the minute began. None: nobody looked.
+    #: By tag: how many runs were waiting when the minute began. None: no sample was taken.
     depths: dict[str, int] | None = None
     #: More tags than these had waiting runs.
     depths_cut: bool = False
-    #: By tag: the most that were seen waiting at once.
+    #: By tag: the largest number of waiting runs that was sampled.
     peaks: dict[str, int] = field(default_factory=dict)
 
     def counts_of(self, tenant_id: str, flow: str) -> list[int] | None:
-        """Where the ends of a flow are counted; None: nowhere, for want of room. O(1) as long as there is some, then
-        O(tenants + flows of one)."""
-        mine = self.flows.get(tenant_id, {})
-        counts = mine.get(flow)
+        """Return the counters of a flow. None: there is no slot for it. O(1) while slots are free, then O(tenants +
+        flows of one)."""
+        own_flows = self.flows.get(tenant_id, {})
+        counts = own_flows.get(flow)
         if counts is not None:
             return counts
-        if self.flows_count >= _FLOWS_MAX and not self._make_room(len(mine)):
+        if self.flows_count >= _FLOWS_MAX and not self._make_room(len(own_flows)):
             return None
         self.flows_count += 1
-        counts = self.flows.setdefault(tenant_id, mine)[flow] = [0, 0]
+        counts = self.flows.setdefault(tenant_id, own_flows)[flow] = [0, 0]
         return counts
 
-    def _make_room(self, mine: int) -> bool:
-        """Whoever has the most flows gives one up, that failed least. No more than an equal share is taken so: nobody
-        hides what another tenant's flows do behind many of its own."""
+    def _make_room(self, own_count: int) -> bool:
+        """Remove a flow of the tenant that has the most: the one with the fewest failures. A tenant never loses more
+        than what exceeds an equal share, so no tenant can hide another tenant's flows behind many of its own."""
         most = max(self.flows.values(), key=len)
-        if mine + 1 > len(most) - 1:
+        if own_count + 1 > len(most) - 1:
             return False
         del most[min(most, key=lambda flow: (most[flow][1], most[flow][0]))]
         self.flows_count -= 1
@@ -173,16 +174,16 @@ class _Minute:
 
 @dataclass(frozen=True)
 class Points:
-    """Finished steps, oldest first. Every column has the same length."""
+    """Finished steps, oldest first. All columns have the same length."""
 
-    #: When the first of them began; without any, when the next one will have begun.
+    #: When the first of them began; if there are none, when the next one begins.
     begin: float
     columns: dict[str, list[float | None]]
 
 
 @dataclass(frozen=True)
 class FlowEnds:
-    """The runs of one flow that did their work, well or badly. Cancelled ones say nothing of a flow."""
+    """The runs of one flow that completed or failed. Cancelled runs say nothing about a flow and are not counted."""
 
     flow: str
     ended: int
@@ -191,12 +192,12 @@ class FlowEnds:
 
 @dataclass(frozen=True)
 class Drain:
-    """How a queue has developed. None: not known, yet."""
+    """The recent development of a queue. None: not known yet."""
 
-    #: How many waited ten minutes ago, and two minutes ago.
+    #: How many runs were waiting ten minutes ago, and two minutes ago.
     depth_before: int | None
     depth_lately: int | None
-    #: The most that were seen waiting in this minute and the one before.
+    #: The largest number of waiting runs sampled in this minute and the previous one.
     depth_peak: int | None
     #: Runs of this tag that ended per minute, over the last ten minutes at most.
     per_minute: float | None
@@ -206,10 +207,10 @@ NOT_KNOWN = Drain(None, None, None, None)
 
 
 class Trend:
-    """Fed with ends, submissions and looks at the counts, as they are heard of.
+    """Statistics of ends, submissions and samples of the counts, recorded at the time they are reported.
 
-    What it cannot do: remember anything from before it was made, or tell apart what was heard late. Runs that ended
-    during an outage count when they are heard of.
+    Limits: it knows nothing from before it was created, and cannot detect late reports. Runs that ended during an
+    outage count at the time their end is received.
     """
 
     def __init__(self) -> None:
@@ -222,14 +223,14 @@ class Trend:
     def ended(
         self, now: float, status: RunState, wait_seconds: float | None = None, run_seconds: float | None = None
     ) -> None:
-        """`status` is terminal. Without seconds: it never began."""
+        """Count an end. `status` is terminal. Without seconds: the run never started."""
         step = self._steps.now(now)
         step.counts[status.value.lower()] += 1
         if wait_seconds is not None and run_seconds is not None:
             step.observe(wait_seconds, run_seconds)
 
     def ended_of(self, now: float, status: RunState, tenant_id: str, flow: str, tag: str) -> None:
-        """The same end, by its names."""
+        """Count the same end by tenant, flow and tag."""
         minute = self._minutes.now(now)
         tag = tag[:_NAME_LENGTH_MAX]
         if tag in minute.ends or len(minute.ends) < _TAGS_MAX:
@@ -244,8 +245,8 @@ class Trend:
             counts[1] += status is RunState.FAILED
 
     def sample(self, now: float, in_flight: int, waiting: int, depths: Mapping[str, int]) -> None:
-        """How it is now. `depths` by tag, the longest queues first: of each minute its beginning and its peak are kept.
-        O(tags kept)."""
+        """Record the current counts. `depths` is by tag, the longest queues first; for each minute, its first sample
+        and its peak are kept. O(tags kept)."""
         step = self._steps.now(now)
         step.in_flight, step.waiting = in_flight, waiting
         minute = self._minutes.now(now)
@@ -258,7 +259,7 @@ class Trend:
                 peaks[tag] = depth
 
     def points(self, now: float, after: float | None = None) -> Points:
-        """The finished steps that began later than `after`. O(steps), and O(buckets) once for each new step."""
+        """Return the finished steps that began later than `after`. O(steps), plus O(buckets) once for each new step."""
         newest = self._steps.newest(now)
         begin = self._steps.first(now)
         if after is not None:
@@ -270,7 +271,8 @@ class Trend:
         return Points(float(begin * STEP_SECONDS), dict(zip(_COLUMNS, map(list, columns), strict=True)))
 
     def flows(self, now: float, tenant_id: str | None = None) -> list[FlowEnds]:
-        """By flow, over the last FLOW_MINUTES; of this tenant, or of all together. O(minutes * flows)."""
+        """Return the ends by flow over the last FLOW_MINUTES, for this tenant or for all tenants. O(minutes *
+        flows)."""
         newest = self._minutes.newest(now)
         sums: dict[str, list[int]] = {}
         for number in range(newest - FLOW_MINUTES + 1, newest + 1):
@@ -283,7 +285,7 @@ class Trend:
         return [FlowEnds(flow, ended, failed) for flow, (ended, failed) in sums.items()]
 
     def drain(self, now: float, tag: str) -> Drain:
-        """O(minutes)."""
+        """Return the recent development of a tag's queue. O(minutes)."""
         tag = tag[:_NAME_LENGTH_MAX]
         newest = self._minutes.newest(now)
         return Drain(
@@ -306,7 +308,7 @@ class Trend:
         )
 
     def _per_minute(self, now: float, newest: int, tag: str) -> float | None:
-        """Of whole minutes only: the first one there was, and the one that is not over, would tell too little."""
+        """Count complete minutes only: the first minute ever recorded and the current one would give too low a rate."""
         begin = max(self._minutes.first(now) + 1, newest - QUEUE_MINUTES)
         minutes = [minute for number in range(begin, newest) if (minute := self._minutes.find(number)) is not None]
         if not minutes or any(minute.ends_cut and tag not in minute.ends for minute in minutes):

@@ -1,4 +1,4 @@
-"""Why a run has not begun: from what is known of its queue and its workers to a sentence."""
+"""Explains why a run has not started, from the facts about its queue and its workers."""
 
 from __future__ import annotations
 
@@ -25,93 +25,96 @@ __all__ = [
     "why_pack",
 ]
 
-#: A run that could begin and has not done so for this long does not "begin at any moment". Longer than a job that was
-#: put off takes to come again.
+#: A run that could start but has not done so for this long is no longer reported as about to start. Longer than the
+#: redelivery delay of a postponed job.
 STARTING_SECONDS_MAX = 30.0
 
 
 class WaitReason(StrEnum):
-    """Why a run that nobody executes has to wait."""
+    """Why a run that no worker executes has to wait."""
 
-    #: No worker with its tag is known. Of a pack: none at all, or none that executes it.
+    #: No worker with its tag is known. Packs: no worker at all, or none that executes the pack.
     NO_WORKER = "no_worker"
-    #: Workers with its tag are known; each of them has stopped or gone silent.
+    #: Workers with its tag are known, but each of them has stopped or sends no heartbeats.
     WORKERS_DISCONNECTED = "workers_disconnected"
-    #: Nothing is ahead of it, but every slot of the workers is busy.
+    #: No run is ahead of it, but every slot of the workers is busy.
     BUSY = "busy"
-    #: Others with its tag were submitted earlier, more than there are free slots.
+    #: More runs with its tag were submitted earlier than there are free slots.
     QUEUE = "queue"
-    #: There is a free slot for it: it should begin at any moment.
+    #: There is a free slot for it: it should start at any moment.
     STARTING = "starting"
-    #: There has been room for it for a while, and still it has not begun.
+    #: There has been a free slot for a while, and still it has not started.
     UNCLEAR = "unclear"
-    #: Of a pack: what is known of its money contradicts itself, and an operator has to decide.
+    #: Packs: the facts about its money contradict each other, and an operator has to decide.
     DISPUTED = "disputed"
-    #: Of a program: its client has as many jobs in flight as it may.
+    #: Programs: its client has reached its maximum number of jobs in flight.
     AT_CAP = "at_cap"
-    #: Of a program: an attempt failed or was lost, and the next one waits for its time.
+    #: Programs: an attempt failed or was lost, and the next one is scheduled for later.
     RETRY = "retry"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queueing:
-    """What is known of a waiting run's surroundings."""
+    """The facts about a waiting run's queue and workers."""
 
     tag: str
-    #: Since it was submitted or handed back.
+    #: Seconds since it was submitted or handed back.
     waited_seconds: float
-    #: Waiting runs of its tag that come before it.
+    #: Waiting runs of its tag that are ahead of it.
     ahead: int
-    #: There are more than that: counting was stopped there.
+    #: There are more: counting stopped there.
     ahead_capped: bool
-    #: Workers with its tag: alive, and known but stopped or silent.
+    #: Workers with its tag: alive, and known but stopped or without heartbeats.
     workers_alive: int
     workers_gone: int
-    #: Of those alive, together.
+    #: Total slots of the live workers.
     slots: int
     slots_busy: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackQueueing:
-    """What is known of a waiting pack's surroundings. Any worker that has the pack may take it, and in a lane of its
-    own: so neither tags nor the slots of flows tell when."""
+    """The facts about a waiting pack's queue and workers.
+
+    Any worker that has the pack may take it, and packs have slots of their own: neither tags nor the slots of flows
+    determine when it starts.
+    """
 
     pack_type: str
     waited_seconds: float
-    #: Packs that come before it.
+    #: Packs that are ahead of it.
     ahead: int
     ahead_capped: bool
-    #: All workers there are: alive, and known but stopped or silent.
+    #: All workers: alive, and known but stopped or without heartbeats.
     workers_alive: int
     workers_gone: int
-    #: Of those alive: who executes this pack, or does not tell.
+    #: Live workers that execute this pack, or do not report their packs.
     workers_serving: int
-    #: What those alive lack for it, by their own word.
+    #: What live workers lack to execute it, as they report.
     missing: tuple[str, ...] = ()
 
 
 def waits(run: Run) -> bool:
-    """Whether nobody executes the run: it is the queue's business, or an operator's.
+    """Return whether the run is waiting: no worker executes it, and the queue or an operator has to act.
 
-    That is every PENDING run, and a run that a stopping worker handed back and nobody has taken yet. A cancelled run
-    waits for nothing: the keeper ends it. Nor does a pack that was started, unless it is disputed: nobody gives it
-    back, and its record does not name its worker.
+    True for every PENDING run, and for a run that a stopping worker handed back and that no worker has taken since. A
+    cancelled run does not wait: the keeper ends it. Nor does a started pack, unless it is disputed: packs are never
+    handed back, and their records do not name their worker.
     """
     if run.is_pack:
         return run.status is RunState.PENDING or is_disputed(run)
-    if run.is_exec:  # one that was put back still names its last worker
+    if run.is_exec:  # a run that was put back still names its last worker
         return run.status is RunState.PENDING
     return run.worker_id is None and run.status in (RunState.PENDING, RunState.RUNNING)
 
 
 def is_disputed(run: Run) -> bool:
-    """Whether the pack stands still until an operator ends it, whatever its status says."""
+    """Return whether the pack is blocked until an operator ends it, whatever its status."""
     return run.is_pack and not run.is_terminal and run.extra.get("money_state") == Money.DISPUTED
 
 
 def why(facts: Queueing) -> WaitReason:
-    """The one thing that has to change first for the run to begin."""
+    """Return the one thing that has to change first for the run to start."""
     if facts.workers_alive == 0:
         return WaitReason.WORKERS_DISCONNECTED if facts.workers_gone else WaitReason.NO_WORKER
     if facts.ahead < facts.slots - facts.slots_busy:
@@ -120,7 +123,7 @@ def why(facts: Queueing) -> WaitReason:
 
 
 def why_pack(facts: PackQueueing) -> WaitReason:
-    """The same of a pack."""
+    """Return the same for a pack."""
     if facts.workers_alive == 0:
         return WaitReason.WORKERS_DISCONNECTED if facts.workers_gone else WaitReason.NO_WORKER
     if facts.workers_serving == 0:
@@ -130,7 +133,7 @@ def why_pack(facts: PackQueueing) -> WaitReason:
     return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
 
 
-#: English and Japanese. Figures stand behind a colon: no plural has to be formed.
+#: English and Japanese. Numbers follow a colon, so that no plural form is needed.
 _TEXTS: dict[WaitReason, tuple[str, str]] = {
     WaitReason.NO_WORKER: (
         "No worker serves tag {tag}. Start one with: {command}",
@@ -159,7 +162,7 @@ _TEXTS: dict[WaitReason, tuple[str, str]] = {
 }
 
 
-#: The same of a pack, for the reasons it may have.
+#: The texts for packs, for the reasons a pack can have.
 _PACK_TEXTS: dict[WaitReason, tuple[str, str]] = {
     WaitReason.NO_WORKER: (
         "There is no worker. Every worker takes priced runs, unless PYOCO_PACKS leaves their pack out.",
@@ -186,7 +189,7 @@ _PACK_TEXTS: dict[WaitReason, tuple[str, str]] = {
     ),
 }
 
-#: There are workers, and none of them is for this pack.
+#: There are live workers, but none of them executes this pack.
 _NOT_SERVED = (
     "No worker that is there now executes the pack {pack}. Workers alive: {alive}. Start one where the pack is "
     "installed and PYOCO_PACKS does not leave it out; the log of a worker says what it takes, and why not others.",
@@ -195,7 +198,7 @@ _NOT_SERVED = (
     "実行するパックと、除外されたパックの理由はworkerのログに記録されています",
 )
 
-#: The same, where workers say why (SAFE-3).
+#: The same, if workers report the reason (SAFE-3).
 _LACKING = (
     "No worker that is there now can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
     "starts once that is there, and is refunded if it waits too long.",
@@ -212,13 +215,16 @@ _DISPUTED = (
 
 
 def start_command(tag: str) -> str:
-    """What starts a worker for the tag. It names a resolver, and does not run as it is: a worker that knows no flows
-    would take the runs that wait and fail every one of them."""
+    """Return the command that starts a worker for the tag.
+
+    It contains a placeholder for the resolver and does not run unchanged: a worker without flows would take the waiting
+    runs and fail every one of them.
+    """
     return f"pyoco-worker --flow-resolver MODULE:CALLABLE --tags {shlex.quote(tag)}"
 
 
 def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
-    """The reason in a sentence: English, Japanese."""
+    """Return the reason as a sentence: English, Japanese."""
     words = {
         "tag": facts.tag,
         "command": start_command(facts.tag),
@@ -234,12 +240,12 @@ def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
 
 
 def tell_disputed() -> tuple[str, str]:
-    """The same of a disputed pack: whatever else there is does not matter."""
+    """Return the sentence for a disputed pack, which applies regardless of all other facts."""
     return _DISPUTED
 
 
 def tell_pack(reason: WaitReason, facts: PackQueueing) -> tuple[str, str]:
-    """The same of a pack."""
+    """Return the same for a pack."""
     words = {
         "pack": facts.pack_type,
         "gone": facts.workers_gone,

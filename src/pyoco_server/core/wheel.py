@@ -1,7 +1,7 @@
-"""What a wheel is to us: a name that tells package and version, tags that tell which workers want it (section 12).
+"""A wheel in the registry: its name, which contains package and version, and the tags of the workers that install it
+(section 12).
 
-`packaging` is the one library core may use: it is the written form of PEP 425, 427 and 440, and does no more than read
-text (ADR 13).
+`packaging` is the only library that core may use: it implements PEP 425, 427 and 440, and only parses text (ADR 13).
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ __all__ = [
     "read_wheel_tags",
 ]
 
-#: FLOW-211: the word beside an object's bytes that holds its tags, with commas between.
+#: FLOW-211: the object header that holds the tags, separated by commas.
 TAGS_HEADER = "X-Pyoco-Wheel-Tags"
 TAGS_MAX = 64
-#: What a file system takes.
+#: The limit of file systems.
 WHEEL_NAME_LENGTH_MAX = 255
-#: What the parts of a name are made of: words, versions such as `1!2.0+local`, and dashes between.
+#: The characters of a name: words, versions such as `1!2.0+local`, and dashes between.
 _NAME = re.compile(r"[A-Za-z0-9_.!+-]+\.whl", re.ASCII)
-#: `py2.py3-none-any` is two of them. 255 bytes could spell 64,000.
+#: `py2.py3-none-any` stands for two platforms. 255 bytes could spell 64,000.
 _PLATFORMS_MAX = 512
 _DOES_NOT_FIT = "it does not fit this worker's Python, ABI or platform"
 
 
 @dataclass(frozen=True)
 class WheelName:
-    """A wheel's file name, read (FLOW-39)."""
+    """A parsed wheel file name (FLOW-39)."""
 
     file_name: str
     #: Normalised (FLOW-40).
     package: str
     version: Version
-    #: What it runs on: Python, ABI and platform.
+    #: The supported combinations of Python, ABI and platform.
     platforms: frozenset[Tag]
-    #: Of two builds of one version, the higher is the later.
+    #: Among builds of the same version, the higher is the newer.
     build: BuildTag = ()
 
 
@@ -65,10 +65,10 @@ class Wheel:
     name: WheelName
     size_bytes: int
     sha256_hex: str
-    #: New for every upload, also of the same name.
+    #: New for every upload, even of the same name.
     nuid: str
     modified: float
-    #: Which workers want it; none: all of them.
+    #: The tags of workers that install it; empty: all workers.
     tags: tuple[str, ...]
 
 
@@ -80,14 +80,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a worker wants of the registry, and what it passes over although its tags fit, each package once."""
+    """The wheels a worker installs, and those it skips although their tags match; one per package."""
 
     wanted: tuple[Wheel, ...]
     skipped: tuple[Skipped, ...]
 
 
 def read_wheel_name(file_name: str) -> WheelName:
-    """Raises InvalidWheel (FLOW-39, FLOW-156)."""
+    """Parse a wheel file name (FLOW-39, FLOW-156). Raises InvalidWheel."""
     if len(file_name) > WHEEL_NAME_LENGTH_MAX:
         raise InvalidWheel(f"the name of a wheel has at most {WHEEL_NAME_LENGTH_MAX} characters")
     if _NAME.fullmatch(file_name) is None:
@@ -97,12 +97,12 @@ def read_wheel_name(file_name: str) -> WheelName:
     try:
         package, version, build, platforms = parse_wheel_filename(file_name)
         return WheelName(file_name, canonicalize_name(package, validate=True), version, platforms, build)
-    except ValueError as error:  # the library has a type for each kind of it, and forgets one now and then
+    except ValueError as error:  # the library does not always raise its own exception types
         raise InvalidWheel(f"{file_name!r} is not the name of a wheel: {error}") from error
 
 
 def read_wheel_tags(text: str) -> tuple[str, ...]:
-    """FLOW-212: entries with commas between, trimmed, without empty ones, each once. Raises InvalidWheel."""
+    """Parse a comma-separated list: trimmed, without empty entries and duplicates (FLOW-212). Raises InvalidWheel."""
     tags = tuple(dict.fromkeys(part for item in text.split(",") if (part := item.strip())))
     for tag in tags:
         if not is_tag(tag):
@@ -113,23 +113,23 @@ def read_wheel_tags(text: str) -> tuple[str, ...]:
 
 
 def newest_of(package: str, wheels: Iterable[Wheel]) -> Wheel | None:
-    """The newest registered version of a package, by PEP 440 (FLOW-213); O(wheels)."""
+    """Return the newest registered version of a package, by PEP 440 (FLOW-213). O(wheels)."""
     return max((w for w in wheels if w.name.package == package), key=lambda w: w.name.version, default=None)
 
 
 def choose(wheels: Iterable[Wheel], worker_tags: Sequence[str], supported: Sequence[Tag]) -> Choice:
-    """FLOW-231 to FLOW-233: of those that are for this worker, the newest that fits it of each package; O(wheels).
+    """Select the newest compatible wheel of each package among those for this worker (FLOW-231 to FLOW-233). O(wheels).
 
-    `supported` is what the worker can run, the best first, as `packaging.tags.sys_tags` tells it. The registry holds a
-    version once (FLOW-213); should another client have put it there twice, the better fit is taken, then the later
-    build, then the later upload.
+    `supported` lists the platforms of the worker, best first, as returned by `packaging.tags.sys_tags`. The registry
+    holds each version once (FLOW-213); if another client stored a version twice, the better fit is chosen, then the
+    newer build, then the later upload.
     """
-    mine = set(worker_tags)
+    own_tags = set(worker_tags)
     ranks = {tag: rank for rank, tag in reversed(list(enumerate(supported)))}
     skipped: dict[str, Wheel] = {}
     wanted: dict[str, tuple[tuple[object, ...], Wheel]] = {}
     for wheel in wheels:
-        if wheel.tags and mine.isdisjoint(wheel.tags):
+        if wheel.tags and own_tags.isdisjoint(wheel.tags):
             continue
         fit = min((ranks[tag] for tag in wheel.name.platforms if tag in ranks), default=None)
         if fit is None:

@@ -1,4 +1,4 @@
-"""What happened to the wheel registry, one line for each change (section 12.2)."""
+"""An event of the wheel registry's history: one per change (section 12.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyoco_server.errors import Corrupt
 
 __all__ = ["WheelAction", "WheelEvent", "WheelSource", "encode_wheel_event", "read_wheel_event"]
 
-#: What is longer is cut: an event lists a change, it is no place to keep things.
+#: Longer texts are cut: an event describes a change and must not serve as storage.
 _TEXT_LENGTH_MAX = 512
 _TAGS_MAX = 100
 
@@ -24,7 +24,7 @@ class WheelAction(StrEnum):
 
 @dataclass(frozen=True)
 class WheelSource:
-    """FLOW-224: how the change reached us."""
+    """FLOW-224: where the change came from."""
 
     via: str = "http"
     remote_addr: str | None = None
@@ -41,13 +41,13 @@ class WheelEvent:
     wheel_name: str
     tags: tuple[str, ...]
     source: WheelSource
-    #: FLOW-225: tenant and key id; never a key.
+    #: FLOW-225: tenant and key id; never the key itself.
     actor: Caller
     size_bytes: int | None = None
     sha256_hex: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """As it is stored and shown."""
+        """Return the stored and public form."""
         return {
             "event_id": self.event_id,
             "occurred_at": self.occurred_at,
@@ -66,10 +66,9 @@ def encode_wheel_event(event: WheelEvent) -> bytes:
 
 
 def read_wheel_event(data: bytes) -> WheelEvent:
-    """The event that stored bytes tell of. Raises Corrupt when it does not tell what happened to which wheel, and when.
+    """Decode a stored event. Raises Corrupt unless it names the event id, action, wheel and time.
 
-    Anybody may have written it: any other member that is not what it should be counts as not told, and what is too long
-    is cut. O(size).
+    Any client may have written it: every other invalid member counts as missing, and long text is cut. O(size).
     """
     try:
         message = json.loads(data)
@@ -78,7 +77,7 @@ def read_wheel_event(data: bytes) -> WheelEvent:
         raise Corrupt(f"not an event of the wheel history: {error}") from error
     event_id, wheel_name = _text(message.get("event_id")), _text(message.get("wheel_name"))
     occurred_at = message.get("occurred_at")
-    # Bounded, for JSON has numbers that no float can hold. NaN is in no range.
+    # Bounded, because JSON has numbers that no float can hold. The comparison also rejects NaN.
     if type(occurred_at) not in {int, float} or not 0 <= occurred_at < 1e12 or event_id is None or wheel_name is None:
         raise Corrupt("not an event of the wheel history: it has no id, time or wheel")
     source, actor = _mapping(message.get("source")), _mapping(message.get("actor"))
@@ -103,7 +102,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """Half of a surrogate pair, which JSON can spell and UTF-8 cannot hold, becomes a question mark."""
+    """Cut the text to the limit. A lone surrogate, which JSON can spell and UTF-8 cannot hold, becomes a question
+    mark."""
     if not isinstance(value, str) or not value:
         return None
     return value[:_TEXT_LENGTH_MAX].encode("utf-8", "replace").decode()

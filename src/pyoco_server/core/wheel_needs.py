@@ -1,4 +1,4 @@
-"""What a wheel needs besides itself, and whether it is there: Requires-Python and Requires-Dist."""
+"""The requirements of a wheel, and whether they are met: Requires-Python and Requires-Dist."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Extras:
-    """What a package requires only when one of its extras is asked for."""
+    """The requirements of a package that apply only if one of its extras is requested."""
 
-    #: As it stands in its METADATA. It is read when somebody asks: hardly anybody does.
+    #: The text from METADATA. It is parsed on demand, which is rare.
     requires: tuple[str, ...] = ()
-    #: The markers of this interpreter.
+    #: The environment markers of this interpreter.
     here: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, extra: str) -> list[Requirement]:
-        """What this extra requires. What cannot be read is passed over, as is an extra that is none: pip does so."""
+        """Return the requirements of this extra. Invalid requirements and unknown extras are ignored, as pip does."""
         return [one for text in self.requires if (one := _applying(text, self.here, extra)) is not None]
 
 
 @dataclass(frozen=True)
 class Provided:
-    """A package that is there."""
+    """An available package."""
 
     version: Version
-    #: Who brings it, to be told to people: "this worker has", "the registry has".
+    #: Who provides it, as the start of a message: "this worker has", "the registry has".
     by: str
-    #: Of a wheel that is not here yet, none are known.
+    #: Not known for a wheel that is not installed yet.
     extras: Extras = Extras()
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a wheel says that it needs, as far as it applies to this interpreter."""
+    """The requirements of a wheel that apply to this interpreter."""
 
     requires: tuple[Requirement, ...] = ()
     extras: Extras = Extras()
-    #: Told when this interpreter is not what it needs.
+    #: A message, set if this interpreter does not meet Requires-Python.
     python_problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Lack:
-    """One requirement that is not met."""
+    """One unmet requirement."""
 
     requirement: Requirement
-    #: What is there instead, of another version; None: nothing.
+    #: The available package with an unsuitable version. None: the package is not available.
     found: Provided | None = None
-    #: Whose extra it is that requires this, such as `other-tasks[fast]`; empty: the wheel itself does.
+    #: The extra that requires it, such as `other-tasks[fast]`; empty: the wheel itself requires it.
     extra_of: str = ""
 
     @property
@@ -81,12 +81,13 @@ class Lack:
 
     @property
     def can_be_fetched(self) -> bool:
-        """Whether an index could help. One that lies at an address of its own does not come from the index."""
+        """Return whether an index could provide it. A requirement with a URL of its own does not come from the
+        index."""
         return self.found is None and self.requirement.url is None
 
 
 def read_needs(requires: Iterable[str], requires_python: str, here: Mapping[str, str]) -> Needs:
-    """`here` holds the markers of this interpreter. Raises InvalidWheel."""
+    """Parse the requirements of a wheel. `here` holds the markers of this interpreter. Raises InvalidWheel."""
     found, optional = [], []
     for text in requires:
         try:
@@ -122,44 +123,44 @@ def _applying(text: str, here: Mapping[str, str], extra: str) -> Requirement | N
 
 
 def lacks_of(needs: Needs, provided: Mapping[str, Provided]) -> tuple[Lack, ...]:
-    """Which requirements are not met by what is there, by package; O(requirements, and those of their extras)."""
+    """Return the requirements that the available packages do not meet. O(requirements, and those of their extras)."""
     lacks = []
     left = [(requirement, "") for requirement in needs.requires]
     seen: set[str] = set()
-    for requirement, extra_of in left:  # it grows
+    for requirement, extra_of in left:  # the list grows
         name = canonicalize_name(requirement.name)
-        there = provided.get(name)
-        if there is None:
+        available = provided.get(name)
+        if available is None:
             lacks.append(Lack(requirement, None, extra_of))
-        elif not requirement.specifier.contains(there.version, prereleases=True):
-            lacks.append(Lack(requirement, there, extra_of))
+        elif not requirement.specifier.contains(available.version, prereleases=True):
+            lacks.append(Lack(requirement, available, extra_of))
         else:
             for extra in sorted(requirement.extras):
-                if (asked := f"{name}[{extra}]") not in seen:
-                    seen.add(asked)
-                    left += [(one, asked) for one in there.extras.of(extra)]
+                if (extra_name := f"{name}[{extra}]") not in seen:
+                    seen.add(extra_name)
+                    left += [(one, extra_name) for one in available.extras.of(extra)]
     return tuple(lacks)
 
 
 def tell_lacks(lacks: Sequence[Lack]) -> str:
-    """For people: what is missing, and what they can do."""
+    """Return a message for users: what is missing, and what to do."""
     parts = []
     for lack in lacks:
-        words = str(plain(lack.requirement)) + (f" for {lack.extra_of}" if lack.extra_of else "")
+        needed = str(plain(lack.requirement)) + (f" for {lack.extra_of}" if lack.extra_of else "")
         if lack.found is not None:
-            parts.append(f"needs {words}, but {lack.found.by} {lack.package} {lack.found.version}")
+            parts.append(f"needs {needed}, but {lack.found.by} {lack.package} {lack.found.version}")
         elif lack.requirement.url is not None:
-            parts.append(f"needs {words}, and nothing is fetched from such an address: register a wheel of it")
+            parts.append(f"needs {needed}, and nothing is fetched from such an address: register a wheel of it")
         else:
             parts.append(
-                f"needs {words}, which neither this worker nor another wheel provides: register a wheel of it, "
+                f"needs {needed}, which neither this worker nor another wheel provides: register a wheel of it, "
                 "install it on the worker, or set PYOCO_WHEEL_INDEX"
             )
     return "; ".join(parts)
 
 
 def plain(requirement: Requirement) -> Requirement:
-    """The requirement without the condition under which it applies: that has been looked at."""
+    """Return the requirement without its marker, which has been evaluated already."""
     copy = Requirement(str(requirement))
     copy.marker = None
     return copy
@@ -167,13 +168,13 @@ def plain(requirement: Requirement) -> Requirement:
 
 @dataclass(frozen=True)
 class Option:
-    """One installed wheel that could be the one of its package that runs see."""
+    """One installed wheel that could be the version of its package that runs import."""
 
     wheel_name: str
     package: str
     version: Version
     needs: Needs
-    #: Packages that were fetched for it.
+    #: Packages that were downloaded for it.
     fetched: frozenset[str] = frozenset()
 
     @property
@@ -182,18 +183,18 @@ class Option:
 
 
 def resolve(options: Iterable[Sequence[Option]], worker: Mapping[str, Provided]) -> dict[str, Option]:
-    """Of each package one option: the first whose needs the others meet, the last if none of them does.
+    """Choose one option per package: the first whose requirements the others meet, or the last one if there is none.
 
-    `options` holds for each package the one that is wanted, then what may stay instead. O(options and requirements):
-    when one gives way, only those are looked at again that require it.
+    `options` holds for each package the wanted wheel first, then its possible replacements. O(options and
+    requirements): when an option is replaced, only the packages that require it are checked again.
     """
     left = {some[0].package: list(some) for some in options if some}
     provided = provided_by({package: some[0] for package, some in left.items()}, worker)
     required_by = _required_by(left)
     waiting = set(left)
     while waiting:
-        looked_at, waiting = sorted(waiting), set()
-        for package in looked_at:
+        checked, waiting = sorted(waiting), set()
+        for package in checked:
             some = left[package]
             if len(some) > 1 and unmet(some[0], provided):
                 del some[0]
@@ -202,7 +203,8 @@ def resolve(options: Iterable[Sequence[Option]], worker: Mapping[str, Provided])
     return {package: some[0] for package, some in left.items()}
 
 
-#: No package has this name. What an extra requires is known when it is looked for: who asks for one counts for all.
+#: Not a valid package name. The requirements of an extra are known only once it is evaluated, so a wheel that requests
+#: extras is treated as requiring every package.
 _EXTRAS = "[]"
 
 
@@ -217,10 +219,11 @@ def _required_by(options: Mapping[str, Sequence[Option]]) -> defaultdict[str, se
 
 
 def provided_by(chosen: Mapping[str, Option], worker: Mapping[str, Provided]) -> dict[str, Provided]:
-    """What is there with these wheels. One comes before what the worker has of its name, as on `sys.path`."""
+    """Return the packages available with these wheels. A wheel shadows the worker's own package of that name, as on
+    `sys.path`."""
     return {**worker, **{package: option.provides for package, option in chosen.items()}}
 
 
 def unmet(option: Option, provided: Mapping[str, Provided]) -> tuple[Lack, ...]:
-    """What an option lacks beside all that is there; O(its requirements)."""
+    """Return the requirements of an option that the available packages do not meet. O(its requirements)."""
     return tuple(lack for lack in lacks_of(option.needs, provided) if lack.package not in option.fetched)

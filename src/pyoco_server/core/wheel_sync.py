@@ -1,4 +1,4 @@
-"""What a worker has of the wheel registry (section 12.3)."""
+"""What a worker has installed from the wheel registry (section 12.3)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
     "trouble_again",
 ]
 
-#: However often a wheel has failed, it is tried again after this time.
+#: The longest delay before a failed wheel is retried, however often it has failed.
 RETRY_SECONDS_MAX = 300.0
-#: What is told of wheels is in the worker's record, which is written at every heartbeat and sent to whoever lists
-#: workers. So each list has a limit, in entries and in bytes as JSON, and all of it stays below 32 KiB.
+#: The wheel report is part of the worker's record, which is written at every heartbeat and sent to every client that
+#: lists workers. So each list is limited, in entries and in bytes as JSON, and all of it stays below 32 KiB.
 _ENTRIES_MAX = 50
 _BYTES_MAX = {"installed": 6144, "installing": 2048, "skipped": 6144, "removed": 4096, "failed": 12288}
 _TEXT_CHARACTERS_MAX = {"wheel_name": 255, "reason": 200, "error": 700}
@@ -34,11 +34,11 @@ _TEXT_CHARACTERS_MAX = {"wheel_name": 255, "reason": 200, "error": 700}
 
 @dataclass(frozen=True)
 class Environment:
-    """What runs see of the registry. It never changes: another set of wheels is another environment."""
+    """The wheels that runs can import. Immutable: another set of wheels is another environment."""
 
-    #: Directories for `sys.path`, one for each wheel, behind the standard library and before installed packages.
+    #: Directories for `sys.path`, one per wheel, after the standard library and before installed packages.
     paths: tuple[str, ...] = ()
-    #: Top-level modules that these wheels bring: a flow.yaml may call what is in them.
+    #: Top-level modules of these wheels: a flow.yaml may call what they contain.
     modules: tuple[str, ...] = ()
 
 
@@ -68,7 +68,7 @@ _FORMS: dict[str, type | tuple[type, ...]] = {
 
 
 def read_installed(document: object) -> InstalledWheel | None:
-    """An entry of the manifest; None when it is none. Members it does not know are passed over."""
+    """Return an entry of the manifest, or None if it is invalid. Unknown members are ignored."""
     if not isinstance(document, dict) or not all(isinstance(document.get(name), form) for name, form in _FORMS.items()):
         return None
     known = {name: document[name] for name in _FORMS}
@@ -76,19 +76,19 @@ def read_installed(document: object) -> InstalledWheel | None:
 
 
 class Hurdle(Enum):
-    """What a wheel failed at."""
+    """The step at which a wheel failed."""
 
-    #: Its bytes, pip, the disk.
+    #: Its bytes, pip, or the disk.
     INSTALLING = auto()
-    #: Something it needs is not there; that may change with the registry.
+    #: A requirement is not available; that may change with the registry.
     NEEDS = auto()
-    #: No host starts with it, or without it.
+    #: No host process starts with it, or without it.
     HOSTS = auto()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """A wheel that failed, and when it is tried again."""
+    """A failed wheel, and the time of its next try."""
 
     nuid: str
     hurdle: Hurdle
@@ -98,14 +98,15 @@ class Trouble:
 
 
 def trouble_again(last: Trouble | None, nuid: str, hurdle: Hurdle, error: str, now: float, every: float) -> Trouble:
-    """The same upload that fails again and again is tried after 1, 2, 4, ... intervals, at least every 5 minutes."""
+    """Record a failure. The same upload is retried after 1, 2, 4, ... intervals, at least every 5 minutes."""
     times = last.times + 1 if last is not None and last.nuid == nuid else 1
     pause = min(every * 2 ** min(times - 1, 30), max(every, RETRY_SECONDS_MAX))
     return Trouble(nuid=nuid, hurdle=hurdle, error=error, times=times, again_at=now + pause)
 
 
 def read_trouble(document: object) -> Trouble | None:
-    """What a worker wrote down of a wheel that no host started with; None when it is none. It is due at once."""
+    """Return the stored failure of a wheel that no host process started with, or None if it is invalid. It is due
+    immediately."""
     if not isinstance(document, dict):
         return None
     nuid, error, times = document.get("nuid"), document.get("error"), document.get("times")
@@ -122,12 +123,12 @@ class FailedWheel:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncReport:
-    """FLOW-243: the outcome of one look at the registry."""
+    """FLOW-243: the outcome of one sync with the registry."""
 
     last_sync_at: float
-    #: Everything that is installed now, by wheel name.
+    #: All wheels installed now, by name.
     installed: tuple[str, ...] = ()
-    #: What takes longer than a look, and runs do not see yet.
+    #: Wheels whose installation takes longer than one sync; runs cannot import them yet.
     installing: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     removed: tuple[str, ...] = ()
@@ -138,7 +139,8 @@ class SyncReport:
         return "error" if self.failed else "ok"
 
     def document(self) -> dict[str, Any]:
-        """As the registry record holds it: bounded. Where a list is cut, `<list>_more` says how many are left out."""
+        """Return the bounded form for the registry record. Where a list is cut, `<list>_more` is the number of omitted
+        entries."""
         document: dict[str, Any] = {"enabled": True, "last_sync_at": self.last_sync_at, "status": self.status}
         more = {}
         for name in _BYTES_MAX:
@@ -150,14 +152,14 @@ class SyncReport:
 
 
 def _as_fits(name: str, items: Iterable[str | Skipped | FailedWheel]) -> list[Any]:
-    """The first of them, as many as there is room for. There is room for one, whatever it says."""
+    """Return the first entries, as many as fit. At least one always fits."""
     found: list[Any] = []
     room = _BYTES_MAX[name]
     for item in items:
         entry = (
             _short("wheel_name", item) if isinstance(item, str) else {k: _short(k, v) for k, v in asdict(item).items()}
         )
-        room -= len(json.dumps(entry)) + 2  # with escapes: as large as any way of writing it makes it
+        room -= len(json.dumps(entry)) + 2  # escaped: no encoding of it is larger
         if room < 0 or len(found) == _ENTRIES_MAX:
             break
         found.append(entry)

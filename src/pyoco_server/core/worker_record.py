@@ -1,4 +1,4 @@
-"""What the registry knows of a worker (section 16.2 of the contract)."""
+"""The registry record of a worker (section 16.2 of the contract)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyoco_server.errors import Corrupt
 
 __all__ = ["ALIVE", "WorkerRecord", "encode_over", "encode_worker", "hide", "read_worker", "stopped", "take_over"]
 
-#: The states of a worker that is there, as far as anybody can tell.
+#: The states of a live worker, as far as its heartbeats show.
 ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerRecord:
-    """One worker, by its own word. Only `hidden` and `updated_at` belong to the operator."""
+    """One worker, as it reports itself. Only `hidden` and `updated_at` are set by the operator."""
 
     worker_id: str
     #: Random per process start.
@@ -37,42 +37,42 @@ class WorkerRecord:
     stopped_at: float | None = None
     stop_reason: str | None = None
     wheel_sync: Mapping[str, Any] | None = None
-    #: How many runs it executes at once, and which.
+    #: How many runs it executes concurrently, and which.
     slots: int = 1
     running: tuple[str, ...] = ()
-    #: Host processes it had to replace since it started.
+    #: Host processes replaced since it started.
     host_restarts: int = 0
-    #: When the queue last answered one of its pulls: a worker may be alive and deaf.
+    #: When the queue last answered one of its pulls: a worker may be alive without receiving jobs.
     last_pull_at: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    #: The packs it executes; none as long as it takes no priced runs. None: its version does not tell.
+    #: The packs it executes; empty while it takes no priced runs. None: its version does not report them.
     packs: tuple[str, ...] | None = None
-    #: What keeps it from executing packs that it would take otherwise, by pack, and what it provides for others, such
-    #: as languages. None: nothing to tell.
+    #: Why it cannot execute packs that it would otherwise take, by pack, and what it provides for the others, such as
+    #: languages. None: nothing to report.
     packs_missing: Mapping[str, str] | None = None
     packs_provide: Mapping[str, Sequence[str]] | None = None
-    #: `exec-tcp` or `exec-native`: a worker of programs, at a door or at the queue itself. None: one of flows.
+    #: `exec-tcp` or `exec-native`: a worker of programs, connected to a door or to the queue. None: a worker of flows.
     kind: str | None = None
-    #: Of a worker of programs: which ones it takes, how many more it takes now, and how many at once.
+    #: Workers of programs: the programs it takes, how many more jobs it takes now, and its maximum in parallel.
     patterns: tuple[str, ...] | None = None
     credits: int | None = None
     max_parallel: int | None = None
-    #: The door that it is connected to, and the share of its machine's CPUs in use.
+    #: The door it is connected to, and the CPU usage of its machine as a share.
     door_id: str | None = None
-    #: The group of programs that it belongs to.
+    #: Its group of programs.
     group: str | None = None
     cpu: float | None = None
-    #: The programs that it has and may run. None: its version does not tell, or they are too many.
+    #: The programs that it has and may run. None: its version does not report them, or there are too many.
     programs: tuple[str, ...] | None = None
-    #: Programs that it takes by its patterns and has reported as missing.
+    #: Programs that match its patterns but that it reported as missing.
     lacks: tuple[str, ...] | None = None
-    #: Patterns of the programs that it may run, WORKER_EXEC_ALLOW. None: all, or its version does not tell.
+    #: Patterns of the programs that it may run, WORKER_EXEC_ALLOW. None: all, or its version does not report them.
     allow: tuple[str, ...] | None = None
-    #: Tenants whose runs it may have, as `tenant_token` writes them, beside runs without a tenant. None: every tenant.
+    #: Tenants whose runs it may receive, as `tenant_token` encodes them, besides runs without one. None: all.
     tenants: tuple[str, ...] | None = None
 
     def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
-        """FLOW-27: an orderly stop is kept; a silent worker is disconnected."""
+        """FLOW-27: a worker that stopped in an orderly way keeps that state; one without heartbeats is disconnected."""
         if self.state is WorkerState.STOPPED_GRACEFUL or now - self.last_seen_at <= disconnect_seconds:
             return self.state
         return WorkerState.DISCONNECTED
@@ -81,25 +81,26 @@ class WorkerRecord:
         return self.derived_state(now, disconnect_seconds) in ALIVE
 
     def is_forgettable(self, now: float, disconnect_seconds: float, retention_seconds: float) -> bool:
-        """Whether it is gone and has been silent for longer than records are kept; 0 keeps them for ever."""
+        """Return whether it is not alive and its last heartbeat is older than the retention period; 0 keeps records for
+        ever."""
         is_old = retention_seconds > 0 and now - self.last_seen_at > retention_seconds
         return is_old and not self.is_alive(now, disconnect_seconds)
 
 
-def take_over(mine: WorkerRecord, stored: WorkerRecord | None) -> WorkerRecord:
-    """My record, with what belongs to the operator kept from the stored one (FLOW-148)."""
-    return mine if stored is None else replace(mine, hidden=stored.hidden, updated_at=stored.updated_at)
+def take_over(own: WorkerRecord, stored: WorkerRecord | None) -> WorkerRecord:
+    """Return the worker's own record, with the operator's members taken from the stored one (FLOW-148)."""
+    return own if stored is None else replace(own, hidden=stored.hidden, updated_at=stored.updated_at)
 
 
 def hide(record: WorkerRecord, hidden: bool, now: float) -> WorkerRecord:
-    """The operator's word (FLOW-144). A word that was said already changes nothing, not even its time (FLOW-147)."""
+    """Set `hidden` for the operator (FLOW-144). A repeated request changes nothing, not even the time (FLOW-147)."""
     if record.hidden == hidden and record.updated_at is not None:
         return record
     return replace(record, hidden=hidden, updated_at=now)
 
 
 def stopped(record: WorkerRecord, reason: str, now: float) -> WorkerRecord:
-    """FLOW-198"""
+    """Record an orderly stop (FLOW-198)."""
     return replace(
         record,
         state=WorkerState.STOPPED_GRACEFUL,
@@ -116,7 +117,7 @@ def encode_worker(record: WorkerRecord) -> bytes:
 
 
 def encode_over(record: WorkerRecord, stored: bytes) -> bytes:
-    """The record, and beside it what a newer version of us has put into the stored one: that is not ours to drop."""
+    """Encode the record, and keep the members of the stored one that only a newer version knows."""
     return _dump(json.loads(stored) | _document(record))
 
 
@@ -152,7 +153,7 @@ def _is_mapping_to(is_right: Callable[[object], bool]) -> Callable[[object], boo
     return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
 
 
-#: One record that is not what it says would spoil every list it is in.
+#: One record with a member of the wrong type would break every list that contains it.
 _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("worker_id", "instance_id", "current_run_id", "last_run_status", "stop_reason"), _is_text),
     **dict.fromkeys(("kind", "door_id", "group"), _is_text),
@@ -170,14 +171,14 @@ assert _FORMS.keys() == {item.name for item in fields(WorkerRecord)}
 
 
 def read_worker(data: bytes) -> WorkerRecord:
-    """Raises Corrupt when the bytes are no worker record. Fields it does not know are passed over."""
+    """Decode a worker record. Unknown fields are ignored. Raises Corrupt if the bytes are not a valid record."""
     try:
         document = json.loads(data)
         known = {name: value for name, value in document.items() if name in _FORMS and value is not None}
         wrong = [name for name, value in known.items() if not _FORMS[name](value)]
         if wrong:
             raise ValueError(f"{', '.join(wrong)} cannot be what it is")  # noqa: TRY301  (one way out of here)
-        if b"\\u" in data:  # half of a pair of surrogates can be written as an escape, and cannot be sent on
+        if b"\\u" in data:  # a lone surrogate can be written as an escape, but cannot be encoded again
             json.dumps(document, ensure_ascii=False).encode()
         known["state"] = WorkerState(known["state"])
         known["tags"] = tuple(known.get("tags", ()))

@@ -1,8 +1,8 @@
-"""Zip archives, read strictly: an archive has one meaning or is refused.
+"""A strict zip reader: an archive has exactly one interpretation, or it is refused.
 
-The standard library's reader is made to get at the files of whatever comes. It finds an archive behind other bytes,
-believes the directory where that and the entries differ, lets entries overlap, and reads a directory of any size into
-memory. All of that is how one file can be two different things to two readers, or a small one a very large one.
+The standard library's reader extracts what it can. It finds an archive embedded in other bytes, trusts the directory
+where it differs from the entries, accepts overlapping entries, and reads a directory of any size into memory. All of
+these let one file mean different things to different readers, or let a small file expand into a very large one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyoco_server.errors import InvalidArchive
 
 __all__ = ["PIECE_BYTES", "Member", "ZipArchive", "shown"]
 
-#: What is held of a file at once.
+#: How much of a file is held in memory at a time.
 PIECE_BYTES = 1 << 20
-#: Some 300 bytes of memory for each. The largest wheels there are have some 30,000.
+#: Each takes some 300 bytes of memory. The largest known wheels have some 30,000.
 MEMBERS_MAX = 100_000
-#: The directory of 100,000 names of 250 bytes.
+#: Room for the directory of 100,000 names of 250 bytes.
 _DIRECTORY_BYTES_MAX = 32 << 20
-#: As long as a path may be.
+#: The maximum length of a path.
 _NAME_BYTES_MAX = 4096
-#: Other tools leave two or three: times, owners. A file could hold millions, and each takes time.
+#: Other tools write two or three: times, owners. A file could hold millions, and each costs time.
 _EXTRAS_MAX = 16
 
 _END = struct.Struct("<4s4H2LH")
@@ -38,12 +38,12 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _STORED, _DEFLATED = 0, 8
 _HAS_DESCRIPTOR = 1 << 3
 _IS_UTF8 = 1 << 11
-#: Besides these two: how well it was compressed.
+#: In addition to these two: the compression level.
 _FLAGS_KNOWN = _HAS_DESCRIPTOR | _IS_UTF8 | 0b110
 _FLAGS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
-#: "See the extra field": the number does not fit here.
+#: Marks a number that does not fit here and is in the extra field.
 _FULL = 0xFFFFFFFF
-#: "See the wide end record", in the order of the narrow one.
+#: Marks the numbers that are in the zip64 end record, in the order of the narrow record.
 _END_FULL = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _FULL, _FULL)
 _EXTRA_ZIP64, _EXTRA_OTHER_NAME = 0x0001, 0x7075
 _CUT = "it is not a whole zip archive: it was cut off, or something follows it; build or upload it again"
@@ -51,7 +51,7 @@ _CUT = "it is not a whole zip archive: it was cut off, or something follows it; 
 
 @dataclass(slots=True)
 class Member:
-    """One entry, as the directory tells it."""
+    """One entry of the directory."""
 
     name: str
     flags: int
@@ -60,11 +60,11 @@ class Member:
     packed_bytes: int
     size_bytes: int
     offset: int
-    #: Type and permissions, as Unix knows them; 0: not told.
+    #: Unix file type and permissions; 0: not given.
     mode: int
-    #: Where the next one begins.
+    #: The offset of the next entry.
     end: int = 0
-    #: What RECORD says of it: "sha256" and so on, and the digest in its text form.
+    #: From RECORD: the algorithm, such as "sha256", and the digest as text.
     algorithm: str = ""
     digest: str = ""
 
@@ -74,9 +74,9 @@ class Member:
 
 
 class ZipArchive:
-    """The directory of an archive, and the bytes of its members. Raises InvalidArchive wherever it reads.
+    """The directory of an archive, and the contents of its members. Every read may raise InvalidArchive.
 
-    Memory is O(members). `members` are in the order in which they lie in the file, one right after the other.
+    Memory is O(members). `members` are in the order of their position in the file, without gaps.
     """
 
     def __init__(self, file: BinaryIO, members_max: int | None = None) -> None:
@@ -93,9 +93,11 @@ class ZipArchive:
             self.members[-1].end = at
 
     def pieces_of(self, member: Member) -> Iterator[bytes]:
-        """A member's bytes, in pieces; whoever takes all of them knows that they are what the directory promises.
+        """Yield a member's contents in pieces. Once all have been read, size and checksum are known to match the
+        directory.
 
-        Stops as soon as there are more than that, so a bomb costs a piece."""
+        Stops as soon as there are more bytes than that, so a zip bomb costs one piece.
+        """
         self._file.seek(member.offset)
         self._enter(member)
         is_stored = member.method == _STORED
@@ -111,12 +113,12 @@ class ZipArchive:
         self._leave(member)
 
     def _find_directory(self) -> tuple[int, int, int]:
-        """How many entries, where they begin, and where they end."""
+        """Return the number of entries, and the start and end of the directory."""
         size = self._file.seek(0, 2)
         end = size - _END.size
         if end < 0:
             raise InvalidArchive(_CUT)
-        sign, *told, comment = _END.unpack(self._at(end, _END.size))
+        sign, *numbers, comment = _END.unpack(self._at(end, _END.size))
         if sign != b"PK\5\6" or comment:
             raise InvalidArchive(_CUT)
         if end >= _LOCATOR.size:
@@ -126,12 +128,14 @@ class ZipArchive:
                 if end < 0 or at64 != end or disk64 or disks > 1:
                     raise InvalidArchive(_CUT)
                 sign, rest, _, _, *wide = _END64.unpack(self._at(end, _END64.size))
-                # Some readers take the wide record wherever there is one, others only for a number that is full.
-                agrees = all(number in {full, real} for number, full, real in zip(told, _END_FULL, wide, strict=True))
+                # Some readers use the zip64 record whenever it exists, others only for numbers marked as not fitting.
+                agrees = all(
+                    number in {full, real} for number, full, real in zip(numbers, _END_FULL, wide, strict=True)
+                )
                 if sign != b"PK\6\6" or rest != _END64.size - 12 or not agrees:
                     raise InvalidArchive(_CUT)
-                told = wide
-        disk, start_disk, here, count, length, at = told
+                numbers = wide
+        disk, start_disk, here, count, length, at = numbers
         if disk or start_disk or here != count or at + length != end or length < count * _ENTRY.size:
             raise InvalidArchive(_CUT)
         if count > self._members_max or length > _DIRECTORY_BYTES_MAX:
@@ -166,15 +170,15 @@ class ZipArchive:
         return member, _ENTRY.size + name_size + extra_size + comment_size
 
     def _enter(self, member: Member) -> None:
-        """The entry's own header, which must say what the directory says. Goes to its first byte."""
+        """Read the entry's local header, which must match the directory, and move to its first byte."""
         fields = _LOCAL.unpack(self._exactly(_LOCAL.size))
         sign, _, flags, method, _, _, crc, packed, size, name_size, extra_size = fields
         raw_name = self._exactly(name_size)
         extras = _extras(self._exactly(extra_size), member.name)
         agrees = sign == b"PK\3\4" and (raw_name, flags, method) == (member.name.encode(), member.flags, member.method)
         size, packed = _wide(extras, (size, packed), member.name)
-        for told, true in ((crc, member.crc), (packed, member.packed_bytes), (size, member.size_bytes)):
-            agrees = agrees and (told == true or (told == 0 and bool(flags & _HAS_DESCRIPTOR)))
+        for local, expected in ((crc, member.crc), (packed, member.packed_bytes), (size, member.size_bytes)):
+            agrees = agrees and (local == expected or (local == 0 and bool(flags & _HAS_DESCRIPTOR)))
         begin = member.offset + _LOCAL.size + name_size + extra_size
         if not agrees or begin + member.packed_bytes > member.end or _EXTRA_OTHER_NAME in extras:
             raise InvalidArchive(
@@ -182,7 +186,8 @@ class ZipArchive:
             )
 
     def _leave(self, member: Member) -> None:
-        """What lies between the entry's last byte and the next entry: nothing, or its sizes once more."""
+        """Check the bytes between the end of the entry and the next entry: none, or a data descriptor that repeats its
+        sizes."""
         gap = member.end - self._file.tell()
         ends = [b""]
         if member.flags & _HAS_DESCRIPTOR:
@@ -209,7 +214,7 @@ class ZipArchive:
                 left -= len(packed)
                 while packed and not inflater.eof:
                     yield inflater.decompress(packed, PIECE_BYTES)
-                    packed = inflater.unconsumed_tail  # noqa: PLW2901 - what is left of the same piece
+                    packed = inflater.unconsumed_tail  # noqa: PLW2901 - the rest of the same piece
                 if inflater.eof:
                     break
             while not inflater.eof and (piece := inflater.decompress(b"", PIECE_BYTES)):
@@ -231,7 +236,7 @@ class ZipArchive:
 
 
 def shown(name: str) -> str:
-    """A name for a message: in quotes, without control characters, not too long."""
+    """Return a name for a message: quoted, without control characters, limited in length."""
     return repr(name if len(name) <= 120 else f"{name[:117]}...")
 
 
@@ -246,7 +251,7 @@ def _name(raw: bytes, flags: int) -> str:
 
 
 def _extras(data: bytes, name: str) -> dict[int, bytes]:
-    """Each kind once: of two, some readers take the first, others the last."""
+    """Parse the extra fields, each kind once: of two, some readers take the first, others the last."""
     extras: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -273,9 +278,10 @@ def _check_kind(name: str, flags: int, method: int, extras: dict[int, bytes]) ->
 
 
 def _wide(extras: dict[int, bytes], narrow: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """The same numbers, those that were too large for their place from the extra field: these, in order, no other.
+    """Return the numbers, with those that did not fit replaced from the zip64 extra field: exactly these, in order.
 
-    Bazel's wheels, such as protobuf's, have small numbers there as well: all of them, and the same."""
+    Bazel's wheels, such as protobuf's, repeat numbers there that do fit: all of them, with the same values.
+    """
     extra, count = extras.get(_EXTRA_ZIP64), narrow.count(_FULL)
     if not count and extra in (None, struct.pack(f"<{len(narrow)}Q", *narrow)):
         return narrow

@@ -1,1 +1,1 @@
-"""Answers without a model: sentences of a text, ranked against a question. Pure, and the same on every machine."""
+"""Answers without a model: sentences of a text, ranked against a question. Pure and deterministic on every machine."""

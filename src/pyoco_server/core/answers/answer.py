@@ -1,4 +1,4 @@
-"""A question in, an answer out: what every answerer is asked, and what it says."""
+"""The input and output of every answerer."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 
 __all__ = ["ANSWER_LENGTH_MAX", "Answer", "Ask"]
 
-#: No answer has more characters, whoever gave it.
+#: The maximum length of an answer, in characters, for every answerer.
 ANSWER_LENGTH_MAX = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What is to be answered. The context is somebody's text: data, whatever it says."""
+    """A question. The context is untrusted text: it is treated as data only."""
 
     question: str
-    #: Empty: there is none.
+    #: Empty: no context.
     context: str = ""
-    #: The long answer is wanted, and not the short one.
+    #: Whether the long answer is wanted instead of the short one.
     is_full: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer, and how far it can be relied on."""
+    """One answer, and its reliability."""
 
     text: str
-    #: 0 to 1, with four decimals at most. None: who answered did not say.
+    #: 0 to 1, with four decimals at most. None: the answerer gave none.
     confidence: float | None
-    #: Of a model; 0 where there is none.
+    #: Tokens used by a model; 0 without one.
     tokens_consumed: int = 0

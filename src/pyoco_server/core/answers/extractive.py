@@ -1,7 +1,8 @@
-"""The answer that stands in the context already: its sentence that shares most with the question.
+"""Extractive answers: the sentence of the context that has most in common with the question.
 
-BM25 (k1 = 1.2, b = 0.75) over the sentences of the context. What a term weighs is seen from the context: the fewer
-sentences have it, the more it says. All of it is whole numbers, so that no two machines disagree in a last digit.
+BM25 (k1 = 1.2, b = 0.75) over the sentences of the context. Term weights are computed from the context: the fewer
+sentences contain a term, the higher its weight. All arithmetic uses integers, so that all machines agree to the last
+digit.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from pyoco_server.core.answers.terms import terms
 
 __all__ = ["FULL_SENTENCES_MAX", "NO_CONTEXT", "NO_MATCH", "answer"]
 
-#: How many sentences make a full answer.
+#: The maximum number of sentences in a full answer.
 FULL_SENTENCES_MAX: Final = 5
 NO_CONTEXT: Final = "There is no context to answer from."
 NO_MATCH: Final = "The context does not answer this: none of its sentences has to do with the question."
 
-#: A light term weighs a fifth of what it would otherwise.
+#: A light term has a fifth of its weight.
 _LIGHT_DIVISOR: Final = 5
-#: A question in the context is rarely an answer to another: it counts a quarter.
+#: A question in the context rarely answers another one: its score is divided by four.
 _QUESTION_DIVISOR: Final = 4
-#: A full answer leaves out what scores less than a quarter of its best sentence.
+#: A full answer omits sentences that score less than a quarter of the best one.
 _FULL_DIVISOR: Final = 4
 _LOG_BITS: Final = 12
 _SCORE_UNIT: Final = 1_000
@@ -35,22 +36,22 @@ _E4: Final = 10_000
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A sentence of the context, and what speaks for it."""
+    """A sentence of the context with its score."""
 
     place: int
     text: str
-    #: The question's terms in it.
+    #: The terms of the question that it contains.
     shared: frozenset[str]
     score: int
 
 
 def answer(ask: Ask) -> Answer:
-    """The best sentence; of a full answer, up to FULL_SENTENCES_MAX of them in the order of the text, and how they were
-    chosen. O(n) in question and context. The same question and context always have the same answer.
+    """Return the best sentence, with its confidence. A full answer has up to FULL_SENTENCES_MAX sentences in the order
+    of the text, and says how they were chosen. O(n) in question and context. Deterministic.
 
-    The confidence is how much of what the question is about the best sentence has (by weight), times 0.5 to 0.9 by how
-    far it is ahead of the next sentence that says something else. It is never above 0.9: shared words are no proof. It
-    is 0 where nothing was found, and the text says so.
+    The confidence is the share of the question's terms (by weight) in the best sentence, times 0.5 to 0.9 depending on
+    its lead over the next sentence with a different text. It is never above 0.9: shared words are no proof. It is 0 if
+    nothing was found, and the text says so.
     """
     found = sentences(ask.context)
     if not found:
@@ -67,7 +68,7 @@ def answer(ask: Ask) -> Answer:
 
 
 def _asked(question: str) -> dict[str, bool]:
-    """The terms of the question, and whether each of them is light wherever it stands."""
+    """Return the terms of the question, and whether each of them is light in all its occurrences."""
     asked: dict[str, bool] = {}
     for sentence in sentences(question):
         for term in terms(sentence):
@@ -84,16 +85,17 @@ def _weights(asked: Mapping[str, bool], counted: Sequence[Counter[str]]) -> dict
 
 
 def _weight_of(having: int, sentences_count: int) -> int:
-    """log2(1 + (N - n + 0.5) / (n + 0.5)) for a term that n of N sentences have, in units of 2^-_LOG_BITS."""
+    """Return log2(1 + (N - n + 0.5) / (n + 0.5)) for a term in n of N sentences, in units of 2^-_LOG_BITS."""
     return _log2(2 * sentences_count + 2, 2 * having + 1)
 
 
 def _log2(above: int, below: int) -> int:
-    """Of a fraction that is at least 1, in units of 2^-_LOG_BITS, rounded down; by squaring, without a double."""
-    whole = (above // below).bit_length() - 1
+    """Return log2 of a fraction of at least 1, in units of 2^-_LOG_BITS, rounded down; by squaring, without floating
+    point."""
+    integer_part = (above // below).bit_length() - 1
     precision = 2 * _LOG_BITS
-    value = (above << precision) // (below << whole)  # 1 <= value < 2, in units of 2^-precision
-    result = whole
+    value = (above << precision) // (below << integer_part)  # 1 <= value < 2, in units of 2^-precision
+    result = integer_part
     for _ in range(_LOG_BITS):
         value = value * value >> precision
         is_two = value >> (precision + 1)
@@ -105,19 +107,19 @@ def _log2(above: int, below: int) -> int:
 def _ranked(
     found: Sequence[str], counted: Sequence[Counter[str]], asked: Mapping[str, bool], weights: Mapping[str, int]
 ) -> list[_Ranked]:
-    """The sentences that have to do with the question, the best first; of equal ones, the first in the text."""
+    """Return the sentences related to the question, the best first; on a tie, the one that comes first in the text."""
     sizes = [count.total() for count in counted]
-    whole = sum(sizes)
+    terms_total = sum(sizes)
     has_informative = not all(asked.values())
     ranked = []
     for place, (text, count, size) in enumerate(zip(found, counted, sizes, strict=True)):
         shared = frozenset(count.keys() & asked.keys())
-        # "is" and "the" alone make no answer, unless nothing else was asked.
+        # Terms such as "is" and "the" alone do not make an answer, unless the question has no others.
         if not shared or (has_informative and all(asked[term] for term in shared)):
             continue
-        length = 6 * whole + 18 * size * len(found)  # 1.2 * (0.25 + 0.75 * size / mean), times 20 * whole
+        length = 6 * terms_total + 18 * size * len(found)  # 1.2 * (0.25 + 0.75 * size / mean), times 20 * terms_total
         score = sum(
-            weights[term] * _SCORE_UNIT * 44 * count[term] * whole // (20 * count[term] * whole + length)
+            weights[term] * _SCORE_UNIT * 44 * count[term] * terms_total // (20 * count[term] * terms_total + length)
             for term in shared
         )
         if text.rstrip("\"'”’)」』）").endswith(("?", "？", "؟")):
@@ -128,7 +130,7 @@ def _ranked(
 
 def _confidence_e4(ranked: Sequence[_Ranked], weights: Mapping[str, int], one_term: int) -> int:
     best = ranked[0]
-    # At least the weight of one term that says something: "Is it so?" is not answered by covering all of it.
+    # At least the weight of one informative term: covering all of "Is it so?" does not answer it.
     asked = max(_sum(weights, weights), one_term)
     following = next((each.score for each in ranked[1:] if each.text.casefold() != best.text.casefold()), 0)
     ahead_e4 = (best.score - following) * _E4 // max(1, best.score)

@@ -1,4 +1,5 @@
-"""Where sentences end, in scripts with spaces and without. By rules: no model, no dictionary, O(n) for any text."""
+"""Splits text into sentences, in scripts with and without spaces. Rule-based: no model, no dictionary, O(n) for any
+text."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from typing import Final
 
 __all__ = ["SENTENCE_LENGTH_MAX", "sentences"]
 
-#: What goes on for longer is cut, at a space if there is one.
+#: Longer sentences are cut, at a space if there is one.
 SENTENCE_LENGTH_MAX: Final = 1_000
 
 _CLOSING: Final = "\"'”’»)\\]}」』）】〉》］｝"
-#: A run of marks that may end a sentence, with the quotes that close after it; or a run of line breaks.
+#: A run of marks that may end a sentence, with the closing quotes after it; or a run of line breaks.
 _END = re.compile(
     rf"(?P<wide>[。！？｡।॥؟۔።։]+)(?P<shut>[{_CLOSING}]*)"
     rf"|(?P<narrow>[.!?．]+)[{_CLOSING}]*"
@@ -20,27 +21,27 @@ _END = re.compile(
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 #: The last word before a full stop.
 _LAST_WORD = re.compile(r"[^\s\"'(\[“‘]+\Z")
-#: How far it is looked for.
+#: The maximum length of the text searched for it.
 _LOOK_AROUND: Final = 16
-#: What stands before a name; written small, most of them are words.
+#: Abbreviations before a name, case-sensitive: in lower case, most of them are words.
 _TITLES = frozenset(
     {"Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Sr", "Jr", "Mt", "Gen", "Col", "Sgt", "Capt", "Rev", "Hon"}
 )
-#: What stands before a number.
+#: Abbreviations before a number.
 _NUMBERED = frozenset({"no", "nos", "fig", "figs", "eq", "sec", "ch", "vol", "p", "pp", "art"})
-#: What stands before more of the same sentence.
+#: Abbreviations that do not end a sentence.
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "cf", "ca", "approx", "viz", "vs"})
 #: The initial of a name, or U.S, or a.m
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)*[A-Za-z]")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text in their order, none of them blank, each of at most SENTENCE_LENGTH_MAX characters.
+    """Return the sentences of a text in order, none of them blank, each of at most SENTENCE_LENGTH_MAX characters.
 
-    They are as they were written, but that white space and control characters are one space each, and none at the
-    ends. Ends are: the wide marks of Asian scripts; `.!?` before a space, unless an abbreviation, an initial, the
-    number of a list item or a small letter after it says that it goes on; and a line break, unless the next line begins
-    with a small letter.
+    They are unchanged except that each run of white space and control characters becomes one space, with none at the
+    ends. A sentence ends at the wide marks of Asian scripts; at `.!?` before a space, unless an abbreviation, an
+    initial, the number of a list item, or a lower-case letter after it shows that it continues; and at a line break,
+    unless the next line begins with a lower-case letter.
     """
     found: list[str] = []
     begin = 0
@@ -63,12 +64,12 @@ def _ends(text: str, match: re.Match[str], begin: int) -> bool:
         return True
     if match["narrow"][0] == "．":
         return not after.isdigit()
-    # No space: 3.5, example.com, https://example.com/?a=b
+    # No space follows: 3.5, example.com, https://example.com/?a=b
     return _BLANK.fullmatch(after) is not None and not (match["narrow"] == "." and _goes_on(text, match, begin))
 
 
 def _goes_on(text: str, match: re.Match[str], begin: int) -> bool:
-    """The full stop belongs to the word before it."""
+    """Return whether the full stop belongs to the word before it."""
     following = _BLANK.sub("", text[match.end() : match.end() + _LOOK_AROUND])[:1]
     place = match.start()
     last = _LAST_WORD.search(text[max(begin, place - _LOOK_AROUND) : place])
@@ -80,7 +81,7 @@ def _goes_on(text: str, match: re.Match[str], begin: int) -> bool:
         or folded in _ABBREVIATIONS
         or _INITIALS.fullmatch(word) is not None
         or (folded in _NUMBERED and following.isdigit())
-        # The number of a list item: nothing else is before it.
+        # The number of a list item: nothing else precedes it.
         or (word.isdigit() and text[begin:place].strip() == word)
     )
 

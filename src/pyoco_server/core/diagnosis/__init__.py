@@ -1,8 +1,8 @@
-"""From what is known of a deployment to what is wrong with it. Facts in, findings out; nobody is asked.
+"""Diagnosis of a deployment: facts in, findings out. Pure; performs no I/O.
 
-facts.py      what is known
-finding.py    what is said about it
-nats.py, streams.py, work.py, priced.py, packs.py, here.py    the rules: each looks at the facts, and has one matter
+facts.py      the facts
+finding.py    the findings
+nats.py, streams.py, work.py, priced.py, packs.py, here.py    the rules: each reads the facts and covers one topic
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["BAD_SETTING", "CHECKS", "Check", "Facts", "Finding", "Level", "diagn
 
 @dataclass(frozen=True)
 class Check:
-    """One matter that is looked at."""
+    """One check."""
 
-    #: Never changes its meaning: scripts go by it.
+    #: Stable: scripts rely on its meaning.
     id: str
-    #: What it looks at, in a few words.
+    #: What it checks, in a few words.
     asks: str
     rule: Callable[[Facts], Iterator[Remark]]
 
 
-#: In the order in which a person would look.
+#: In the order in which a person would check.
 CHECKS: tuple[Check, ...] = (
     Check("nats.reachable", "NATS answers, and fast", nats.reachable),
     Check("nats.version", "nats-server is new enough", nats.version),
@@ -95,12 +95,12 @@ CHECKS: tuple[Check, ...] = (
     Check("machine.software", "what is installed here", here.software),
 )
 
-#: The one finding that needs no facts: there are none, since nobody knows where to look.
+#: The one finding that needs no facts: without valid settings, none can be gathered.
 BAD_SETTING = "settings.value"
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """Every check's remarks, in the order of the checks. A check with nothing to look at says nothing."""
+    """Return the remarks of every check, in the order of the checks. A check without applicable facts returns none."""
     return tuple(
         Finding(remark.level, remark.what, remark.why, remark.fix, remark.about, check.id)
         for check in CHECKS
@@ -109,6 +109,6 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
 
 
 def settings_refused(problem: str) -> Finding:
-    """A setting that does not parse: no process of ours starts with it."""
+    """Return the finding for an invalid setting, with which none of our processes start."""
     remark = danger(problem, "no process of ours starts with such a value", "correct it, or remove it for the default")
     return Finding(remark.level, remark.what, remark.why, remark.fix, remark.about, BAD_SETTING)

@@ -1,4 +1,4 @@
-"""What is known of a deployment at one moment. A fact that could not be had is a value, too: Unknown."""
+"""The facts about a deployment at one moment. A fact that could not be determined is a value, too: Unknown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Unknown:
-    """A fact that could not be had."""
+    """A fact that could not be determined."""
 
     why: str
 
@@ -59,7 +59,7 @@ class Trouble(Enum):
 
 @dataclass(frozen=True)
 class Unreachable:
-    """There is no connection to NATS, and so nothing else is known of it."""
+    """There is no connection to NATS, so no other facts about it are known."""
 
     trouble: Trouble
     why: str
@@ -67,30 +67,30 @@ class Unreachable:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """The NATS server that answers, by its own word."""
+    """The connected NATS server, as it describes itself."""
 
     name: str
     version: str
     round_trip_seconds: float
     payload_bytes_max: int
-    #: The address it listens on; empty: it does not tell.
+    #: The address it listens on; empty: not reported.
     listens_on: str
     wants_login: bool
     wants_tls: bool
-    #: The cluster it belongs to; empty: it stands alone.
+    #: Its cluster; empty: it is a single server.
     cluster: str
 
 
 @dataclass(frozen=True)
 class Off:
-    """NATS answers, and JetStream does not."""
+    """NATS answers, but JetStream does not."""
 
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """What our account uses of JetStream, and what it may use; None: no limit of its own."""
+    """JetStream usage and limits of our account; None: no limit of its own."""
 
     storage_bytes: int
     storage_bytes_max: int | None
@@ -100,40 +100,40 @@ class Account:
     streams_max: int | None
     consumers: int
     consumers_max: int | None
-    #: A stream can be made only with a limit of bytes, and ours have none.
+    #: Streams can only be created with a byte limit, which ours do not have.
     wants_stream_limits: bool = False
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another node that holds a copy of a stream."""
+    """Another node that stores a copy of a stream."""
 
     name: str
     is_current: bool
     is_offline: bool
-    #: How many writes it is behind.
+    #: How many writes it is lagging.
     lag: int
-    #: Since it was last heard of.
+    #: Seconds since the last contact with it.
     silent_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A stream as it is."""
+    """The actual state of a stream."""
 
     settings: Mapping[str, Any]
     messages: int = 0
     size_bytes: int = 0
-    #: When the oldest and the newest message were stored; None: there is none.
+    #: When the oldest and the newest message were stored; None: there are no messages.
     first_at: float | None = None
     last_at: float | None = None
-    #: Empty: nobody leads it, and nothing can be read or written.
+    #: Empty: it has no leader, so it can be neither read nor written.
     leader: str = ""
     peers: tuple[Peer, ...] = ()
 
 
 class Missing:
-    """There is no such stream."""
+    """The stream does not exist."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -144,7 +144,7 @@ MISSING = Missing()
 
 @dataclass(frozen=True)
 class Stream:
-    """One of our streams, buckets or object stores: as we would make it, and as it is."""
+    """One of our streams, buckets or object stores: as we would create it, and as it is."""
 
     name: str
     wanted: Mapping[str, Any]
@@ -153,19 +153,19 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class TagQueue:
-    """The consumer through which the workers of one tag get their jobs."""
+    """The consumer that delivers jobs to the workers of one tag."""
 
     tag: str
     #: Jobs that were never delivered.
     waiting: int
-    #: Jobs that were delivered and not answered for yet.
+    #: Jobs that were delivered and not acknowledged yet.
     in_hand: int
-    #: Of those in hand, how many were delivered before.
+    #: How many of these were delivered more than once.
     repeated: int
-    #: Requests for work that are parked here now.
+    #: Pull requests that are pending here now.
     pulls: int
     ack_wait_seconds: float
-    #: 0: there is no limit.
+    #: 0: unlimited.
     max_deliver: int
     in_hand_max: int
     is_paused: bool = False
@@ -176,9 +176,9 @@ class Queue:
     """The stream of jobs, by tag."""
 
     lanes: tuple[TagQueue, ...]
-    #: Jobs by tag, in hand or waiting, whether anybody ever served the tag or not.
+    #: Jobs by tag, in flight or waiting, whether or not the tag was ever served.
     jobs: Mapping[str, int]
-    #: When the oldest of them was stored, as far as it was looked at.
+    #: When the oldest of them was stored, as far as the stream was read.
     oldest_at: Mapping[str, float] = field(default_factory=dict)
     #: Consumers that are not ours.
     strangers: tuple[str, ...] = ()
@@ -187,68 +187,68 @@ class Queue:
 @dataclass(frozen=True)
 class Workers:
     records: tuple[WorkerRecord, ...]
-    #: The names under which something lies that is no record of a worker.
+    #: Registry keys that do not contain a valid worker record.
     unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keeper:
-    """The trace a keeper leaves: it waits for notices of jobs given up."""
+    """Traces of a keeper: it consumes the notices of jobs that the queue gave up on."""
 
-    #: A keeper has ever been here.
+    #: Whether a keeper has ever run here.
     was_here: bool
-    #: One waits for notices now.
+    #: Whether one is waiting for notices now.
     is_listening: bool
-    #: Notices that nobody has dealt with, and when the oldest came.
+    #: Unprocessed notices, and when the oldest was stored.
     notices: int = 0
     oldest_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orphans:
-    """Chunks in an object store that belong to no object: what a crash during an upload leaves."""
+    """Chunks in an object store that belong to no object, left behind by a crash during an upload."""
 
     bucket: str
     count: int
-    #: At most.
+    #: An upper bound.
     size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """Where something of ours lies."""
+    """A file system that holds data of ours."""
 
     purpose: str
     path: str
     free_bytes: int
     total_bytes: int
-    #: How many more files there can be; None: as many as fit.
+    #: How many more files can be created; None: not limited.
     free_files: int | None = None
-    #: NATS keeps its data there: a full disk stops everything.
+    #: NATS stores its data there: a full disk stops everything.
     is_store: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnNats:
-    """The NATS that `pyoco-server up` runs, by the configuration it wrote."""
+    """The NATS server started by `pyoco-server up`, according to the configuration it wrote."""
 
     server_name: str
     host: str
     port: int
-    #: 0: before each answer.
+    #: 0: before each acknowledgement.
     sync_seconds: float
     store_dir: str
     storage_bytes_max: int
-    #: Its monitoring address; empty: it has none.
+    #: Its monitoring address; empty: none.
     monitor_url: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Monitor:
-    """What the monitoring port of NATS tells, and the client port does not."""
+    """Facts available from the monitoring port of NATS, but not from the client port."""
 
     server_name: str
-    #: 0: before each answer.
+    #: 0: before each acknowledgement.
     sync_seconds: float
     storage_bytes: int
     storage_bytes_max: int
@@ -257,56 +257,56 @@ class Monitor:
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """A gateway, from outside."""
+    """A gateway, seen by a client."""
 
     url: str
-    #: Statuses of `/health` and `/ready`; 0: no answer.
+    #: Status codes of `/health` and `/ready`; 0: no response.
     health: int
     ready: int
-    #: Whether what it wrote last was stored, by its own word.
+    #: Whether its last write was stored, as it reports.
     stores: bool = True
-    #: Whether it answers without a key.
+    #: Whether it accepts requests without a key.
     is_open: bool | Unknown
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packs:
-    """The packs of this machine, by its settings."""
+    """The packs of this machine, according to its settings."""
 
     offered: tuple[str, ...]
-    #: Installed, whether they work or not.
+    #: Installed, whether or not they work.
     known: tuple[str, ...]
-    #: Asked for by the settings, and not installed.
+    #: Named by the settings, but not installed.
     strangers: tuple[str, ...] = ()
-    #: Installed, and cannot be offered: name, package, why.
+    #: Installed, but not usable: name, package, reason.
     left_out: tuple[tuple[str, str, str], ...] = ()
-    #: What is wrong with files that the settings of packs name.
+    #: Problems of files that the settings of packs name.
     bad_files: tuple[str, ...] = ()
-    #: What reads images; None: nothing does.
+    #: The OCR engine; None: not installed.
     ocr_engine: str | None = None
-    #: The languages it reads.
+    #: The languages it supports.
     ocr_languages: tuple[str, ...] | Unknown = ()
-    #: What the url pack may fetch, whatever its rules say.
+    #: The address that the url pack may fetch regardless of its rules.
     test_allow: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where the check itself runs."""
+    """The machine on which the check runs."""
 
     disks: tuple[Disk | Unknown, ...] = ()
     own_nats: OwnNats | None = None
-    #: Variables that look like a slip of the pen, each with what was probably meant.
+    #: Environment variables that look like typos, each with the probable intended name.
     typos: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    #: None: priced runs are switched off here.
+    #: None: priced runs are disabled here.
     packs: Packs | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """Of our settings, what rules compare with."""
+    """The settings that rules compare with the facts."""
 
     nats_url: str
     nats_hosts: tuple[str, ...]
@@ -329,7 +329,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Run records that cannot be decoded, of those that were looked at within a few seconds."""
+    """Run records that cannot be decoded, among those read within a few seconds."""
 
     run_ids: tuple[str, ...] = ()
     looked_at: int = 0
@@ -338,9 +338,9 @@ class Unreadable:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything the rules go by."""
+    """The input of all rules."""
 
-    #: By the clock of NATS if it is known, else by ours.
+    #: By the clock of NATS if it is known, otherwise by ours.
     now: float
     wishes: Wishes
     server: Server | Unreachable
@@ -350,34 +350,34 @@ class Facts:
     workers: Workers | Unknown
     keeper: Keeper | Unknown
     orphans: tuple[Orphans | Unknown, ...]
-    #: Runs that a worker had in hand when it fell silent, as they are now.
+    #: Runs that a worker owned when its heartbeats stopped, in their current state.
     left_behind: tuple[Run, ...] | Unknown
     #: How far the clock of this machine is ahead of that of NATS; negative: behind.
     clock_ahead_seconds: float | Unknown
     machine: Machine
-    #: None: nobody asked for it.
+    #: None: not requested.
     monitor: Monitor | Unknown | None = None
     gateway: Gateway | None = None
-    #: The stores of priced runs. None: there are none here.
+    #: The stores of priced runs. None: there are none.
     priced: PricedFacts | Unknown | None = None
-    #: The id of the ledger that the deployment uses. None: none is remembered.
+    #: The id of the ledger that the deployment uses. None: not recorded.
     remembered_ledger: str | Unknown | None = None
     #: Run records that cannot be decoded.
     unreadable: Unreadable | Unknown = Unreadable()
 
     @property
     def is_reached(self) -> bool:
-        """Whether NATS and JetStream answer: without them there is nothing else to look at."""
+        """Return whether NATS and JetStream answer: without them, no other fact can be gathered."""
         return isinstance(self.server, Server) and not isinstance(self.account, Off)
 
     @property
     def is_set_up(self) -> bool:
-        """Whether any of our streams is there."""
+        """Return whether any of our streams exists."""
         return any(not isinstance(stream.state, Missing) for stream in self.streams)
 
     @property
     def own_nats(self) -> OwnNats | None:
-        """The NATS of this machine's data folder, if it is the one that answers."""
+        """Return the NATS server of this machine's data directory, if it is the one we are connected to."""
         own, server = self.machine.own_nats, self.server
         if own is None or not isinstance(server, Server):
             return None

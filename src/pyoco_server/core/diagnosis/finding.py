@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what it is, why it matters, and how to mend it."""
+"""The result of a check: its severity, the problem, why it matters, and how to fix it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Finding", "Level", "Remark", "age", "danger", "note", "ok", "size", 
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
-    #: As it should be.
+    #: No problem.
     OK = "ok"
-    #: Good to know.
+    #: Information.
     NOTE = "note"
-    #: Nothing is lost and nothing stands still, yet.
+    #: Nothing is lost or blocked so far.
     WARNING = "warning"
-    #: Something would lose data, or stop work.
+    #: Data may be lost, or work is blocked.
     DANGER = "danger"
 
     @property
@@ -28,21 +28,21 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Remark:
-    """What a rule says."""
+    """The result of a rule."""
 
     level: Level
     what: str
-    #: Why it matters; empty when all is well.
+    #: Why it matters; empty if there is no problem.
     why: str = ""
-    #: A command or a setting; empty when there is nothing to do.
+    #: A command or a setting; empty if there is nothing to do.
     fix: str = ""
-    #: What it is about, if there are several of its kind: a stream, a tag, a worker.
+    #: The stream, tag or worker concerned, if there are several of its kind.
     about: str = ""
 
 
 @dataclass(frozen=True)
 class Finding(Remark):
-    """A remark under the id of its check. Ids never change their meaning."""
+    """A remark with the id of its check. Ids are stable."""
 
     check: str = ""
 
@@ -68,7 +68,7 @@ def worst(findings: Iterable[Remark]) -> Level:
 
 
 def size(count: int) -> str:
-    """Bytes for the eye."""
+    """Format a number of bytes for people."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -78,7 +78,7 @@ def size(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """A time span for the eye."""
+    """Format a time span for people."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -86,7 +86,7 @@ def age(seconds: float) -> str:
 
 
 def some(names: Iterable[str], count_max: int = 5) -> str:
-    """A few names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     listed = list(names)
     more = len(listed) - count_max
     return ", ".join(listed[:count_max]) + (f" and {more} more" if more > 0 else "")

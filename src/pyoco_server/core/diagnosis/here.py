@@ -1,4 +1,4 @@
-"""Rules about this machine: its disks, its settings; and about the gateway that was asked for."""
+"""Rules about this machine, its disks and settings, and about the gateway under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyoco_server.core.diagnosis.nats import is_local
 __all__ = ["disks", "keys", "open_gateway", "pepper", "plain_gateway", "ready", "software", "timing", "typos"]
 
 _MIB = 1024 * 1024
-#: Below these, in bytes: of the store of NATS, of anything else.
+#: Free bytes below which a disk is reported: the store of NATS, then any other.
 _STORE_DANGER, _STORE_WARNING = 512 * _MIB, 4096 * _MIB
 _OTHER_DANGER, _OTHER_WARNING = 64 * _MIB, 1024 * _MIB
 _FILES_MIN = 1000
@@ -63,7 +63,7 @@ def typos(facts: Facts) -> Iterator[Remark]:
 
 
 def timing(facts: Facts) -> Iterator[Remark]:
-    """Settings that are fine each, and not together."""
+    """Check for settings that are valid by themselves, but not in combination."""
     wishes = facts.wishes
     strange = False
     if 2 * wishes.heartbeat_seconds >= wishes.disconnect_seconds:
@@ -96,7 +96,7 @@ def timing(facts: Facts) -> Iterator[Remark]:
 
 
 def keys(facts: Facts) -> Iterator[Remark]:
-    """By the settings here; a gateway that was asked tells better."""
+    """Check by the settings here, unless a gateway was tested, which is more reliable."""
     if facts.gateway is not None:
         return
     if facts.wishes.wants_key:
@@ -127,9 +127,9 @@ def ready(facts: Facts) -> Iterator[Remark]:
     if gateway is None:
         return
     if gateway.health != 200:
-        said = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"nobody answers at {gateway.url}"
+        what = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"nobody answers at {gateway.url}"
         fix = "pyoco-server gateway, or name the right address: --server"
-        yield danger(said, "nothing can be submitted there", fix)
+        yield danger(what, "nothing can be submitted there", fix)
     elif gateway.ready != 200 and not gateway.stores:
         yield danger(
             f"{gateway.url} is alive and not ready: the store of NATS refuses writes, there is no room",

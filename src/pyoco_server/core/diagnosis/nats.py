@@ -22,9 +22,9 @@ __all__ = [
     "version",
 ]
 
-#: Per-message expiry, by which ended runs leave.
+#: Required for per-message expiry, by which ended runs are removed.
 _VERSION_MIN = (2, 11)
-#: Until then a change of the cluster's members could lose acknowledged writes.
+#: Before this version, a change of the cluster's members could lose acknowledged writes.
 _VERSION_SAFE = (2, 12, 3)
 _SLOW_SECONDS = 0.05
 _SYNC_SECONDS_MAX = 10.0
@@ -35,7 +35,7 @@ _FULL_DANGER = 0.95
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether only this machine can reach a server that listens on this host."""
     host = host.strip("[]").lower()
     return host in {"localhost", "::1"} or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
@@ -76,21 +76,21 @@ def reachable(facts: Facts) -> Iterator[Remark]:
 def version(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.server, Server):
         return
-    told = facts.server.version
-    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    reported = facts.server.version
+    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", reported)
     if numbers is None:
-        yield note(f"nats-server says it is version {told!r}", "it cannot be told whether it is new enough")
+        yield note(f"nats-server says it is version {reported!r}", "it cannot be told whether it is new enough")
         return
     found = tuple(int(part or 0) for part in numbers.groups())
     fix = "install nats-server 2.15 or newer; one node after another, with SIGTERM"
     if found < _VERSION_MIN:
         why = "it cannot let a single record expire: ended runs fill the disk, and the buckets cannot be made"
-        yield danger(f"nats-server {told} is too old; 2.12 or newer is needed", why, fix)
+        yield danger(f"nats-server {reported} is too old; 2.12 or newer is needed", why, fix)
     elif found < _VERSION_SAFE:
         why = "before 2.12.3 a change of the cluster's members could lose what had been acknowledged"
-        yield warning(f"nats-server {told} has known defects", why, fix)
+        yield warning(f"nats-server {reported} has known defects", why, fix)
     else:
-        yield ok(f"nats-server {told}")
+        yield ok(f"nats-server {reported}")
 
 
 def payload(facts: Facts) -> Iterator[Remark]:
@@ -109,7 +109,7 @@ def payload(facts: Facts) -> Iterator[Remark]:
 
 
 def _is_exposed(facts: Facts, server: Server) -> bool:
-    """Whether other machines may reach it: it says where it listens, or the address we use tells."""
+    """Return whether other machines may reach it, judging by the address it reports and the address we connect to."""
     listens = [server.listens_on] if server.listens_on else []
     return not all(map(is_local, [*listens, *facts.wishes.nats_hosts]))
 
@@ -146,7 +146,7 @@ def tls(facts: Facts) -> Iterator[Remark]:
 
 
 def sync(facts: Facts) -> Iterator[Remark]:
-    """What a power cut takes."""
+    """Check what a power failure would lose."""
     if not isinstance(facts.server, Server):
         return
     own, monitor = facts.own_nats, facts.monitor
@@ -220,7 +220,7 @@ def enabled(facts: Facts) -> Iterator[Remark]:
 
 
 def storage(facts: Facts) -> Iterator[Remark]:
-    """How much of what JetStream may keep is in use."""
+    """Check how much of the JetStream storage limits is in use."""
     if not isinstance(facts.account, Account):
         return
     account, own, monitor = facts.account, facts.own_nats, facts.monitor
@@ -239,7 +239,7 @@ def storage(facts: Facts) -> Iterator[Remark]:
 
 
 def _fullness(kind: str, used: int, limit: int | None, whose: str) -> Remark | None:
-    if limit is None or used < limit * _FULL_WARNING or (kind == "memory" and not used):  # of that we need none
+    if limit is None or used < limit * _FULL_WARNING or (kind == "memory" and not used):  # memory is not needed by us
         return None
     setting = "max_file_store" if kind == "disk" else "max_memory_store"
     where = (
@@ -255,7 +255,7 @@ def _fullness(kind: str, used: int, limit: int | None, whose: str) -> Remark | N
 
 
 def limits(facts: Facts) -> Iterator[Remark]:
-    """Whether what is still missing can be made."""
+    """Check whether the streams that are still missing can be created."""
     if not isinstance(facts.account, Account):
         return
     account = facts.account

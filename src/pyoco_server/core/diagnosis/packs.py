@@ -43,8 +43,8 @@ def unexecuted(
     now: float,
     disconnect_seconds: float,
 ) -> tuple[str, ...] | None:
-    """Of the packs that are offered, those that no living worker executes. None: nobody can say, since there is no
-    ledger, no worker, or one whose version does not tell."""
+    """Return the offered packs that no live worker executes. None: unknown, because there is no ledger, no live worker,
+    or a worker whose version does not report its packs."""
     if packs is None or not isinstance(priced, PricedFacts) or isinstance(priced.ledger, Absent):
         return None
     living = [record.packs for record in workers.records if record.is_alive(now, disconnect_seconds)]
@@ -55,7 +55,7 @@ def unexecuted(
 
 
 def _lacking(living: Sequence[WorkerRecord]) -> Iterator[Remark]:
-    """SAFE-3: by the workers' own word."""
+    """SAFE-3: packs that workers cannot execute, as they report."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for record in living:
         for pack, why in (record.packs_missing or {}).items():
@@ -109,16 +109,16 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
             "or leave ocr out by PYOCO_PACKS",
         )
         return
-    engine, there = packs.ocr_engine, packs.ocr_languages
-    if isinstance(there, Unknown):
+    engine, languages = packs.ocr_engine, packs.ocr_languages
+    if isinstance(languages, Unknown):
         yield note(
-            f"{engine} does not say what it can read: {there.why}",
+            f"{engine} does not say what it can read: {languages.why}",
             "a worker on this machine does not execute ocr; a gateway needs no engine",
             f"install {engine} anew",
         )
         return
-    reads = f"images are read by {engine}; languages: {some(there, 12) or 'none'}"
-    if missing := [code for code in LANGUAGE.split("+") if code not in there]:
+    reads = f"images are read by {engine}; languages: {some(languages, 12) or 'none'}"
+    if missing := [code for code in LANGUAGE.split("+") if code not in languages]:
         yield note(
             f"{reads}; missing: {', '.join(missing)}",
             f"runs of ocr that name no language are read as {LANGUAGE}, which no worker like this one can execute",

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _NO_MONEY = "priced runs are neither accepted nor ended; flows go on"
-#: Whoever knows one address of a result can try so many secrets against it.
+#: Anyone who has one URL of a result can test guesses of the secret against it.
 _SECRET_LENGTH_MIN = 16
 
 
@@ -76,7 +76,7 @@ def version(facts: Facts) -> Iterator[Remark]:
 
 
 def identity(facts: Facts) -> Iterator[Remark]:
-    """SAFE-12"""
+    """SAFE-12: whether this is the ledger that the deployment uses."""
     known, remembered = facts.priced, facts.remembered_ledger
     if not isinstance(known, PricedFacts) or isinstance(known.ledger, Unknown) or not isinstance(remembered, str):
         return
@@ -94,7 +94,7 @@ def identity(facts: Facts) -> Iterator[Remark]:
 
 
 def file(facts: Facts) -> Iterator[Remark]:
-    """Only a look at the file: how long it waits for the disk is each process' own, and fixed."""
+    """Check the file only: the busy timeout is a fixed property of each process."""
     ledger = _ledger(facts)
     if ledger is None or ledger.mode is None:
         return
@@ -187,7 +187,7 @@ def queue(facts: Facts) -> Iterator[Remark]:
 
 
 def letters(facts: Facts) -> Iterator[Remark]:
-    """How many; the queue itself knows no more."""
+    """Report the number of letters; the queue has no other details."""
     known = facts.priced
     if not isinstance(known, PricedFacts):
         return

@@ -1,4 +1,4 @@
-"""What is known of the stores of priced runs at one moment."""
+"""The facts about the stores of priced runs at one moment."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ __all__ = ["Absent", "Bucket", "Ledger", "PricedFacts", "Redis", "Sqs"]
 
 @dataclass(frozen=True)
 class Absent:
-    """It answers that there is none, or there is no file."""
+    """The server reports that it does not exist, or there is no file."""
 
     where: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """The ledger, as far as a look at it goes."""
+    """The ledger, as far as it was examined."""
 
     #: Without a password.
     where: str
     #: None: it has no tables.
     version: str | None
     wanted: str
-    #: False: it is newer than the program that looks.
+    #: False: it is newer than the program that examines it.
     is_known: bool = True
-    #: Of a file: who may read it, and how SQLite writes it. None: it is no file.
+    #: For a file: its permissions, and SQLite's journal mode. None: it is not a file.
     mode: int | None = None
     journal: str = ""
-    #: None: it has none: no tables, or those of an older version.
+    #: None: it has no tables, or those of an older version without an id.
     ledger_id: str | None = None
-    #: Runs whose money waits for an operator, some of them.
+    #: Some of the runs whose money waits for an operator.
     disputed: tuple[str, ...] = ()
-    #: Runs that a keeper should have ended minutes ago, some of them.
+    #: Some of the runs that a keeper should have ended minutes ago.
     overdue: tuple[str, ...] = ()
 
     @property
@@ -48,7 +48,7 @@ class Redis:
 
     #: Why it cannot hold them at all; empty: it can.
     unfit: str = ""
-    #: What would lose them one day.
+    #: Configuration under which it would eventually lose them.
     dangers: tuple[str, ...] = ()
 
 
@@ -61,22 +61,22 @@ class Sqs:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Of S3."""
+    """An S3 bucket."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedFacts:
-    """Everything the rules about priced runs go by."""
+    """The input of all rules about priced runs."""
 
     ledger: Ledger | Absent | Unknown
-    #: None: budgets are in the ledger, the queue and the results in JetStream, where streams are looked at anyway.
+    #: None: budgets are in the ledger, and the queue and results are in JetStream, whose streams are checked anyway.
     redis: Redis | Unknown | None = None
     sqs: Sqs | Absent | Unknown | None = None
     bucket: Bucket | Unknown | None = None
     inputs_bucket: Bucket | Unknown | None = None
-    #: The stream of dead letters, where the queue is in JetStream.
+    #: The stream of dead letters, if the queue is in JetStream.
     letters_stream: str = "DPP_RUNS_DLQ"
-    #: How long the secret is that signs addresses of results; None: it is made, and kept in NATS.
+    #: The length of the secret that signs URLs of results; None: it is generated, and stored in NATS.
     secret_length: int | None = None

@@ -1,4 +1,4 @@
-"""Rules about our streams, buckets and object stores: which lose what was accepted, which take no more."""
+"""Rules about our streams, buckets and object stores: whether they lose accepted data or refuse new data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FULL_DANGER = 0.95
 _LAG_MAX = 1000
 _SILENT_SECONDS = 5.0
 
-#: For what cannot be changed in place.
+#: The fix for settings that cannot be changed in place.
 _ANEW = "let runs finish and stop everything; `nats stream rm {name}`; start a gateway, which makes it anew, and empty"
 
 
@@ -39,7 +39,7 @@ def _found(facts: Facts) -> Iterator[tuple[Stream, Found]]:
 
 
 def _limit(settings: Any, name: str) -> int:
-    """0: none. The server says -1, we say nothing."""
+    """Return a limit; 0: none. The server stores -1, our settings omit it."""
     return max(0, int(settings.get(name) or 0))
 
 
@@ -126,7 +126,7 @@ def subjects(facts: Facts) -> Iterator[Remark]:
 
 
 def ages(facts: Facts) -> Iterator[Remark]:
-    """0 is for ever."""
+    """Check the maximum ages. 0 keeps messages for ever."""
     found = []
     for stream, state in _found(facts):
         have, wanted = _limit(state.settings, "max_age"), _limit(stream.wanted, "max_age")
@@ -146,7 +146,7 @@ def ages(facts: Facts) -> Iterator[Remark]:
 
 
 def room(facts: Facts) -> Iterator[Remark]:
-    """Limits that drop what is old, or refuse what is new."""
+    """Check for limits that drop old messages or refuse new ones."""
     found: list[Remark] = []
     for stream, state in _found(facts):
         settings, name = state.settings, stream.name
@@ -154,7 +154,7 @@ def room(facts: Facts) -> Iterator[Remark]:
         history = _limit(stream.wanted, "max_msgs_per_subject")
         is_limited = any(limits.values()) or (_limit(settings, "max_msgs_per_subject") and not history)
         drops = bool(is_limited) and settings.get("discard", "old") == "old"
-        if drops and stream.wanted.get("discard") != "old":  # of dead letters the oldest are meant to go
+        if drops and stream.wanted.get("discard") != "old":  # the oldest dead letters are dropped by design
             what = f"{name} drops its oldest messages when it is full"
             why = "jobs or records that were accepted disappear without a word"
             fix = f"nats stream edit {name} --max-msgs=-1 --max-bytes=-1 --max-msgs-per-subject={history or -1}"
@@ -162,7 +162,7 @@ def room(facts: Facts) -> Iterator[Remark]:
         elif not drops:
             found += _fullness(name, state, limits)
         biggest, needed = _limit(settings, "max_msg_size"), facts.wishes.payload_bytes
-        needed = _limit(stream.wanted, "max_msg_size") or needed  # jobs of programs are small by rule
+        needed = _limit(stream.wanted, "max_msg_size") or needed  # jobs of programs are small by design
         if biggest and biggest < needed:
             what = f"{name} takes messages of {size(biggest)} at most; ours may have {size(needed)}"
             why = "larger runs cannot be accepted, or their end not be written"
@@ -184,7 +184,7 @@ def _fullness(name: str, state: Found, limits: dict[str, int]) -> Iterator[Remar
             )
 
 
-#: A setting, the value that stops or endangers writes, and what comes of it.
+#: A setting, the value that blocks or endangers writes, its description, and the consequence.
 _TRAPS: tuple[tuple[str, object, str, str], ...] = (
     ("sealed", True, "is sealed", "nothing can be written to it"),
     ("no_ack", True, "does not acknowledge", "every write waits in vain, and fails"),
@@ -216,7 +216,7 @@ def writable(facts: Facts) -> Iterator[Remark]:
 
 
 def records(facts: Facts) -> Iterator[Remark]:
-    """How a bucket keeps one record, and lets it go."""
+    """Check how a bucket keeps single records, and expires them."""
     found = []
     for stream, state in _found(facts):
         name, settings, wanted = stream.name, state.settings, stream.wanted
@@ -238,7 +238,8 @@ def records(facts: Facts) -> Iterator[Remark]:
 
 
 def programs(facts: Facts) -> Iterator[Remark]:
-    """One message per run: nothing that deals with programs starts on a queue that may hold two, or drop one."""
+    """Check that the queue keeps one message per run: no component for programs starts on a queue that could keep two,
+    or drop one."""
     found = []
     of_programs = [each for each in _found(facts) if each[0].wanted.get("discard_new_per_subject")]
     for stream, state in of_programs:
@@ -252,7 +253,7 @@ def programs(facts: Facts) -> Iterator[Remark]:
 
 
 def copies(facts: Facts) -> Iterator[Remark]:
-    """What the loss of one node takes."""
+    """Check what the loss of one node would lose."""
     streams = list(_found(facts))
     if not streams or not isinstance(facts.server, Server):
         return
@@ -289,7 +290,7 @@ def copies(facts: Facts) -> Iterator[Remark]:
 
 
 def peers(facts: Facts) -> Iterator[Remark]:
-    """Whether the copies are there, and up to date. A node that is in trouble is so for many streams: told once."""
+    """Check that the copies exist and are up to date. A node in trouble affects many streams, but is reported once."""
     if not isinstance(facts.server, Server) or not facts.server.cluster:
         return
     troubled: dict[tuple[Callable[..., Remark], str, str], list[str]] = {}
@@ -318,7 +319,7 @@ def peers(facts: Facts) -> Iterator[Remark]:
 
 
 def _is_away(peer: Peer) -> bool:
-    """A node that was killed is called offline after a minute only."""
+    """Return whether the node is unreachable. NATS reports a killed node as offline only after a minute."""
     return peer.is_offline or (not peer.is_current and peer.silent_seconds > _SILENT_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Rules about work: jobs that nobody takes, workers that do not hear, a keeper that is not there, runs that hang."""
+"""Rules about work: jobs without a worker, workers that receive nothing, a missing keeper, stuck runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
     "wheels",
 ]
 
-#: A worker with a free slot hears from the queue every two seconds, and says so every five.
+#: A worker with a free slot gets an answer from the queue every two seconds, and reports it every five.
 DEAF_SECONDS = 30.0
-#: A keeper takes a notice at once, and puts it off for a minute at most.
+#: A keeper processes a notice immediately, and postpones it by a minute at most.
 _NOTICE_SECONDS_MAX = 300.0
 _REPEATED_MAX = 20
-#: Fewer deliveries are used up by an unlucky job: see the settings.
+#: An unlucky job can use up fewer deliveries than this: see the settings.
 _MAX_DELIVER_MIN = 6
 
 
@@ -44,14 +44,15 @@ def _alive(facts: Facts, workers: Workers) -> list[WorkerRecord]:
 
 
 def is_deaf(record: WorkerRecord, now: float, disconnect_seconds: float) -> bool:
-    """Whether it lives and has room, and has heard nothing from the queue for long: not even "nothing there"."""
+    """Return whether it is alive and has free slots, but got no answer from the queue for long, not even "no
+    messages"."""
     if record.last_pull_at is None or not record.is_alive(now, disconnect_seconds):
         return False
     return len(record.running) < record.slots and now - record.last_pull_at > DEAF_SECONDS
 
 
-def _unseen(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:
-    """Silence would look like health. Where nothing was set up yet, there is nothing to see."""
+def _unavailable(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:
+    """Report facts that could not be read: no remark would look like health. Skipped if nothing has been set up yet."""
     if facts.is_reached and facts.is_set_up:
         yield danger(
             f"{what} cannot be looked at: {unknown.why}",
@@ -60,18 +61,18 @@ def _unseen(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:
         )
 
 
-def _hearing(facts: Facts, workers: Workers) -> list[WorkerRecord]:
-    """Those that take jobs."""
+def _receiving(facts: Facts, workers: Workers) -> list[WorkerRecord]:
+    """Return the live workers that receive jobs."""
     seconds = facts.wishes.disconnect_seconds
     return [record for record in _alive(facts, workers) if not is_deaf(record, facts.now, seconds)]
 
 
 def unserved(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.queue, Unknown):
-        yield from _unseen(facts, "the queue", facts.queue)
+        yield from _unavailable(facts, "the queue", facts.queue)
     if not isinstance(facts.queue, Queue) or not isinstance(facts.workers, Workers):
         return
-    served = {tag for record in _hearing(facts, facts.workers) for tag in record.tags}
+    served = {tag for record in _receiving(facts, facts.workers) for tag in record.tags}
     waiting = {tag: count for tag, count in facts.queue.jobs.items() if count}
     for tag, count in waiting.items():
         if tag not in served:
@@ -88,7 +89,7 @@ def unserved(facts: Facts) -> Iterator[Remark]:
 
 
 def lanes(facts: Facts) -> Iterator[Remark]:
-    """Consumers that stand still, or were made with other settings."""
+    """Check for consumers that are stalled, or were created with other settings."""
     if not isinstance(facts.queue, Queue):
         return
     stream = facts.wishes.work_stream
@@ -150,7 +151,7 @@ def repeats(facts: Facts) -> Iterator[Remark]:
 
 def alive(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.workers, Unknown):
-        yield from _unseen(facts, "the registry of workers", facts.workers)
+        yield from _unavailable(facts, "the registry of workers", facts.workers)
         return
     living = _alive(facts, facts.workers)
     if living:
@@ -165,7 +166,7 @@ def alive(facts: Facts) -> Iterator[Remark]:
 def hearing(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.workers, Workers):
         return
-    good = {tag for record in _hearing(facts, facts.workers) for tag in record.tags}
+    good = {tag for record in _receiving(facts, facts.workers) for tag in record.tags}
     for record in facts.workers.records:
         if is_deaf(record, facts.now, facts.wishes.disconnect_seconds):
             say = warning if set(record.tags) <= good else danger
@@ -219,9 +220,9 @@ def wheels(facts: Facts) -> Iterator[Remark]:
         if sync.get("status") != "error" and not failed:
             continue
         entries = failed if isinstance(failed, list) else []
-        told = [f"{each.get('wheel_name')}: {each.get('error')}" for each in entries if isinstance(each, dict)]
+        failures = [f"{each.get('wheel_name')}: {each.get('error')}" for each in entries if isinstance(each, dict)]
         yield warning(
-            f"worker {record.worker_id} could not install wheels: {some(told, 2) or 'it does not say which'}",
+            f"worker {record.worker_id} could not install wheels: {some(failures, 2) or 'it does not say which'}",
             "its runs go on with the code it had; new code does not reach it",
             "upload a newer one that can be installed, or remove it: pyoco-client wheel-delete NAME",
             about=record.worker_id,
@@ -239,7 +240,7 @@ def registry(facts: Facts) -> Iterator[Remark]:
 
 def keeper(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.keeper, Unknown):
-        yield from _unseen(facts, "the trace of keepers", facts.keeper)
+        yield from _unavailable(facts, "the trace of keepers", facts.keeper)
     elif not facts.is_set_up:
         return
     elif facts.keeper.is_listening:
@@ -266,9 +267,9 @@ def notices(facts: Facts) -> Iterator[Remark]:
 
 
 def stuck(facts: Facts) -> Iterator[Remark]:
-    """Looked for among what workers had in hand when they fell silent: not every run is read."""
+    """Check the runs that workers owned when their heartbeats stopped: not every run is read."""
     if isinstance(facts.left_behind, Unknown):
-        yield from _unseen(facts, "what silent workers left behind", facts.left_behind)
+        yield from _unavailable(facts, "what silent workers left behind", facts.left_behind)
         return
     seconds = max(facts.wishes.abandon_seconds, 2 * facts.wishes.ack_wait_seconds) + 60
     for run in facts.left_behind:
@@ -283,7 +284,7 @@ def stuck(facts: Facts) -> Iterator[Remark]:
 
 
 def readable(facts: Facts) -> Iterator[Remark]:
-    """SAFE-16"""
+    """SAFE-16: run records that cannot be decoded."""
     found = facts.unreadable
     if not facts.is_reached or not facts.is_set_up:
         return

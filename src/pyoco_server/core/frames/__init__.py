@@ -1,1 +1,1 @@
-"""The frame protocol, without a socket."""
+"""The frame protocol, without I/O."""

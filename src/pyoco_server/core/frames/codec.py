@@ -1,4 +1,4 @@
-"""Frames: bytes in, values out (section 3). No socket, no clock.
+"""The frame format: bytes in, values out (section 3). No socket, no clock.
 
     4 len | 1 type | 16 msgId | 16 corrId | 2 subjectLen | subject | 4 payloadLen | payload      little-endian
 
@@ -18,15 +18,15 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 
 __all__ = ["LENGTH_MAX", "LENGTH_MIN", "NIL", "SUBJECT_BYTES_MAX", "Decoder", "Frame", "FrameError", "Type", "encode"]
 
-#: GRID-13, GRID-14: bounds of `len`.
+#: GRID-13, GRID-14: the bounds of `len`.
 LENGTH_MIN: Final = 39
 LENGTH_MAX: Final = 4 * 1024 * 1024
 SUBJECT_BYTES_MAX: Final = 255
-#: A corrId that names nothing.
+#: A corrId that refers to no message.
 NIL: Final = uuid.UUID(int=0)
 
 _LENGTH = struct.Struct("<I")
-#: len, type, msgId, corrId, subjectLen: all before the subject.
+#: len, type, msgId, corrId, subjectLen: everything before the subject.
 _HEAD = struct.Struct("<IB16s16sH")
 _LENGTH_BYTES = _LENGTH.size
 #: White space and control characters (GRID-19).
@@ -34,7 +34,7 @@ _UNFIT = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 
 class Type(IntEnum):
-    """What a frame says (section 4). A code that is not here is legal as a frame and answered with UNKNOWN_TYPE."""
+    """The type of a frame (section 4). A frame with an unknown code is valid, and is answered with UNKNOWN_TYPE."""
 
     HELLO_CLIENT = 0x01
     HELLO_WORKER = 0x02
@@ -58,10 +58,10 @@ class Type(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame. `type` may be a code that nobody knows."""
+    """One frame. `type` may be an unknown code."""
 
     type: int
-    #: Not shown: it holds keys, arguments and files (GRID-169).
+    #: Not in the repr: it contains keys, arguments and files (GRID-169).
     payload: bytes = field(repr=False)
     msg_id: uuid.UUID
     corr_id: uuid.UUID = NIL
@@ -69,11 +69,11 @@ class Frame:
 
 
 class FrameError(GridRefused):
-    """Bytes that are no frame: BAD_FRAME or FRAME_TOO_LARGE; or a frame whose subject is none: BAD_SUBJECT."""
+    """Invalid bytes (BAD_FRAME or FRAME_TOO_LARGE), or a frame with an invalid subject (BAD_SUBJECT)."""
 
     def __init__(self, code: Code, message: str, *, msg_id: uuid.UUID = NIL) -> None:
         super().__init__(code, message)
-        #: Of the refused frame; NIL when it could not be read.
+        #: The id of the refused frame; NIL if it could not be read.
         self.msg_id = msg_id
 
     @property
@@ -83,7 +83,7 @@ class FrameError(GridRefused):
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame's bytes; O(payload). Raises FrameError: FRAME_TOO_LARGE (GRID-21) or BAD_SUBJECT."""
+    """Encode a frame; O(payload). Raises FrameError: FRAME_TOO_LARGE (GRID-21) or BAD_SUBJECT."""
     subject = frame.subject.encode("utf-8", "surrogatepass")
     problem = _subject_problem(subject, frame.subject)
     if problem is not None:
@@ -96,9 +96,9 @@ def encode(frame: Frame) -> bytes:
 
 
 class Decoder:
-    """Any split of the same bytes gives the same frames (GRID-16). It holds what it was fed of one unfinished frame.
+    """Incremental decoder. Any split of the same bytes gives the same frames (GRID-16). Buffers one incomplete frame.
 
-    Work and memory are O(bytes fed), also for one byte at a time. After a fatal error it reads nothing more.
+    Work and memory are O(bytes fed), even if fed one byte at a time. After a fatal error all input is ignored.
     """
 
     def __init__(self) -> None:
@@ -107,11 +107,12 @@ class Decoder:
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not whole yet; 0 between two frames."""
+        """Return the number of bytes buffered of an incomplete frame; 0 between two frames."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame | FrameError]:
-        """The frames that are whole now, in order; in place of a bad one, what is wrong with it. Never raises."""
+        """Return the frames completed by this data, in order, with a FrameError in place of an invalid one. Never
+        raises."""
         found: list[Frame | FrameError] = []
         if self._is_dead:
             return found
@@ -119,7 +120,7 @@ class Decoder:
         start = 0
         while len(self._buffer) - start >= _LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
-            problem = _length_problem(length)  # GRID-17: as soon as the four bytes are there
+            problem = _length_problem(length)  # GRID-17: as soon as the four bytes have arrived
             if problem is not None:
                 return [*found, self._die(problem)]
             end = start + _LENGTH_BYTES + length
@@ -139,7 +140,7 @@ class Decoder:
         return error
 
     def _parse(self, start: int, end: int) -> Frame | FrameError:
-        """GRID-18, GRID-19, of a frame that is whole."""
+        """Parse a complete frame (GRID-18, GRID-19)."""
         _, code, msg_id, corr_id, subject_size = _HEAD.unpack_from(self._buffer, start)
         after = start + _HEAD.size + subject_size
         if after + _LENGTH_BYTES > end:
@@ -171,7 +172,8 @@ def _too_large(length: int) -> str:
 
 
 def _subject_problem(raw: bytes, subject: str) -> str | None:
-    """`subject` is what `raw` reads as. Most subjects are short and in ASCII, or empty."""
+    """Return why a subject is invalid, or None. `subject` is the decoded `raw`. Most subjects are short and ASCII, or
+    empty."""
     if not raw:
         return None
     if len(raw) > SUBJECT_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What is said when two meet, and while nothing happens (sections 5.1, 5.2 and 5.5 to 5.9)."""
+"""Handshake and connection messages: Hello, credits, refusals, heartbeats (sections 5.1, 5.2 and 5.5 to 5.9)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = [
 ]
 
 CAP_DEFAULT: Final = 4
-#: A larger one is lowered to this.
+#: A larger cap is lowered to this.
 CAP_MAX: Final = 10_000
 CREDIT_MAX: Final = 10_000
-#: What a worker can have in hand: its programs, and as many that wait for their places (GRID-105).
+#: The maximum number of attempts a worker holds: those it executes, and as many that wait for a slot (GRID-105).
 _RUNNING_MAX = 20_000
-#: Names in one announcement of programs. A worker with more of them announces none.
+#: The maximum number of names in one announcement of programs. A worker with more of them announces none.
 PROGRAMS_MAX: Final = 10_000
 _EXEC_NAME_MAX = 64
 _GLOBS_MAX = 1_000
-#: Of an attempt's token: a UUID.
+#: The token of an attempt: a UUID.
 TOKEN_CHARACTERS_MAX: Final = 64
 _AGENT_MAX = 128
 _KEY_MAX = 512
@@ -57,17 +57,17 @@ def without_none(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_hello(error: GridRefused) -> GridRefused:
-    """Section 26.1: whatever is wrong with a Hello is BAD_HELLO."""
+    """Turn any error in a Hello into BAD_HELLO (section 26.1)."""
     return GridRefused(Code.BAD_HELLO, error.message, field=error.field)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HelloClient:
-    """A client says who it is and how many of its jobs may run at once."""
+    """A client identifies itself and requests a cap for its jobs."""
 
     client_id: str
     desired_parallelism: int = CAP_DEFAULT
-    #: API key.
+    #: The API key.
     token: str | None = field(default=None, repr=False)
     agent: str | None = None
 
@@ -77,7 +77,7 @@ class HelloClient:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """A cap above the limit is lowered to it. Raises GridRefused: BAD_HELLO, whatever is wrong."""
+        """Decode a payload. A cap above the limit is lowered to it. Raises GridRefused: BAD_HELLO for any error."""
         try:
             fields = Fields.of(payload)
             cap = fields.whole_or_none("DesiredParallelism", 1)
@@ -93,16 +93,16 @@ class HelloClient:
 
 @dataclass(frozen=True, kw_only=True)
 class HelloWorker:
-    """A worker says who it is and which programs it takes."""
+    """A worker identifies itself and names the programs it takes."""
 
     worker_id: str
-    #: 1 to 32, each legal (`check_pattern`).
+    #: 1 to 32, each of them valid (`check_pattern`).
     patterns: tuple[str, ...]
-    #: Shown to people; credits say how much it takes.
+    #: For display only; credits control how many jobs it receives.
     max_parallel: int | None = None
     token: str | None = field(default=None, repr=False)
     agent: str | None = None
-    #: The programs that it has and may run (FIND-14). None: it does not tell.
+    #: The programs that it has and may run (FIND-14). None: not reported.
     programs: tuple[str, ...] | None = None
     #: Patterns of the programs that it may run. None: all.
     allow: tuple[str, ...] | None = None
@@ -121,7 +121,7 @@ class HelloWorker:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused: BAD_HELLO, whatever is wrong."""
+        """Decode a payload. Raises GridRefused: BAD_HELLO for any error."""
         try:
             fields = Fields.of(payload)
             return cls(
@@ -161,12 +161,12 @@ def _patterns(fields: Fields) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class HelloAck:
-    """A door took a Hello."""
+    """A door accepted a Hello."""
 
     door_id: str
     group: str
     session: str
-    #: Of a client, as it is in force; None for a worker.
+    #: The effective cap of a client; None for a worker.
     cap: int | None = None
     #: Doors of the same group, as `host:port`.
     doors: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ class HelloAck:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         heartbeat = fields.number_or_none("HeartbeatSec", 0, _HOURS)
         return cls(
@@ -216,7 +216,7 @@ class Credit:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """GRID-25. Raises GridRefused: BAD_CREDIT."""
+        """Decode a payload (GRID-25). Raises GridRefused: BAD_CREDIT."""
         if len(payload) != _CREDIT.size:
             raise GridRefused(Code.BAD_CREDIT, f"a credit has {_CREDIT.size} bytes")
         (count,) = _CREDIT.unpack(payload)
@@ -227,12 +227,12 @@ class Credit:
 
 @dataclass(frozen=True, kw_only=True)
 class NotLeader:
-    """This door does not take it."""
+    """This door does not accept the request."""
 
     #: `draining`, `standby` or `no_quorum`.
     reason: str
     group: str
-    #: The address to use next; None: stay, and try again after `retry_after_ms`.
+    #: The address to use next; None: stay connected, and retry after `retry_after_ms`.
     leader: str | None = None
     doors: tuple[str, ...] = ()
     retry_after_ms: int = 1_000
@@ -250,7 +250,7 @@ class NotLeader:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         reason = fields.text("Reason")
         if reason not in _REASONS:
@@ -266,9 +266,9 @@ class NotLeader:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorMessage:
-    """A door refused a frame, or the connection."""
+    """A door refused a frame or the connection."""
 
-    #: A `Code`; a newer door may have more of them.
+    #: A `Code`; a newer door may send others.
     code: str
     message: str
     job_id: str | None = None
@@ -300,7 +300,7 @@ class ErrorMessage:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
             code=fields.text("Code", _AGENT_MAX),
@@ -313,7 +313,7 @@ class ErrorMessage:
 
 @dataclass(frozen=True)
 class RunningJob:
-    """An attempt that a worker has in hand."""
+    """An attempt that a worker holds."""
 
     job_id: str
     token: str = field(repr=False)
@@ -321,12 +321,12 @@ class RunningJob:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A sign of life, and of a worker's attempts. An empty payload says: nothing is running."""
+    """A heartbeat of the connection, and of a worker's attempts. An empty payload means that nothing is running."""
 
     running: tuple[RunningJob, ...] = ()
-    #: Share of the machine's CPUs in use, 0 to 1.
+    #: CPU usage of the machine as a share, 0 to 1.
     cpu: float | None = None
-    #: The programs that it has from now on, when they have changed (FIND-14). None: as before.
+    #: The programs that it has now, if they changed (FIND-14). None: unchanged.
     programs: tuple[str, ...] | None = None
 
     def to_payload(self) -> bytes:
@@ -338,7 +338,7 @@ class Heartbeat:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         if not payload:
             return cls()
         fields = Fields.of(payload)

@@ -1,4 +1,4 @@
-"""A job on its way: asked for, accepted, assigned, cancelled, settled (sections 5.3 and 5.9)."""
+"""The messages of a job: requested, accepted, assigned, cancelled, settled (sections 5.3 and 5.9)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _read_files(fields: Fields) -> dict[str, bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """A job as a client asks for it. A client library fills in the two ids that are empty."""
+    """A job as requested by a client. A client library fills in the two ids if they are empty."""
 
     exec_name: str
     args: tuple[str, ...] = field(default=(), repr=False)
-    #: Content by name.
+    #: File contents by name.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    #: None: as long as the group allows.
+    #: None: the maximum of the group.
     timeout_sec: float | None = None
     job_id: str = ""
     client_id: str = ""
@@ -62,7 +62,10 @@ class JobRequest:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Each member by its own rule; `ask` checks them together. Raises GridRefused, with the JobId if it is one."""
+        """Decode a payload and check each member by itself; `ask` checks them together.
+
+        Raises GridRefused, with the JobId if it is valid.
+        """
         fields = Fields.of(payload)
         job_id = read_job_id(fields.text("JobId"))
         try:
@@ -79,7 +82,7 @@ class JobRequest:
             raise
 
     def ask(self, group: str) -> JobAsk:
-        """The same as an ask, whole and checked (section 5.3). O(bytes of its files). Raises GridRefused."""
+        """Return the complete request after all checks (section 5.3). O(bytes of its files). Raises GridRefused."""
         files = tuple(InputFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in self.files.items())
         ask = JobAsk(
             job_id=self.job_id,
@@ -105,13 +108,13 @@ class AssignJob:
     client_id: str
     exec_name: str
     args: tuple[str, ...] = field(default=(), repr=False)
-    #: Those that travel in the frame.
+    #: The files that travel in the frame.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     timeout_sec: float
     run_id: str
     attempt: int
     token: str = field(repr=False)
-    #: Those that the worker fetches.
+    #: The files that the worker downloads.
     input_refs: tuple[InputFile, ...] = ()
 
     def to_payload(self) -> bytes:
@@ -132,7 +135,10 @@ class AssignJob:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Names of files and programs are the executor's to check: it can report what is wrong. Raises GridRefused."""
+        """Decode a payload. Raises GridRefused.
+
+        Names of files and programs are checked by the executor, which can report an invalid one as the job's result.
+        """
         fields = Fields.of(payload)
         timeout = fields.number_or_none("TimeoutSec", 1, TIMEOUT_MAX)
         if timeout is None:
@@ -157,12 +163,12 @@ def _input_ref(fields: Fields) -> InputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitAck:
-    """A job is accepted: it is stored, and will have one result."""
+    """A job is accepted: it is stored, and will have exactly one result."""
 
     job_id: str
     run_id: str
     status: RunState
-    #: Whether it was known already.
+    #: Whether the job was already known.
     duplicate: bool
 
     def to_payload(self) -> bytes:
@@ -172,7 +178,7 @@ class SubmitAck:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         status = fields.text("Status")
         if status not in _STATES:
@@ -187,7 +193,7 @@ class SubmitAck:
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """A door is done with an AckJob; the worker may forget the result."""
+    """A door has processed an AckJob; the worker may delete the result."""
 
     job_id: str
     token: str = field(repr=False)
@@ -199,7 +205,7 @@ class Settled:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         outcome = fields.text("Outcome")
         if outcome not in ("recorded", "stale"):
@@ -211,7 +217,7 @@ class Settled:
 
 @dataclass(frozen=True, kw_only=True)
 class CancelJob:
-    """Stop a job. To a worker: the attempt of this token, `cancelled` or `superseded`."""
+    """Stop a job. For a worker: stop the attempt with this token, which was `cancelled` or `superseded`."""
 
     job_id: str
     reason: str | None = None
@@ -222,7 +228,7 @@ class CancelJob:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
             job_id=read_job_id(fields.text("JobId")),

@@ -1,4 +1,4 @@
-"""Every payload (section 5): frozen, with `to_payload()` and `read(payload)`, which raises GridRefused."""
+"""All payloads (section 5): frozen classes with `to_payload()` and `read(payload)`, which raises GridRefused."""
 
 from __future__ import annotations
 

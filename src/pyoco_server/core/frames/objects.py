@@ -1,4 +1,4 @@
-"""Data that does not fit into one frame, in parts (sections 5.10 and 5.11)."""
+"""Transfer of data that does not fit into one frame, in parts (sections 5.10 and 5.11)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyoco_server.core.programs.names import read_job_id
 
 __all__ = ["PART_BYTES_MAX", "BinaryPart", "ObjectAck", "ObjectGet"]
 
-#: Data of one part.
+#: The maximum data of one part.
 PART_BYTES_MAX: Final = 1024 * 1024
 _NAME_MAX = 255
 _OBJECT_MAX = 1_024
@@ -24,7 +24,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectGet:
-    """Send this object, from `offset` to its end."""
+    """A request for an object, from `offset` to its end."""
 
     job_id: str
     name: str
@@ -35,7 +35,7 @@ class ObjectGet:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
             job_id=read_job_id(fields.text("JobId")),
@@ -46,7 +46,7 @@ class ObjectGet:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectAck:
-    """So many bytes are here; `done`: all of them, stored as `object`."""
+    """Acknowledges the bytes received so far; `done`: the object is complete and stored as `object`."""
 
     job_id: str
     name: str
@@ -67,7 +67,7 @@ class ObjectAck:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused."""
+        """Decode a payload. Raises GridRefused."""
         fields = Fields.of(payload)
         return cls(
             job_id=read_job_id(fields.text("JobId")),
@@ -84,15 +84,15 @@ class BinaryPart:
 
     job_id: str
     name: str
-    #: Of the first byte of `data`.
+    #: The offset of the first byte of `data`.
     offset: int
-    #: Of the whole object.
+    #: The size of the complete object.
     size: int
     last: bool
     data: bytes = field(repr=False)
-    #: Of the whole object; the last part has it.
+    #: The digest of the complete object; only in the last part.
     sha256: str | None = None
-    #: Of the attempt; from a worker.
+    #: The token of the attempt; set by a worker.
     token: str | None = field(default=None, repr=False)
 
     def to_payload(self) -> bytes:
@@ -113,7 +113,8 @@ class BinaryPart:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """Raises GridRefused: BAD_OBJECT for lengths that do not add up, or what is wrong with its meta."""
+        """Decode a payload. Raises GridRefused: BAD_OBJECT if the lengths do not add up, or the error of an invalid
+        meta."""
         if len(payload) < _META_SIZE.size:
             raise GridRefused(Code.BAD_OBJECT, "a part begins with the length of its meta")
         (size,) = _META_SIZE.unpack_from(payload)

@@ -1,7 +1,7 @@
-"""Payloads as strict JSON (section 26.1): what is read here means the same to every reader.
+"""Payloads as strict JSON (section 26.1): every parser reads the same values.
 
-A payload that is no JSON object gets BAD_JSON; one whose members are not what they must be gets BAD_SCHEMA, with the
-member's name. A message never repeats content (GRID-169).
+A payload that is not a JSON object is refused with BAD_JSON; one with an invalid member with BAD_SCHEMA and the
+member's name. A message never contains values (GRID-169).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 
 __all__ = ["DEPTH_MAX", "Fields", "bad_field", "from_base64", "read_object", "to_base64", "write_object"]
 
-#: How deep objects and arrays may be nested in each other.
+#: The maximum nesting depth of objects and arrays.
 DEPTH_MAX: Final = 32
 _OPENING = (b"{", b"[")
 _WHOLE_MAX = 2**63 - 1
 
 
 class _TwiceError(ValueError):
-    """A key stands twice in one object."""
+    """A duplicate key in an object."""
 
 
 def read_object(payload: bytes) -> dict[str, Any]:
-    """O(payload). Raises GridRefused: BAD_JSON."""
+    """Decode a JSON object. O(payload). Raises GridRefused: BAD_JSON."""
     try:
         value = json.loads(payload.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -36,11 +36,11 @@ def read_object(payload: bytes) -> dict[str, Any]:
         raise GridRefused(Code.BAD_JSON, "a key stands twice in one object") from None
     except RecursionError:
         raise GridRefused(Code.BAD_JSON, _TOO_DEEP) from None
-    except ValueError:  # JSONDecodeError; an int of more digits than Python reads; NaN and Infinity
+    except ValueError:  # JSONDecodeError; an int with more digits than Python accepts; NaN and Infinity
         raise GridRefused(Code.BAD_JSON, "the payload is not JSON") from None
     if not isinstance(value, dict):
         raise GridRefused(Code.BAD_JSON, "the payload is not a JSON object")
-    # Few payloads have as many brackets as levels are allowed, strings included: most need no walk.
+    # Few payloads have more brackets than the allowed depth, even counting strings, so most need no walk.
     if sum(map(payload.count, _OPENING)) > DEPTH_MAX and _is_deep(value):
         raise GridRefused(Code.BAD_JSON, _TOO_DEEP)
     return value
@@ -71,7 +71,7 @@ def _is_deep(value: dict[str, Any]) -> bool:
 
 
 def write_object(members: Mapping[str, Any]) -> bytes:
-    """Compact and in this order. Half a surrogate pair, which UTF-8 cannot hold, becomes `?`."""
+    """Encode compactly, in this order. A lone surrogate, which UTF-8 cannot hold, becomes `?`."""
     return json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -80,9 +80,9 @@ def bad_field(name: str, problem: str, code: Code = Code.BAD_SCHEMA) -> GridRefu
 
 
 class Fields:
-    """The members of one object, each taken by what it must be. Members that nobody takes are ignored.
+    """Typed access to the members of one object. Members that are not read are ignored.
 
-    In `..._or_none`, a member may be absent or null. Everything raises GridRefused(BAD_SCHEMA).
+    In `..._or_none`, a member may be absent or null. All methods raise GridRefused(BAD_SCHEMA).
     """
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Fields:
         return cls(read_object(payload))
 
     def get(self, name: str) -> object:
-        """Whatever it is; None when it is absent."""
+        """Return the unchecked value; None if it is absent."""
         return self._members.get(name)
 
     def _required(self, name: str) -> object:
@@ -110,7 +110,7 @@ class Fields:
         return None if value is None else _text(name, value, most)
 
     def texts(self, name: str, most: int | None = None, each: int | None = None) -> tuple[str, ...]:
-        """An array of at most `most` texts of at most `each` characters."""
+        """Return an array of at most `most` texts of at most `each` characters."""
         return tuple(_text(name, item, each) for item in self.items(name, most))
 
     def items(self, name: str, most: int | None = None) -> list[Any]:
@@ -157,7 +157,7 @@ class Fields:
         return value
 
     def binary_or_none(self, name: str) -> bytes | None:
-        """Strict base64."""
+        """Return the bytes of a strict base64 text."""
         value = self._members.get(name)
         return None if value is None else from_base64(name, value)
 
@@ -176,7 +176,7 @@ def _text(name: str, value: object, most: int | None) -> str:
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:
-    """GRID-197: 4.0, "4" and true are none."""
+    """Check an integer. 4.0, "4" and true are invalid (GRID-197)."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise bad_field(name, "must be a whole number")
     if not least <= value <= most:
@@ -185,12 +185,12 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
 
 
 def from_base64(name: str, value: object) -> bytes:
-    """Raises GridRefused: BAD_SCHEMA of the member `name`."""
+    """Decode base64. Raises GridRefused: BAD_SCHEMA of the member `name`."""
     if not isinstance(value, str):
         raise bad_field(name, "must be base64 text")
     try:
         return binascii.a2b_base64(value, strict_mode=True)
-    except ValueError:  # binascii.Error; text outside of ASCII
+    except ValueError:  # binascii.Error; non-ASCII text
         raise bad_field(name, "must be strict base64") from None
 
 

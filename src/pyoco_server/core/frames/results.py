@@ -1,4 +1,4 @@
-"""How a job ended, on its way back, and how it is made to fit into a frame (sections 5.4 and 19)."""
+"""The result of a job, and how it is reduced to fit into a frame (sections 5.4 and 19)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyoco_server.core.states import TERMINAL, RunState
 
 __all__ = ["STDIO_BYTES_LEAST", "JobResult", "OutputRef", "fitted"]
 
-#: GRID-143: what is left of each output when nothing else fits.
+#: GRID-143: how much of each output is kept if the result does not fit otherwise.
 STDIO_BYTES_LEAST: Final = 64 * 1024
 _ERROR_MAX = 4_096
 _NAME_MAX = 1_024
@@ -27,13 +27,13 @@ _ERROR_CODES = frozenset(ErrorCode)
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRef:
-    """An archive that did not fit into the frame."""
+    """A reference to an archive that did not fit into the frame."""
 
     bucket: str
     object: str
     size: int
     sha256: str
-    #: Where HTTP serves it: `/runs/{run_id}/artifacts`.
+    #: Its path on the HTTP API: `/runs/{run_id}/artifacts`.
     href: str
 
     def members(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class OutputRef:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """How a job, or an attempt at it, ended."""
+    """The outcome of a job, or of an attempt at it."""
 
     job_id: str
     client_id: str
@@ -67,10 +67,10 @@ class JobResult:
     status: RunState
     stdout: str = field(default="", repr=False)
     stderr: str = field(default="", repr=False)
-    #: A zip of the files that the program made; None: there are none, or `output_ref` names them.
+    #: A zip of the files that the program created; None: there are none, or `output_ref` refers to them.
     output_archive: bytes | None = field(default=None, repr=False)
     output_ref: OutputRef | None = None
-    #: None: the program did not start. Below zero: killed by that signal.
+    #: None: the program did not start. Negative: killed by that signal.
     exit_code: int | None = None
     error_code: ErrorCode | None = None
     error: str | None = None
@@ -83,7 +83,7 @@ class JobResult:
     started_at: float | None = None
     ended_at: float | None = None
     run_seconds: float | None = None
-    #: Of the attempt; in an AckJob only.
+    #: The token of the attempt; in an AckJob only.
     token: str | None = field(default=None, repr=False)
 
     @property
@@ -91,7 +91,7 @@ class JobResult:
         return self.status is RunState.COMPLETED
 
     def report(self) -> Report:
-        """The same as the word of whoever ran it; the archive travels beside it."""
+        """Return the report of the process that executed the job, without the archive, which is passed separately."""
         return Report(
             status=self.status,
             exit_code=self.exit_code,
@@ -107,7 +107,7 @@ class JobResult:
         )
 
     def members(self) -> dict[str, Any]:
-        """The JSON of section 5.4; Token only when there is one."""
+        """Return the JSON of section 5.4; Token only if it is set."""
         archive = None if self.output_archive is None else to_base64(self.output_archive)
         members = {
             "JobId": self.job_id,
@@ -137,7 +137,7 @@ class JobResult:
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
-        """A Result. Raises GridRefused, with the JobId once it is known."""
+        """Decode a Result. Raises GridRefused, with the JobId if it could be read."""
         fields = Fields.of(payload)
         job_id = read_job_id(fields.text("JobId"))
         try:
@@ -148,7 +148,7 @@ class JobResult:
 
     @classmethod
     def read_ack(cls, payload: bytes) -> Self:
-        """An AckJob: it has a Token, and says why it did not complete. Raises GridRefused."""
+        """Decode an AckJob: it requires a Token, and an ErrorCode unless the job completed. Raises GridRefused."""
         result = cls.read(payload)
         if result.token is None:
             missing = bad_field("Token", "is missing")
@@ -204,9 +204,10 @@ def _read_error_code(fields: Fields) -> ErrorCode | None:
 
 
 def fitted(result: JobResult, reference: OutputRef | None) -> JobResult:
-    """GRID-143: the result, made small enough for a frame. `reference`: where its archive is, when it has one.
+    """Return the result, reduced to fit into a frame (GRID-143). `reference`: where its archive is stored, if anywhere.
 
-    Everything inline; else the archive as a reference; else also the outputs, cut to their last 64 KiB.
+    Keeps everything inline if possible; else replaces the archive by the reference; else also cuts each output to its
+    last 64 KiB.
     """
     if _fits(result):
         return result
@@ -224,7 +225,7 @@ def fitted(result: JobResult, reference: OutputRef | None) -> JobResult:
 
 
 def _fits(result: JobResult) -> bool:
-    # A guess from below spares the writing of what cannot fit.
+    # A lower bound avoids encoding what cannot fit.
     least = len(result.stdout) + len(result.stderr) + len(result.output_archive or b"") * 4 // 3
     room = LENGTH_MAX - LENGTH_MIN - _SUBJECT_ROOM
     return least <= room and len(result.to_payload()) <= room

@@ -20,13 +20,13 @@ __all__ = [
     "submit_subject",
 ]
 
-#: What a worker takes that names nothing: every program.
+#: The pattern of a worker that names none: every program.
 PATTERN_DEFAULT: Final = "job.assign.*"
-#: Patterns of one worker.
+#: The maximum number of patterns per worker.
 PATTERNS_MAX: Final = 32
 _SHOWN_MAX = 40
 _SUBMIT = "job.submit."
-#: What no token of a subject is.
+#: Invalid tokens of a subject.
 _NO_TOKENS = frozenset({"", "*", ">"})
 
 
@@ -35,7 +35,7 @@ def submit_subject(exec_name: str) -> str:
 
 
 def assign_subject(exec_name: str) -> str:
-    """What the patterns of workers are matched against."""
+    """Return the subject that the patterns of workers are matched against."""
     return f"job.assign.{exec_name}"
 
 
@@ -48,12 +48,12 @@ def result_subject(exec_name: str) -> str:
 
 
 def exec_of_submit(subject: str) -> str | None:
-    """The program that a SubmitJob's subject names; None: it is no such subject."""
+    """Return the program named by the subject of a SubmitJob; None: it is not such a subject."""
     return subject.removeprefix(_SUBMIT) if subject.startswith(_SUBMIT) else None
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """GRID-28: by exact tokens; `*` is one token, `>` at the end is one or more. O(length)."""
+    """Match exact tokens; `*` matches one token, `>` at the end one or more (GRID-28). O(length)."""
     wanted, given = pattern.split("."), subject.split(".")
     if not _NO_TOKENS.isdisjoint(given):
         return False
@@ -66,7 +66,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def check_pattern(pattern: str) -> None:
-    """GRID-30. Raises GridRefused: BAD_HELLO with the token that is wrong."""
+    """Raise GridRefused if the pattern is invalid: BAD_HELLO, with the invalid token (GRID-30)."""
     parts = pattern.split(".")
     for place, part in enumerate(parts, 1):
         problem = _part_problem(part, is_last=place == len(parts))
@@ -87,7 +87,7 @@ def _part_problem(part: str, *, is_last: bool) -> str | None:
 
 
 def can_match_assign(pattern: str) -> bool:
-    """Whether a legal pattern can match the assignment of any program at all."""
+    """Return whether a valid pattern can match the assignment of any program at all."""
     parts = pattern.split(".")
     if parts[-1] == ">" and len(parts) <= 3:
         parts = [*parts[:-1], *["*"] * (4 - len(parts))]

@@ -1,1 +1,1 @@
-"""Judgements that anybody can repeat: rules over a text, metrics over cases. Pure, and without a double."""
+"""Reproducible judgements: rules for a text, metrics for cases. Pure, and without floating point."""

@@ -1,4 +1,4 @@
-"""Metrics: whether what came is what was expected, and for how much of the cases."""
+"""Metrics: whether actual values match the expected ones, and the share of cases that do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ __all__ = ["METRICS", "normalized", "score_text"]
 
 
 def normalized(text: str) -> str:
-    """Without white space at its ends, with one space for each run of it within, and without the difference of upper
-    and lower case. White space is what Unicode calls so, a no-break space and an ideographic one included."""
+    """Return the text without surrounding white space, with each inner run of it as one space, in folded case.
+
+    White space is what Unicode defines as such, including no-break and ideographic spaces.
+    """
     return " ".join(text.split()).casefold()
 
 
-#: By name: whether `actual` passes for `expected`. An empty `expected` is inside everything.
+#: By name: whether `actual` matches `expected`. An empty `expected` is contained in everything.
 METRICS: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "EXACT": lambda expected, actual: expected == actual,
     "NORMALIZED": lambda expected, actual: normalized(expected) == normalized(actual),
@@ -23,6 +25,6 @@ METRICS: Final[Mapping[str, Callable[[str, str], bool]]] = {
 
 
 def score_text(passed: int, total: int) -> str:
-    """`passed` of `total` with four decimals, rounded down: 1.0000 is all of them and nothing less. 0.0000 of none."""
-    whole, rest = divmod(passed * 10_000 // max(total, 1), 10_000)
-    return f"{whole}.{rest:04d}"
+    """Return `passed` of `total` with four decimals, rounded down: 1.0000 means all. 0.0000 if `total` is 0."""
+    integer_part, rest = divmod(passed * 10_000 // max(total, 1), 10_000)
+    return f"{integer_part}.{rest:04d}"

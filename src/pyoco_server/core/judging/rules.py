@@ -1,4 +1,4 @@
-"""Rules that a text keeps or breaks. They are literal: no rule is a pattern, so no rule can be slow."""
+"""Rules that a text satisfies or violates. They are literal: no rule is a pattern, so no rule can be slow."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ MAX_LENGTH: Final = "MAX_LENGTH"
 class Rule:
     id: str
     kind: str
-    #: A text that is not empty; with MAX_LENGTH a number of characters.
+    #: A non-empty text; with MAX_LENGTH a number of characters.
     value: str | int
     is_case_sensitive: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one rule found. Nothing of the text is in it."""
+    """The result of one rule. Contains nothing of the text."""
 
     rule_id: str
     has_passed: bool
-    #: How often the value is in the text; with MAX_LENGTH, how many characters the text has.
+    #: The number of occurrences; with MAX_LENGTH, the length of the text in characters.
     count: int
-    #: Of the first of them, in characters of the text as it was sent; with MAX_LENGTH, of the first one too many.
+    #: The first occurrence, in characters of the text as sent; with MAX_LENGTH, the first character beyond the limit.
     first_offset: int | None
 
 
 def judge(text: str, rules: Sequence[Rule]) -> tuple[Finding, ...]:
-    """One finding per rule, in their order. O(n) per rule."""
+    """Return one finding per rule, in order. O(n) per rule."""
     exact, folded = _Exact(text), _Folded(text)
     return tuple(_judged(rule, exact if rule.is_case_sensitive else folded) for rule in rules)
 
@@ -57,14 +57,14 @@ def _judged(rule: Rule, text: _Exact) -> Finding:
 
 
 class _Exact:
-    """A text that is searched as it is."""
+    """A text for case-sensitive search."""
 
     def __init__(self, text: str) -> None:
         self.length = len(text)
         self._searched = text
 
     def find(self, value: str) -> tuple[int, int | None]:
-        """How often it is there, none over another, and where first."""
+        """Return the number of non-overlapping occurrences, and the offset of the first."""
         wanted = self._fold(value)
         first = self._searched.find(wanted)
         return (0, None) if first < 0 else (self._searched.count(wanted), self._offset(first))
@@ -77,17 +77,17 @@ class _Exact:
 
 
 class _Folded(_Exact):
-    """A text in which upper and lower case are one, as Unicode says: `STRASSE`, `Straße` and `strasse` are the same.
+    """A text for case-insensitive search by Unicode case folding: `STRASSE`, `Straße` and `strasse` are equal.
 
-    What is found therefore does not depend on how the text is written; so `s` is in `ß`, twice, as in `SS`. Folding
-    makes some characters longer and none shorter: places are counted back to the text that was sent.
+    The result therefore does not depend on the spelling; so `s` is in `ß`, twice, as in `SS`. Folding lengthens some
+    characters and shortens none: offsets are mapped back to the text as sent.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._text = text
         self._searched = text.casefold()
-        #: Where in the folded text each character ends; made when it is needed.
+        #: For each character, its end in the folded text; computed on demand.
         self._ends: list[int] = []
 
     def _fold(self, text: str) -> str:

@@ -1,1 +1,2 @@
-"""Reading pages: what a page looks like, how it is read, and how what was read is written down. No engine, no file."""
+"""OCR: page layout, choice of engine, merging and marking of readings, output documents. No engine code and no
+files."""

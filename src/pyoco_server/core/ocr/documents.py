@@ -1,4 +1,4 @@
-"""What was read as files for people: Markdown, and the least that a word processor opens as a document."""
+"""OCR output as files for people: Markdown, and a minimal document that word processors open."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DOCX_TYPE: Final = "application/vnd.openxmlformats-officedocument.wordprocessing
 
 @dataclass(frozen=True)
 class PageText:
-    """What was read on one page."""
+    """The text read from one page."""
 
     source: str
-    #: From 1, within its image.
+    #: Counts from 1 within its image.
     page: int
     blocks: Sequence[Block]
 
@@ -35,13 +35,13 @@ class PageText:
 _NOTHING: Final = "(nothing was seen on this page)"
 
 _SPECIAL = re.compile(r"[\\`*_<>\[\]|~&]")
-#: At the beginning of a line these would make a heading, a list or a rule of it.
+#: At the start of a line, these would turn it into a heading, a list item or a horizontal rule.
 _LEADING = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)]))")
 
 
 def markdown(pages: Iterable[PageText]) -> bytes:
-    """A heading for each page, a paragraph for each block, lines as they were. What was read stays what it is: nothing
-    of it is taken for Markdown or HTML."""
+    """Return a heading for each page and a paragraph for each block, with line breaks kept. The text is escaped, so
+    that no part of it is interpreted as Markdown or HTML."""
     parts: list[str] = []
     for page in pages:
         parts.append(f"## {_inline(page.heading)}")
@@ -54,7 +54,7 @@ def markdown(pages: Iterable[PageText]) -> bytes:
 
 
 def _inline(text: str) -> str:
-    """The marks stay as they are: without a target, brackets are no link."""
+    """Escape the text, except for the marks of unreadable words: brackets without a target are not a link."""
     return UNREADABLE.join(_SPECIAL.sub(r"\\\g<0>", part) for part in _printable(text).split(UNREADABLE))
 
 
@@ -63,7 +63,7 @@ def _line(text: str) -> str:
 
 
 def _guarded(start: str) -> str:
-    """`12` before a dot becomes `12\\`, which keeps the dot from making a list."""
+    """Escape the start of a line. `12` before a dot becomes `12\\`, so that the dot does not start a list."""
     return start + "\\" if start.isdigit() else "\\" + start
 
 
@@ -104,13 +104,13 @@ _STYLES: Final = (
     f"{_heading_style(1, 32)}{_heading_style(2, 28)}</w:styles>"
 )
 _HEAD: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-#: The same text gives the same bytes, whenever it is written.
+#: A fixed time, so that the same text always gives the same bytes.
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def docx(pages: Iterable[PageText]) -> bytes:
-    """A document with a heading for each page and a paragraph for each block. O(size)."""
+    """Return a document with a heading for each page and a paragraph for each block. O(size)."""
     body: list[str] = []
     for page in pages:
         body.append(_paragraph(page.heading, "Heading1"))
@@ -140,5 +140,5 @@ def _paragraph(text: str, style: str | None = None) -> str:
 
 
 def _printable(text: str) -> str:
-    """What XML cannot hold stands for something that was read all the same: the character that says so."""
+    """Replace characters that XML cannot hold by U+FFFD, so that the gap is visible."""
     return _NOT_XML.sub("\ufffd", text)

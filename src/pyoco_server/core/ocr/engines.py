@@ -1,4 +1,4 @@
-"""Which engine reads, and what to say where there is none."""
+"""The choice of an OCR engine, and the error messages if there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NO_ENGINE", "choose"]
 _TESSERACT: Final = "the tesseract command (apt-get install tesseract-ocr)"
 _RAPIDOCR: Final = "the packages of pip install 'pyoco-server[ocr]'"
 
-#: By what was asked for. Of use to an operator, and the owner of a run may read it.
+#: By the value of the setting. Written for operators, but the owner of a run may read it too.
 NO_ENGINE: Final = {
     "auto": f"this worker has no OCR engine: it needs {_TESSERACT} or {_RAPIDOCR}",
     "tesseract": f"this worker was told to read with tesseract and does not have {_TESSERACT}; "
@@ -19,9 +19,10 @@ NO_ENGINE: Final = {
 }
 
 
-def choose(asked: str, *, has_tesseract: bool, has_rapidocr: bool) -> str | None:
-    """The engine that `PYOCO_OCR_ENGINE` means here; None: there is none, and `NO_ENGINE` says what is missing."""
-    there = {"tesseract": has_tesseract, "rapidocr": has_rapidocr}
-    if asked == "auto":
-        return next((name for name, is_there in there.items() if is_there), None)
-    return asked if there[asked] else None
+def choose(requested: str, *, has_tesseract: bool, has_rapidocr: bool) -> str | None:
+    """Return the engine that `PYOCO_OCR_ENGINE` selects here. None: it is not installed, and `NO_ENGINE` names what is
+    missing."""
+    installed = {"tesseract": has_tesseract, "rapidocr": has_rapidocr}
+    if requested == "auto":
+        return next((name for name, is_there in installed.items() if is_there), None)
+    return requested if installed[requested] else None

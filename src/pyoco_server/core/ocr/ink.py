@@ -1,4 +1,4 @@
-"""Seeing text in a coarse picture of a page: lines of it, gaps in it, and what of it nobody has read."""
+"""Analysis of a coarse bitmap of a page: text lines, gaps, and areas that no reading covers."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pyoco_server.core.ocr.page import Box, Ink, Line
 __all__ = ["bands", "gaps", "row_of", "runs", "unread", "without_rules"]
 
 _RUN = re.compile("1+")
-#: A rule goes along this part of the page at least, is no shorter than so many squares (the stem of a letter is), and
-#: as thick as so many at most.
+#: A ruled line spans at least this fraction of the page, is at least this many squares long (longer than the stem of a
+#: letter), and at most this many squares thick.
 _RULE_PART: Final = 6
 _RULE_LENGTH_MIN: Final = 48
 _RULE_THICKNESS_MAX: Final = 3
-#: A page of specks is not marked speck by speck.
+#: Above this, a page is covered in specks, which are not marked one by one.
 _UNREAD_MAX: Final = 200
 
 
 def runs(row: int, across: int) -> list[tuple[int, int]]:
-    """Where the ones of a row begin and end, from the left. O(across)."""
+    """Return the start and end of each run of ones in a row, from the left. O(across)."""
     return [found.span() for found in _RUN.finditer(f"{row:0{across}b}")] if row else []
 
 
 def gaps(row: int, across: int) -> list[tuple[int, int]]:
-    """Where nothing is, between the first and the last that is something."""
+    """Return the empty spans between the first and the last run of a row."""
     found = runs(row, across)
     return [(left[1], right[0]) for left, right in itertools.pairwise(found)]
 
 
 def bands(rows: Sequence[int], first: int = 0) -> list[tuple[int, int]]:
-    """Where rows with something on them begin and end, without interruption; counted from `first`."""
+    """Return the start and end of each uninterrupted sequence of non-empty rows; counted from `first`."""
     found, start = [], None
     for index, row in enumerate(itertools.chain(rows, (0,))):
         if row and start is None:
@@ -45,19 +45,20 @@ def bands(rows: Sequence[int], first: int = 0) -> list[tuple[int, int]]:
 
 
 def row_of(rows: Iterable[int]) -> int:
-    """All of them, laid on top of each other."""
-    whole = 0
+    """Return the union of the rows."""
+    union = 0
     for row in rows:
-        whole |= row
-    return whole
+        union |= row
+    return union
 
 
 def without_rules(ink: Ink) -> Ink:
-    """Without frames, underlines and lone specks: they hold lines of text together that are apart. O(n log n)."""
+    """Return the ink without frames, underlines and isolated specks, which connect separate lines of text. O(n log
+    n)."""
     long_across, long_down = (max(_RULE_LENGTH_MIN, n // _RULE_PART) for n in (ink.across, len(ink.rows)))
     flat = [_opened_across(row, long_across) for row in ink.rows]
     upright = _opened_down(ink.rows, long_down)
-    # What is thick is no rule: a bar, a picture. Of that something may be lost, so it stays.
+    # Thick shapes are not ruled lines but bars or pictures. They are kept, because removing them could lose text.
     thick_flat = _opened_down(flat, _RULE_THICKNESS_MAX + 1)
     thick_upright = [_opened_across(row, _RULE_THICKNESS_MAX + 1) for row in upright]
     left = [
@@ -70,11 +71,11 @@ def without_rules(ink: Ink) -> Ink:
 
 
 def _opened_across(row: int, length: int) -> int:
-    """Of a row, the runs of at least `length`."""
+    """Return the runs of a row that have at least `length`."""
     if length < 2 or not row:
         return row
     ends, have = row, 1
-    while have < length and ends:  # a one stays when `have` ones begin there, to its left
+    while have < length and ends:  # a bit is kept if `have` ones start there, towards the left
         step = min(have, length - have)
         ends &= ends >> step
         have += step
@@ -87,7 +88,7 @@ def _opened_across(row: int, length: int) -> int:
 
 
 def _opened_down(rows: Sequence[int], length: int) -> list[int]:
-    """Of each column, the runs of at least `length`."""
+    """Return the runs of each column that have at least `length`."""
     if length < 2:
         return list(rows)
     ends, have = list(rows), 1
@@ -105,7 +106,7 @@ def _opened_down(rows: Sequence[int], length: int) -> list[int]:
 
 
 def _without_specks(rows: Sequence[int]) -> list[int]:
-    """A square with no neighbour is dust."""
+    """Remove squares without neighbours: dust."""
     padded = (0, *rows, 0)
     return [
         row & ((above | below) | (above | below | row) << 1 | (above | below | row) >> 1)
@@ -114,16 +115,16 @@ def _without_specks(rows: Sequence[int]) -> list[int]:
 
 
 def unread(ink: Ink, lines: Sequence[Line], line_height: int) -> list[Box]:
-    """Where something stands that no line covers, and that is as large as a letter (PRICED-149). O(n) squares.
+    """Return areas with ink as large as a letter that no line covers (PRICED-149). O(n) squares.
 
-    Within a line, a gap is one only when two letters would fit in: the boxes of words are not that exact.
+    Within a line, a gap counts only if two letters would fit in: the boxes of words are not exact.
     """
     rows = list(ink.rows)
     for line in lines:
         cover = 0
         for left, right in _covered(line):
             cover |= _span(max(0, left // ink.cell - 1), min(ink.across, -(-right // ink.cell) + 1), ink.across)
-        # Where a line is, its letters may reach out a little: accents, commas, the tail of a g.
+        # Letters may extend a little beyond the box of their line: accents, commas, the tail of a g.
         reach = line.box.height // 4
         top, bottom = max(0, line.box.top - reach) // ink.cell, -(-(line.box.bottom + reach) // ink.cell)
         for index in range(top, min(bottom, len(rows))):
@@ -145,7 +146,7 @@ def unread(ink: Ink, lines: Sequence[Line], line_height: int) -> list[Box]:
 
 
 def _covered(line: Line) -> list[tuple[int, int]]:
-    """What the words of a line cover, in pixels; gaps of less than two letters are covered as well."""
+    """Return the spans covered by the words of a line, in pixels; gaps of less than two letters count as covered."""
     edges = sorted((word.box.left, word.box.right) for word in line.words)
     return _joined(edges, 2 * line.box.height)
 
@@ -161,5 +162,5 @@ def _joined(spans: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]
 
 
 def _span(left: int, right: int, across: int) -> int:
-    """Ones from square `left` up to `right`."""
+    """Return a row with ones from square `left` up to `right`."""
     return ((1 << max(0, right - left)) - 1) << (across - right) if right > left else 0

@@ -1,4 +1,4 @@
-"""The preflight: what kind of page it is, before a letter of it is read (PRICED-148)."""
+"""The preflight: determines the kind of page before any text is read (PRICED-148)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pyoco_server.core.ocr.profiles import STEPS, Profile
 __all__ = ["BLANK", "Layout", "Region", "needed", "scale_of", "sniff", "zones"]
 
 BLANK: Final = "blank"
-#: Lines of text are this high for a good reading, in pixels; below the second they are read badly.
+#: The line height in pixels for good recognition; below the second value, recognition is poor.
 LINE_HEIGHT_GOOD: Final = 36
 LINE_HEIGHT_POOR: Final = 24
 _SCALE_MAX: Final = 4.0
-#: Of the pixels of an enlarged page: what lies above costs seconds and reads no better.
+#: The pixel limit of an enlarged page: more costs seconds and does not improve recognition.
 PIXELS_MAX: Final = 16_000_000
 
-#: Of a page's background, as a brightness: below it, the letters are the bright ones.
+#: The background brightness below which a page has light text on a dark background.
 DARK_MAX: Final = 110
-#: The part of the paper that may be specks.
+#: The maximum share of the page that may be specks.
 NOISE_MAX: Final = 0.003
 
 _TITLE: Final = (1.5, 6.0)
 _FINE_PRINT: Final = (0.2, 0.7)
 _COLUMN_PART: Final = 0.15
-#: Narrower ones, in heights of a line, are names and their values, or cells of a table.
+#: In line heights. Narrower columns are names with values, or cells of a table.
 _COLUMN_WIDTH: Final = 9
 _COLUMN_FILLED: Final = 0.7
 _COLUMN_LINES: Final = 3
@@ -39,7 +39,7 @@ _SPLITS_MAX: Final = 2
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a page that is read from its top to its bottom, and where in it lines of text seem to be."""
+    """A part of a page that is read from top to bottom, and the strips in it that look like lines of text."""
 
     box: Box
     strips: tuple[Box, ...]
@@ -49,16 +49,16 @@ class Region:
 class Layout:
     #: `blank`, or one of `profiles.LAYOUTS`.
     kind: str
-    #: In the order of reading.
+    #: In reading order.
     regions: tuple[Region, ...]
-    #: Of most of the text, in pixels; 0 when there is none.
+    #: Of most of the text, in pixels; 0 if there is none.
     line_height: int
-    #: The ink, without what is not text.
+    #: The ink without anything that is not text.
     ink: Ink
 
 
 def sniff(ink: Ink) -> Layout:
-    """What the page looks like. O(n) squares, some big-number steps for each row."""
+    """Determine the layout of a page. O(n) squares, some big-integer operations for each row."""
     clean = without_rules(ink)
     page = _Page(clean)
     groups = page.groups()
@@ -69,7 +69,7 @@ def sniff(ink: Ink) -> Layout:
     return Layout(kind, regions, page.line_height * ink.cell, clean)
 
 
-#: A part of the ink: left and right, top and bottom, in squares.
+#: A part of the ink: left, right, top, bottom, in squares.
 _Span = tuple[int, int, int, int]
 
 
@@ -83,7 +83,7 @@ class _Page:
         self.left, self.right = (found[0][0], found[-1][1]) if found else (0, 0)
 
     def groups(self) -> list[list[_Span]]:
-        """The page from top to bottom: a part that is one column, or the columns of a part, side by side."""
+        """Return the page from top to bottom in groups: each one a single column, or columns side by side."""
         return self._groups((self.left, self.right, 0, len(self.ink.rows)), _SPLITS_MAX)
 
     def _groups(self, span: _Span, splits: int) -> list[list[_Span]]:
@@ -108,11 +108,11 @@ class _Page:
     def _reach(
         self, lines: Sequence[tuple[int, int]], at: int, sides: tuple[int, int]
     ) -> tuple[int, tuple[int, int] | None]:
-        """How many of the lines from `at` on have a gutter in common, and where it is."""
-        whole, gutter, end = 0, None, at
+        """Return how many of the lines starting at `at` share a gutter, and its position."""
+        union, gutter, end = 0, None, at
         for top, bottom in lines[at:]:
-            whole |= row_of(_rows(self.ink, (*sides, top, bottom)))
-            wider = self._gutter(whole, sides)
+            union |= row_of(_rows(self.ink, (*sides, top, bottom)))
+            wider = self._gutter(union, sides)
             if wider is None:
                 break
             gutter, end = wider, end + 1
@@ -129,7 +129,8 @@ class _Page:
         return max(wide, key=lambda gap: gap[1] - gap[0], default=None)
 
     def _are_columns(self, span: _Span, gutter: tuple[int, int]) -> bool:
-        """Columns of text are filled from side to side; names and their values, or the cells of a table, are not."""
+        """Return whether both sides are columns of text: those are filled across, unlike names with values or cells of
+        a table."""
         left, right, top, bottom = span
         for side in ((left, gutter[0], top, bottom), (gutter[1], right, top, bottom)):
             lines = bands(_rows(self.ink, side), top)
@@ -162,7 +163,7 @@ def _extent(ink: Ink, span: _Span) -> int:
 
 
 def _weighted_median(pairs: Sequence[tuple[int, int]]) -> int:
-    """The height that half of all text, by its length, does not exceed."""
+    """Return the height that half of all text, weighted by length, does not exceed."""
     total, seen = sum(weight for _, weight in pairs), 0
     for height, weight in sorted(pairs):
         seen += weight
@@ -185,7 +186,7 @@ def _kind(page: _Page) -> str:
 
 
 def needed(profile: Profile, facts: Facts, layout: Layout) -> tuple[str, ...]:
-    """The steps of preprocessing that the profile wants for such a page, in their order."""
+    """Return the steps of preprocessing that a page with these facts needs, in order."""
     is_needed = {
         "invert": facts.background < DARK_MAX,
         "flatten": facts.shade > 48,
@@ -198,14 +199,15 @@ def needed(profile: Profile, facts: Facts, layout: Layout) -> tuple[str, ...]:
 
 
 def scale_of(line_height: int, pixels: int) -> float:
-    """By what to enlarge so many pixels so that lines of this height become readable."""
+    """Return the factor by which to enlarge an image of this many pixels so that lines of this height become
+    readable."""
     wanted = min(_SCALE_MAX, LINE_HEIGHT_GOOD / max(1, line_height))
     return max(1.0, min(wanted, math.sqrt(PIXELS_MAX / max(1, pixels))))
 
 
 def zones(layout: Layout, name: str) -> list[Box]:
-    """What a pass looks at: for the title what is much higher than most lines, for the fine print what is much lower,
-    for the body everything: nothing depends on a guess."""
+    """Return the areas that a pass reads: for the title, strips much higher than most lines; for the fine print, much
+    lower ones; for the body, everything, so that nothing depends on a guess."""
     if name == "body":
         return [region.box for region in layout.regions]
     low, high = (share * layout.line_height for share in (_TITLE if name == "title" else _FINE_PRINT))

@@ -1,4 +1,4 @@
-"""What was read, written down so that nobody takes a guess for a fact (PRICED-149)."""
+"""The recognised text, with doubtful and unreadable words marked as such (PRICED-149)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ UNREADABLE: Final = "[□]"
 DOUBTFUL: Final = "(?)"
 _DIGITS: Final = 4
 
-#: Scripts that are written without spaces, and the one in which tesseract sees spaces between syllables.
+#: Scripts written without spaces, and the one in which tesseract reports spaces between syllables.
 _UNSPACED = re.compile(r"[\u2e80-\u30ff\u31f0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A paragraph, or a heading: lines that stand together."""
+    """A paragraph or a heading: lines that belong together."""
 
     text: str
     confidence: float
@@ -33,7 +33,7 @@ class Block:
 
 
 def blocks_of(lines: Sequence[Line], profile: Profile) -> list[Block]:
-    """The lines as they follow each other, with marks, in blocks. Every word is in it, or a mark in its place."""
+    """Return the lines in order, grouped in blocks. Every word appears, or a mark in its place."""
     usual = statistics.median(line.box.height for line in lines) if lines else 0
     blocks: list[list[Line]] = []
     for line in lines:
@@ -52,7 +52,7 @@ def blocks_of(lines: Sequence[Line], profile: Profile) -> list[Block]:
 
 
 def _continues(last: Line, line: Line) -> bool:
-    """Near below, of about the same height, and not beside."""
+    """Return whether the line continues the last one: close below it, of similar height, and not side by side."""
     heights = sorted((last.box.height, line.box.height))
     gap = line.box.top - last.box.bottom
     is_near = -0.6 * heights[0] <= gap <= 1.1 * heights[1]
@@ -60,7 +60,7 @@ def _continues(last: Line, line: Line) -> bool:
 
 
 def _written(line: Line, profile: Profile) -> str:
-    """One mark for words in a row that share it: a span is unreadable, not each word of it."""
+    """Return the text of a line, with one mark for adjacent words of the same kind, instead of one per word."""
     pieces: list[str] = []
     for index, word in enumerate(line.words):
         kind = _kind(word, profile)
@@ -70,7 +70,7 @@ def _written(line: Line, profile: Profile) -> str:
             continue
         space = " " if index and _is_apart(line.words[index - 1], word, line.box.height) else ""
         if kind == before == DOUBTFUL and not space:
-            pieces.pop()  # of pieces that make one word, the last one says it
+            pieces.pop()  # if pieces form one word, only the last one is marked
         pieces.append(space + (UNREADABLE if is_unreadable else word.text))
         if kind == DOUBTFUL:
             pieces.append(DOUBTFUL)
@@ -84,7 +84,7 @@ def _kind(word: Word, profile: Profile) -> str:
 
 
 def _is_apart(left: Word, right: Word, height: int) -> bool:
-    """Whether a space goes between them. Where the boxes have to tell, they are not exact."""
+    """Return whether a space separates the two. Where only their boxes can tell, those are not exact."""
     if not left.text or not right.text:
         return True
     edges = left.text[-1] + right.text[0]
@@ -95,7 +95,7 @@ def _is_apart(left: Word, right: Word, height: int) -> bool:
 
 
 def readings_to_verify(lines: Sequence[Line], profile: Profile) -> list[str]:
-    """The doubtful readings, as they are written, without their marks; in their order."""
+    """Return the doubtful readings as they are written, without marks, in order."""
     found: list[str] = []
     for line in lines:
         last: Word | None = None
@@ -112,7 +112,7 @@ def readings_to_verify(lines: Sequence[Line], profile: Profile) -> list[str]:
 
 
 def mean_confidence(lines: Sequence[Line]) -> float | None:
-    """Of all words, what nobody could read included; None: there are none."""
+    """Return the mean over all words, including unreadable ones. None: there are no words."""
     words = [word.confidence for line in lines for word in line.words]
     return _rounded(statistics.fmean(words)) if words else None
 

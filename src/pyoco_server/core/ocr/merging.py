@@ -1,4 +1,4 @@
-"""The readings of several passes as one: nothing twice, nothing lost (PRICED-149)."""
+"""Merges the readings of several passes into one: no duplicates, no losses (PRICED-149)."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from pyoco_server.core.ocr.page import Box, Line, Word, bounds
 
 __all__ = ["merge", "with_gaps", "with_language"]
 
-#: A reading that covers less than this part of the other one has left something out.
+#: A reading that covers less than this share of the other one has missed something.
 _COVERED: Final = 0.8
 
 
-#: The part of both words that two readings of one word share.
+#: The share of both widths that two readings of the same word have in common.
 _SAME_WORD: Final = 0.7
-#: How much surer a reading in another language has to be.
+#: How much higher the confidence of a reading in another language must be.
 _SURER: Final = 0.1
 
-#: What becomes of the lines that are kept, with the lines that are not: as many, in the same order.
-_Mend = Callable[[Sequence[Line], Sequence[Line]], Sequence[Line]]
+#: Adjusts the lines that are kept, given the lines that are not; returns as many lines, in the same order.
+_Adjust = Callable[[Sequence[Line], Sequence[Line]], Sequence[Line]]
 
 
 def _as_they_are(kept: Sequence[Line], _: Sequence[Line]) -> Sequence[Line]:
     return kept
 
 
-def merge(body: Sequence[Line], again: Sequence[Line], mend: _Mend = _as_they_are) -> list[Line]:
-    """What was read of the body, and better where a second look was better. The order is that of `body`.
+def merge(body: Sequence[Line], again: Sequence[Line], adjust: _Adjust = _as_they_are) -> list[Line]:
+    """Merge two readings, taking the second one where it is better. The order is that of `body`.
 
-    Lines that stand on each other are readings of the same text: of each such heap, one side is kept, the one that the
-    engine is surer of, unless it covers less. What only one side has read stays. O(n m).
+    Lines that overlap are readings of the same text. Of each group of overlapping lines, one side is kept: the one with
+    the higher confidence, unless it covers less. Lines without counterpart are kept. O(n m).
     """
-    heaps = _heaps(body, again)
+    groups = _overlaps(body, again)
     lines = list(body)
     kept: list[Line] = []
     for index, line in enumerate(lines):
-        heap = heaps.get(index)
-        if heap is None:
+        group = groups.get(index)
+        if group is None:
             kept.append(line)
-        elif index == min(heap[0]):
-            mine, theirs = [lines[at] for at in sorted(heap[0])], [again[at] for at in sorted(heap[1])]
-            kept.extend(mend(theirs, mine) if _is_better(theirs, mine) else mend(mine, theirs))
-    seen = {at for _, theirs in heaps.values() for at in theirs}
+        elif index == min(group[0]):
+            first, second = [lines[at] for at in sorted(group[0])], [again[at] for at in sorted(group[1])]
+            kept.extend(adjust(second, first) if _is_better(second, first) else adjust(first, second))
+    seen = {at for _, second in groups.values() for at in second}
     for at, line in enumerate(again):
         if at not in seen:
             _insert(kept, line)
@@ -51,19 +51,23 @@ def merge(body: Sequence[Line], again: Sequence[Line], mend: _Mend = _as_they_ar
 
 
 def with_language(lines: Sequence[Line], other: Sequence[Line]) -> list[Line]:
-    """The readings of one page in two languages as one: line by line the surer, and in it word by word. A word is
-    replaced by one that stands in its very place, so none is lost. O(n m)."""
-    return merge(lines, other, _mended)
+    """Merge the readings of one page in two languages: line by line the one with the higher confidence, then word by
+    word.
+
+    A word is only replaced by a word in the same place, so none is lost. O(n m).
+    """
+    return merge(lines, other, _merge_words)
 
 
-def _mended(kept: Sequence[Line], other: Sequence[Line]) -> list[Line]:
+def _merge_words(kept: Sequence[Line], other: Sequence[Line]) -> list[Line]:
     words = [word for line in other for word in line.words]
     return [replace(line, words=tuple(_surer(word, words) for word in line.words)) for line in kept]
 
 
 def _surer(word: Word, others: Sequence[Word]) -> Word:
-    """A word of ASCII gives way to any word that is surer; one of another script never to ASCII. A model that knows
-    nothing but Latin letters sees them everywhere, and is sure of that (measured: 0.95)."""
+    """Return the reading with the higher confidence. An ASCII word may be replaced by any word, a word in another
+    script never by ASCII: a model that knows only Latin letters sees them everywhere, with high confidence (measured:
+    0.95)."""
     for other in others:
         shared = word.box.across(other.box) >= _SAME_WORD * max(word.box.width, other.box.width, 1)
         is_allowed = word.text.isascii() or not other.text.isascii()
@@ -73,7 +77,7 @@ def _surer(word: Word, others: Sequence[Word]) -> Word:
 
 
 def with_gaps(lines: Sequence[Line], gaps: Sequence[Box]) -> list[Line]:
-    """The lines, and in its place a word without text for each box that nobody could read."""
+    """Return the lines, with a word without text inserted for each box that could not be read."""
     kept = list(lines)
     for box in gaps:
         word = Word("", 0.0, box)
@@ -88,27 +92,28 @@ def with_gaps(lines: Sequence[Line], gaps: Sequence[Box]) -> list[Line]:
 
 
 def _belongs(box: Box, line: Line) -> bool:
-    """On the row of the line, in it or next to it. What is further off is a column or a box of its own."""
+    """Return whether the box is on the row of the line, inside or next to it. A box further away is a column of its
+    own."""
     if not box.is_on_row_of(line.box) or box.height > 2 * line.box.height:
         return False
     return max(box.left - line.box.right, line.box.left - box.right) <= 3 * line.box.height
 
 
-def _heaps(body: Sequence[Line], again: Sequence[Line]) -> dict[int, tuple[set[int], set[int]]]:
-    """By each line of the body that was read again: the lines of both sides that belong together."""
-    heaps: dict[int, tuple[set[int], set[int]]] = {}
+def _overlaps(body: Sequence[Line], again: Sequence[Line]) -> dict[int, tuple[set[int], set[int]]]:
+    """Return, for each line of the body that was read again, the group of lines of both sides that overlap."""
+    groups: dict[int, tuple[set[int], set[int]]] = {}
     for at, line in enumerate(again):
         touched = [index for index, other in enumerate(body) if _is_same_place(line.box, other.box)]
         if not touched:
             continue
-        mine, theirs = set(touched), {at}
+        first, second = set(touched), {at}
         for index in touched:
-            known = heaps.get(index, (set(), set()))
-            mine |= known[0]
-            theirs |= known[1]
-        for index in mine:
-            heaps[index] = (mine, theirs)
-    return heaps
+            known = groups.get(index, (set(), set()))
+            first |= known[0]
+            second |= known[1]
+        for index in first:
+            groups[index] = (first, second)
+    return groups
 
 
 def _is_same_place(box: Box, other: Box) -> bool:
@@ -124,7 +129,7 @@ def _is_better(new: Sequence[Line], old: Sequence[Line]) -> bool:
 
 
 def _covered(lines: Sequence[Line]) -> int:
-    """How wide the text is, all lines side by side."""
+    """Return the total width of the text."""
     wide = 0
     for line in lines:
         end = None
@@ -139,7 +144,8 @@ def _confidence(lines: Sequence[Line]) -> float:
 
 
 def _insert(lines: list[Line], new: Line) -> None:
-    """Below the last line that stands above it, in its column if there is one; else before the first below."""
+    """Insert the line below the last line above it, in its column if there is one; otherwise before the first line
+    below."""
     above = [at for at, line in enumerate(lines) if line.box.middle <= new.box.middle]
     same = [at for at in above if lines[at].box.across(new.box)]
     below = [at for at, line in enumerate(lines) if line.box.across(new.box) and line.box.middle > new.box.middle]

@@ -1,4 +1,4 @@
-"""A page as it is seen, and what was read on it. Places are pixels of the page, from its upper left corner."""
+"""A page as an image, and the text read from it. Coordinates are pixels of the page, from its upper left corner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Box", "Facts", "Ink", "Line", "Raster", "Word", "bounds"]
 
 @dataclass(frozen=True)
 class Box:
-    """`right` and `bottom` are the first pixels outside."""
+    """A rectangle. `right` and `bottom` are the first pixels outside."""
 
     left: int
     top: int
@@ -30,19 +30,20 @@ class Box:
         return (self.top + self.bottom) // 2
 
     def across(self, other: Box) -> int:
-        """How wide the part is that they share when one is moved above the other."""
+        """Return the width of the horizontal overlap of the two boxes."""
         return max(0, min(self.right, other.right) - max(self.left, other.left))
 
     def beside(self, other: Box) -> int:
-        """How high the part is that they share when one is moved beside the other."""
+        """Return the height of the vertical overlap of the two boxes."""
         return max(0, min(self.bottom, other.bottom) - max(self.top, other.top))
 
     def is_on_row_of(self, other: Box) -> bool:
-        """At least half of the lower of the two stands beside the other."""
+        """Return whether at least half the height of the lower box overlaps the other vertically."""
         return 2 * self.beside(other) >= min(self.height, other.height) > 0
 
     def within(self, scale: float, left: int, top: int) -> Box:
-        """The same place, seen on the page: this one is on a part of it that begins at `left` and `top`, enlarged."""
+        """Convert from the coordinates of a part that begins at `left` and `top` and was enlarged by `scale` to those
+        of the page."""
         numbers = (
             self.left / scale + left,
             self.top / scale + top,
@@ -53,7 +54,7 @@ class Box:
 
 
 def bounds(boxes: Iterable[Box]) -> Box:
-    """The smallest box around all of them. Raises ValueError when there are none."""
+    """Return the smallest box around all of them. Raises ValueError if there are none."""
     boxes = list(boxes)
     return Box(
         min(box.left for box in boxes),
@@ -65,11 +66,11 @@ def bounds(boxes: Iterable[Box]) -> Box:
 
 @dataclass(frozen=True)
 class Word:
-    """A piece of text between spaces; of scripts without spaces, whatever the engine took for one piece."""
+    """A piece of text between spaces; in scripts without spaces, whatever the engine reported as one piece."""
 
-    #: Empty: something stands there, and nobody can tell what.
+    #: Empty: there is text here, but it could not be read.
     text: str
-    #: 0 to 1, as the engine sees it.
+    #: 0 to 1, as reported by the engine.
     confidence: float
     box: Box
 
@@ -77,12 +78,13 @@ class Word:
 @dataclass(frozen=True)
 class Line:
     words: tuple[Word, ...]
-    #: More trustworthy than those of its words: of Korean and Japanese, tesseract places words inside a line at random.
+    #: More reliable than the boxes of its words: in Korean and Japanese, tesseract's positions within a line are
+    #: random.
     box: Box
 
     @property
     def confidence(self) -> float:
-        """The mean of its words, each counted by its length."""
+        """Return the mean of its words, weighted by their lengths."""
         weights = [max(1, len(word.text)) for word in self.words]
         total = sum(weights)
         return sum(word.confidence * weight for word, weight in zip(self.words, weights, strict=True)) / max(1, total)
@@ -90,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Raster:
-    """Pixels, a byte each, 0 being black; row by row."""
+    """Pixels row by row, one byte each; 0 is black."""
 
     width: int
     height: int
@@ -99,10 +101,10 @@ class Raster:
 
 @dataclass(frozen=True)
 class Ink:
-    """Where a page is not as its background is: a coarse picture of it, in squares of `cell` pixels.
+    """Where a page differs from its background: a coarse bitmap in squares of `cell` pixels.
 
-    A row of squares is one number, its leftmost square the highest of `across` bits. So a page is seen through in
-    thousands of steps and not in millions.
+    A row of squares is one integer, with its leftmost square as the highest of `across` bits. Scanning a page thus
+    takes thousands of steps instead of millions.
     """
 
     across: int
@@ -112,14 +114,14 @@ class Ink:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a look at a page tells before anything is read."""
+    """Properties of a page that are measured before any text is read."""
 
-    #: The brightness that most of it has.
+    #: The brightness of most of the page.
     background: int
-    #: Between that and what differs most from it; 0: nothing does.
+    #: The difference between the background and what differs most from it; 0: the page is uniform.
     contrast: int
-    #: Which part of it is specks, where nothing else stands.
+    #: The share of the page that is specks, in areas without anything else.
     noise: float
-    #: How much the background varies over the page.
+    #: How much the background varies across the page.
     shade: int
     ink: Ink

@@ -1,4 +1,4 @@
-"""What each OCR profile selects: a table that an operator can replace (PRICED-148). Strict: a typo is an error."""
+"""The settings of each OCR profile: a table that an operator can replace (PRICED-148). Strict: a typo is an error."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyoco_server.core.packs.ocr import PROFILES
 
 __all__ = ["LAYOUTS", "MODES", "PASSES", "STEPS", "BadProfiles", "Profile", "parse_profiles"]
 
-#: What a preflight sees, besides a blank page.
+#: The layouts that the preflight distinguishes, besides a blank page.
 LAYOUTS: Final = ("line", "block", "columns", "scattered")
 MODES: Final = ("line", "block", "columns", "automatic", "sparse")
-#: In the order in which they are done.
+#: In the order in which they are applied.
 STEPS: Final = ("invert", "flatten", "contrast", "denoise", "enlarge")
 PASSES: Final = ("title", "body", "fine_print")
 _WHENS: Final = ("never", "when_needed", "always")
@@ -21,15 +21,15 @@ _VERSION: Final = 1
 
 
 class BadProfiles(ValueError):
-    """The text says where, and what is allowed there."""
+    """An invalid profile file. The text names the place, and the allowed values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     name: str
-    #: The segmentation mode, by layout.
+    #: The segmentation mode for each layout.
     modes: Mapping[str, str]
-    #: When each step of preprocessing is done.
+    #: When each preprocessing step is applied.
     preprocessing: Mapping[str, str]
     passes: tuple[str, ...]
     #: 0 to 1.
@@ -38,7 +38,7 @@ class Profile:
 
 
 def parse_profiles(document: object) -> dict[str, Profile]:
-    """The profiles of a document, all of them, by name. Raises BadProfiles."""
+    """Return all profiles of a document by name. Raises BadProfiles."""
     top = _mapping(document, "the file", ("version", "profiles"))
     if type(top["version"]) is not int or top["version"] != _VERSION:
         raise BadProfiles(f"version must be {_VERSION}")
@@ -54,7 +54,7 @@ def _profile(name: str, value: object) -> Profile:
     for layout, mode in modes.items():
         _one_of(mode, f"{name}.modes.{layout}", MODES)
     for step, when in steps.items():
-        # To which size? It is a measure of the letters that are there.
+        # `enlarge` cannot be "always": the target size follows from the height of the letters found.
         _one_of(when, f"{name}.preprocessing.{step}", _WHENS[:2] if step == "enlarge" else _WHENS)
     doubtful, unreadable = (_share(given[member], f"{name}.{member}") for member in members[3:])
     if unreadable > doubtful:

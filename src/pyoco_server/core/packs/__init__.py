@@ -1,4 +1,4 @@
-"""The packs there are, and what each may be asked. A new one is a file here, a line below, and an executor."""
+"""The available packs and their inputs. A new pack needs a module here, an entry below, and an executor."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from pyoco_server.core.packs.url import URL
 
 __all__ = ["PACKS", "PackSpec"]
 
-#: By name, which is the `pack_type` of a submission.
+#: By name: the `pack_type` of a submission.
 PACKS: Final[dict[str, PackSpec]] = {spec.name: spec for spec in (DECISION, COMPLIANCE, EVAL, OCR, URL)}

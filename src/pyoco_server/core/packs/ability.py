@@ -1,4 +1,4 @@
-"""What workers can do with a pack, and what is missing where none can execute it (SAFE-3)."""
+"""Which packs workers can execute, and what is missing for those that none can (SAFE-3)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ABLE", "Ability", "Offer", "Shortfall", "is_pack_worker", "offer_of"
 
 @dataclass(frozen=True, kw_only=True)
 class Ability:
-    """What one worker can do with one pack."""
+    """Whether one worker can execute one pack."""
 
-    #: A sentence without its full stop, with what to do about it. Empty: nothing is missing. Tenants read it.
+    #: A sentence without its full stop, with what to do about it; shown to tenants. Empty: nothing is missing.
     missing: str = ""
-    #: What inputs may need of it, such as the languages of ocr. None: whatever they ask for.
+    #: The options that inputs may require of it, such as the languages of ocr. None: any.
     provides: tuple[str, ...] | None = None
 
     def covers(self, needs: Iterable[str]) -> bool:
@@ -30,23 +30,24 @@ ABLE = Ability()
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What the workers that are alive can do with one pack, together."""
+    """What the live workers together can do with one pack."""
 
-    #: None: no worker tells, or none takes priced runs; then the pack may yet be executed by one that starts.
+    #: None: no worker reports it, or none takes priced runs; a worker that starts later may still execute the pack.
     is_executed: bool | None
-    #: What is missing, each text once. Also told by single workers while others execute the pack.
+    #: What is missing, without duplicates. Includes reports of single workers while others execute the pack.
     missing: tuple[str, ...] = ()
-    #: See `Ability.provides`: all that some worker provides.
+    #: The union of `Ability.provides`.
     provides: tuple[str, ...] | None = None
 
 
 def is_pack_worker(record: WorkerRecord) -> bool:
-    """Whether the worker takes priced runs, or would if nothing were missing."""
+    """Return whether the worker takes priced runs, or would if nothing were missing."""
     return bool(record.packs or record.packs_missing)
 
 
 def ability_of(record: WorkerRecord, pack: str) -> Ability | None:
-    """None: the worker does not execute this pack, and does not say why (PYOCO_PACKS leaves it out, for example)."""
+    """Return the worker's ability. None: it does not execute this pack, and gives no reason (PYOCO_PACKS may exclude
+    it)."""
     if missing := (record.packs_missing or {}).get(pack):
         return Ability(missing=missing)
     if pack not in (record.packs or ()):
@@ -56,7 +57,7 @@ def ability_of(record: WorkerRecord, pack: str) -> Ability | None:
 
 
 def offer_of(pack: str, living: Sequence[WorkerRecord]) -> Offer:
-    """O(workers)"""
+    """Return what the live workers can do with a pack. O(workers)."""
     takers = [record for record in living if is_pack_worker(record)]
     found = [ability for record in takers if (ability := ability_of(record, pack)) is not None]
     missing = tuple(dict.fromkeys(each.missing for each in found if each.missing))
@@ -71,15 +72,15 @@ def offer_of(pack: str, living: Sequence[WorkerRecord]) -> Offer:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """What keeps every worker from executing certain inputs."""
+    """Why no worker can execute certain inputs."""
 
     text: str
-    #: The member of the inputs that asks for it; None: the pack itself cannot be executed.
+    #: The member of the inputs that requires it; None: the pack itself cannot be executed.
     member: str | None = None
 
 
 def shortfall(spec: PackSpec, inputs: Mapping[str, Any], living: Sequence[WorkerRecord]) -> Shortfall | None:
-    """None: nothing does, or it cannot be told. O(workers)"""
+    """Return what prevents all workers from executing these inputs. None: nothing, or it is not known. O(workers)."""
     offer = offer_of(spec.name, living)
     if offer.is_executed is None:
         return None
@@ -90,7 +91,9 @@ def shortfall(spec: PackSpec, inputs: Mapping[str, Any], living: Sequence[Worker
     abilities = [ability_of(record, spec.name) for record in living]
     if any(ability is not None and ability.covers(needs) for ability in abilities):
         return None
-    there = offer.provides or ()
-    lacking = [need for need in needs if need not in there] or needs
-    text = f"{spec.name} cannot be executed with {', '.join(lacking)} now; workers have: {', '.join(there) or 'none'}"
+    provided = offer.provides or ()
+    lacking = [need for need in needs if need not in provided] or needs
+    text = (
+        f"{spec.name} cannot be executed with {', '.join(lacking)} now; workers have: {', '.join(provided) or 'none'}"
+    )
     return Shortfall(text, spec.needs_member)

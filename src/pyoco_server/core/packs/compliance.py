@@ -1,4 +1,4 @@
-"""`compliance`: a text, and the rules it has to keep (contract 14.6)."""
+"""`compliance`: a text, and the rules it must satisfy (contract 14.6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["COMPLIANCE", "RULES_MAX", "TEXT_LENGTH_MAX"]
 TEXT_LENGTH_MAX: Final = 100_000
 RULES_MAX: Final = 100
 RULE_ID_LENGTH_MAX: Final = 64
-#: Beyond what a text can have, so that a rule can be kept although it never bites here.
+#: Larger than the length of any text, so that a rule may have a limit that never applies.
 LENGTH_MAX: Final = 2**53 - 1
 
 _value_text = text(1, TEXT_LENGTH_MAX)
@@ -36,7 +36,7 @@ _form = Members(
 
 
 def _rule(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
-    """What the value has to be, the kind tells; without a kind nothing is said of it."""
+    """Check a rule. The kind determines the form of the value; without a valid kind, the value is not checked."""
     problems = _form(value, loc)
     if not isinstance(value, dict) or "value" not in value:
         return problems

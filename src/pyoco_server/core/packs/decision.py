@@ -1,4 +1,4 @@
-"""`decision`: a question, and perhaps its context, for one answer (contract 14.3)."""
+"""`decision`: a question, optionally with context, for one answer (contract 14.3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CONTEXT_LENGTH_MAX", "DECISION", "MODES", "QUESTION_LENGTH_MAX"]
 
 QUESTION_LENGTH_MAX: Final = 8_000
 CONTEXT_LENGTH_MAX: Final = 100_000
-#: The first is what is meant when nothing is said.
+#: The first is the default.
 MODES: Final = ("brief", "full")
 
 DECISION: Final = PackSpec(

@@ -1,4 +1,4 @@
-"""`eval`: what was expected beside what came, case by case (contract 14.7)."""
+"""`eval`: expected and actual values, case by case (contract 14.7)."""
 
 from __future__ import annotations
 

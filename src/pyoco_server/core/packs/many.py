@@ -1,4 +1,4 @@
-"""Lists of objects that have names: the rules of compliance, the cases of eval."""
+"""Lists of objects with ids: the rules of compliance, the cases of eval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["many"]
 
 
 def many(check: Check, at_least: int, at_most: int) -> Check:
-    """A list of so many objects, whose `id`s are all different. O(n)."""
+    """Return a check for a list with this many objects, whose `id`s are unique. O(n)."""
 
     def check_all(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
         if not isinstance(value, list):

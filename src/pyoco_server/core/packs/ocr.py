@@ -1,4 +1,4 @@
-"""`ocr`: images of the tenant's own for the text on them (contract 14.5)."""
+"""`ocr`: images of the tenant, for the text on them (contract 14.5)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyoco_server.errors import Problem
 __all__ = ["IMAGES_MAX", "LANGUAGE", "OCR", "PAGES_MAX", "PROFILES", "languages_of"]
 
 IMAGES_MAX: Final = 10
-#: Unless said; no run reads more.
+#: The default, and the maximum of any run.
 PAGES_MAX: Final = 50
-#: The first is what is meant when nothing is said.
+#: The first is the default.
 PROFILES: Final = ("P1", "P2A", "P2B", "P3")
 LANGUAGE: Final = "kor+eng"
 _LANGUAGE = re.compile(r"[a-z]{3}(\+[a-z]{3}){0,4}", re.ASCII)
-#: Longer than S3 allows for a bucket.
+#: More than S3 allows for the name of a bucket.
 _BUCKET_LENGTH_MAX: Final = 255
 
 _IMAGE: Final = Members(
@@ -46,7 +46,8 @@ def _language(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
 
 
 def _own_files_alone(inputs: Mapping[str, Any], here: Here) -> tuple[Problem, ...]:
-    """PRICED-147: otherwise the worker would read the files of other tenants for whoever knows their names."""
+    """PRICED-147: restrict the keys to the tenant's prefix. Otherwise the worker would read the files of other tenants
+    for any caller who knows their names."""
     problems: list[Problem] = []
     for index, image in enumerate(inputs["images"]):
         if image["bucket"] != here.input_bucket:
@@ -58,12 +59,12 @@ def _own_files_alone(inputs: Mapping[str, Any], here: Here) -> tuple[Problem, ..
 
 
 def _keys(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Each once, though an image may be asked for twice."""
+    """Return the distinct keys: an image may be listed twice."""
     return tuple(dict.fromkeys(image["key"] for image in inputs["images"]))
 
 
 def languages_of(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Each once, in the order in which they were named."""
+    """Return the distinct languages, in the given order."""
     return tuple(dict.fromkeys(inputs.get("language", LANGUAGE).split("+")))
 
 
@@ -82,6 +83,6 @@ OCR: Final = PackSpec(
     files=_keys,
     needs=languages_of,
     needs_member="language",
-    # How many pages the images have is known when they are read.
+    # The number of pages is known only once the images are read.
     price=lambda _, prices: prices.ocr.of(1),
 )

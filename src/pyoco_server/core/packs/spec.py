@@ -1,4 +1,4 @@
-"""What a pack may be asked: a table of members, checked before any money moves (PRICED-129)."""
+"""The inputs of a pack: a table of members, validated before any money moves (PRICED-129)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pyoco_server.errors import Problem
 
 __all__ = ["Check", "Here", "Member", "Members", "PackSpec", "choice", "flag", "is_pack_name", "text", "whole"]
 
-#: Looks at one value, which stands at `loc`. The messages name rules, and never the value.
+#: Checks one value at the position `loc`. The messages name rules, never the value.
 Check = Callable[[Any, tuple[str | int, ...]], tuple[Problem, ...]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 
 
 def is_pack_name(name: str) -> bool:
-    """It is part of a request, of a setting and of a log line: short, and of one spelling."""
+    """Return whether it is valid as part of a request, a setting and a log line: short, with only one spelling."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What the form of the inputs does not tell: who asks, and what this deployment allows."""
+    """The context for checks beyond the form of the inputs: the tenant, and what this deployment allows."""
 
     tenant_id: str
     input_bucket: str
@@ -50,35 +50,35 @@ def _unknown_price(_: Mapping[str, Any], __: Prices) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PackSpec:
-    """One pack, as gateway and worker know it. What executes it is loaded in processes of its own alone."""
+    """One pack, as gateway and worker use it. The code that executes it is loaded only in separate processes."""
 
     #: The `pack_type` of a submission: see `is_pack_name`.
     name: str
-    #: The form of its inputs; usually `Members`.
+    #: Checks the form of its inputs; usually `Members`.
     inputs: Callable[[object], tuple[Problem, ...]]
-    #: `module:attribute` of its executor. Empty: one of ours, which `wiring/packs.py` puts together.
+    #: `module:attribute` of its executor. Empty: a built-in pack, assembled in `wiring/packs.py`.
     executor: str = ""
-    #: What else may be wrong with inputs of the right form.
+    #: Further checks, for inputs of valid form.
     beyond: Callable[[Mapping[str, Any], Here], tuple[Problem, ...]] = _nothing_more
-    #: Keys in the input bucket that valid inputs name. The worker fetches them before the timebox begins.
+    #: Returns the keys in the input bucket that valid inputs name. The worker fetches them before the timebox begins.
     files: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_files
-    #: It shares no process with other packs: it is somebody else's code, or heavy.
+    #: It shares no process with other packs, because it is third-party code or needs many resources.
     has_own_process: bool = True
-    #: What valid inputs cost at least, in micros of a US dollar, as far as it is known before the pack is executed.
+    #: Returns the minimum cost of valid inputs, in micros of a US dollar, as far as it is known before execution.
     price: Callable[[Mapping[str, Any], Prices], int] = _unknown_price
 
-    #: What these valid inputs need of the worker beside the pack itself: names out of what workers announce for it.
+    #: Returns what valid inputs require of the worker besides the pack itself: options that workers announce for it.
     needs: Callable[[Mapping[str, Any]], tuple[str, ...]] = _no_needs
-    #: The member of the inputs that `needs` are read from.
+    #: The member of the inputs that determines `needs`.
     needs_member: str | None = None
 
     def check(self, inputs: object, here: Here) -> tuple[Problem, ...]:
-        """What is wrong with these inputs, all of it; the places are paths within them. O(size)."""
+        """Return all problems of these inputs; the locations are paths within them. O(size)."""
         problems = self.inputs(inputs)
         return problems if problems or not isinstance(inputs, dict) else self.beyond(inputs, here)
 
     def least_reservation(self, inputs: Mapping[str, Any], prices: Prices) -> int:
-        """The smallest reservation that is accepted for these valid inputs, in micros of a US dollar (SAFE-1)."""
+        """Return the smallest accepted reservation for these valid inputs, in micros of a US dollar (SAFE-1)."""
         return max(RESERVATION_MIN_USD_MICROS, self.price(inputs, prices))
 
 
@@ -92,7 +92,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Members:
-    """An object with exactly these members, some of which may be left out."""
+    """An object with exactly these members; some are optional."""
 
     members: Mapping[str, Member]
 
@@ -107,16 +107,16 @@ class Members:
         for name, given in value.items():
             if name in self.members:
                 problems.extend(self.members[name].check(given, (*loc, name)))
-        # A stranger's name is a value, too: it says how many there are and not which (PRICED-171).
-        strangers = sum(name not in self.members for name in value)
-        if strangers:
+        # The name of an unknown member is a value, too: the message gives their number, not the names (PRICED-171).
+        unknown = sum(name not in self.members for name in value)
+        if unknown:
             known = ", ".join(self.members)
-            problems.append(Problem(loc, f"has {strangers} unknown member(s); it may have: {known}", "unknown"))
+            problems.append(Problem(loc, f"has {unknown} unknown member(s); it may have: {known}", "unknown"))
         return tuple(problems)
 
 
 def text(at_least: int, at_most: int) -> Check:
-    """A string of so many characters."""
+    """Return a check for a string of this many characters."""
 
     def check(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
         if not isinstance(value, str):
@@ -129,7 +129,7 @@ def text(at_least: int, at_most: int) -> Check:
 
 
 def choice(words: Sequence[str]) -> Check:
-    """One of these strings."""
+    """Return a check for one of these strings."""
 
     def check(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
         if isinstance(value, str) and value in words:
@@ -140,7 +140,8 @@ def choice(words: Sequence[str]) -> Check:
 
 
 def whole(at_least: int, at_most: int) -> Check:
-    """A whole number within these bounds. `1.0` is one (JSON knows one kind of number); `true` is none."""
+    """Return a check for a whole number in this range. `1.0` is valid (JSON has a single number type); `true` is
+    not."""
 
     def check(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -154,5 +155,5 @@ def whole(at_least: int, at_most: int) -> Check:
 
 
 def flag(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
-    """True or false."""
+    """Check for true or false."""
     return () if isinstance(value, bool) else (Problem(loc, "must be true or false", "type"),)

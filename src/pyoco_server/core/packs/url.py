@@ -1,4 +1,5 @@
-"""`url`: some addresses of the web for what stands there (contract 14.4). What it may reach is in `core/web`."""
+"""`url`: web addresses, for the contents of their pages (contract 14.4). The reachable targets are defined in
+`core/web`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _url = text(0, URL_LENGTH_MAX)
 
 
 def _urls(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
-    """What is wrong within a URL is no problem of the form: it is told in the result, beside the others' pages."""
+    """Check the form of the list. An invalid URL is not an error here: it is reported in the result, next to the other
+    pages."""
     if not isinstance(value, list):
         return (Problem(loc, "must be an array", "type"),)
     if not 1 <= len(value) <= URLS_MAX:
@@ -28,7 +30,7 @@ def _urls(value: Any, loc: tuple[str | int, ...]) -> tuple[Problem, ...]:
 
 
 def _protected(inputs: Mapping[str, Any], here: Here) -> tuple[Problem, ...]:
-    """A protection that a caller can switch off is none."""
+    """Refuse inputs that switch off a protection: callers must not be able to."""
     problems = []
     if not inputs.get("block_private_ip", True):
         problems.append(Problem(("block_private_ip",), "must be true: it cannot be switched off", "value"))
@@ -51,6 +53,6 @@ URL: Final = PackSpec(
         }
     ),
     beyond=_protected,
-    # To how many URLs a connection is attempted is known when they are fetched.
+    # The number of URLs to which a connection is attempted is known only once they are fetched.
     price=lambda _, prices: prices.url.of(1),
 )

@@ -1,7 +1,7 @@
-"""The states of every run and the only moves between them: the source of docs/STATES.md, the tests and the code.
+"""The states of a run and all transitions between them: the source of docs/STATES.md, of the tests and of the code.
 
-Flows and programs share their states and have a table of moves each; priced runs have states of their own
-(`core.states.priced`), since status, money and stage change together.
+Flows and programs share their states, with one transition table each. Priced runs have states of their own
+(`core.states.priced`), because status, money and stage change together.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ __all__ = [
 
 
 class RunState(StrEnum):
-    """Where a run is. Each says who moves it on."""
+    """The state of a run. Each description names who moves the run on."""
 
     #: Accepted; no worker has started it. The queue holds its job; the next free worker claims it.
     PENDING = "PENDING"
-    #: A worker executes it and renews its heartbeat. If that stops, the queue delivers the job again.
+    #: A worker executes it and renews its heartbeat. If the heartbeats stop, the queue redelivers the job.
     RUNNING = "RUNNING"
-    #: Somebody asked to cancel it. Its worker stops it; without one, whoever takes the job ends it.
+    #: Cancellation was requested. Its worker stops it; without one, the next worker to receive the job ends it.
     CANCELLING = "CANCELLING"
     #: Ended normally.
     COMPLETED = "COMPLETED"
     #: Ended with an error.
     FAILED = "FAILED"
-    #: Ended because somebody asked.
+    #: Ended on request.
     CANCELLED = "CANCELLED"
 
 
-#: What lists show for a run whose record cannot be decoded (SAFE-16). No record ever has it.
+#: The status that lists show for a run whose record cannot be decoded (SAFE-16). Never stored.
 UNKNOWN = "UNKNOWN"
 
 S = RunState
 _LIVE = frozenset({S.PENDING, S.RUNNING, S.CANCELLING})
 
-#: By name: the states a run may be in, and the state it is in afterwards.
+#: By name: the states from which a transition is allowed, and the state it leads to.
 Moves = dict[str, tuple[frozenset[RunState], RunState]]
 
-#: Every move of a flow run. A move that is not in this table cannot happen.
+#: All transitions of a flow run. A transition that is not listed cannot happen.
 FLOW_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # FLOW-13, FLOW-18: a new attempt
     "complete": (frozenset({S.RUNNING}), S.COMPLETED),  # FLOW-14
@@ -58,8 +58,8 @@ FLOW_MOVES: Moves = {
     "cancel": (frozenset({S.CANCELLING}), S.CANCELLED),  # FLOW-17, FLOW-20
 }
 
-#: Every move of a program run. Three things differ from flows: a run may go back to PENDING, a PENDING run is cancelled
-#: at once, and a program that ended before a cancel reached it keeps its own end (GRID-161).
+#: All transitions of a program run. They differ from flows in three ways: a run may return to PENDING, a PENDING run is
+#: cancelled immediately, and a program that ended before a cancel reached it keeps its own outcome (GRID-161).
 PROGRAM_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-53: RUNNING when its lease is stale
     "put_back": (frozenset({S.RUNNING}), S.PENDING),  # GRID-79, GRID-81; with a cancel request it ends instead
@@ -72,14 +72,14 @@ PROGRAM_MOVES: Moves = {
     "cancel": (_LIVE, S.CANCELLED),  # GRID-159, GRID-162
 }
 
-#: States nothing leads out of (FLOW-19). Derived, so the set is written once.
+#: States without outgoing transitions (FLOW-19). Derived, so that the set is defined only once.
 TERMINAL: frozenset[RunState] = frozenset(RunState).difference(
     *(sources for moves in (FLOW_MOVES, PROGRAM_MOVES) for sources, _ in moves.values())
 )
 
 
 class TaskState(StrEnum):
-    """Where a step of a flow is (FLOW-21)."""
+    """The state of a task of a flow (FLOW-21)."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -89,7 +89,7 @@ class TaskState(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """What a worker says of itself. DISCONNECTED is never stored: a reader derives it (FLOW-27)."""
+    """The state that a worker reports. DISCONNECTED is never stored: readers derive it (FLOW-27)."""
 
     RUNNING = "RUNNING"
     IDLE = "IDLE"
@@ -98,7 +98,7 @@ class WorkerState(StrEnum):
 
 
 class IllegalMove(PyocoError):
-    """A run was asked to make a move its state does not allow. A defect of ours, never of the user."""
+    """A transition that the state of the run does not allow. A bug of ours, never the user's mistake."""
 
     def __init__(self, move: str, state: RunState) -> None:
         super().__init__(f"a {state} run cannot {move.replace('_', ' ')}")

@@ -1,4 +1,4 @@
-"""The states of a priced run, and the only steps between them. Status, money and stage change in one write or not."""
+"""The states of a priced run and all steps between them. Status, money and stage change in one write or not at all."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ __all__ = ["ENDS", "STEPS", "Actor", "At", "Basis", "Change", "IllegalStep", "Mo
 
 
 class Status(StrEnum):
-    """Where the work is. Each says who moves it on."""
+    """The state of the work. Each description names who moves the run on."""
 
-    #: Accepted, or being accepted; not started. A worker starts it; the sweeper gives it up when it is too old.
+    #: Accepted, or being accepted; not started. A worker starts it; the sweeper ends it when it is too old.
     QUEUED = "QUEUED"
-    #: One worker started it and holds, or held, the lease. It ends it, or the reaper does once the lease has run out.
+    #: A worker started it and holds, or held, the lease. That worker ends it, or the reaper does once the lease has
+    #: expired.
     PROCESSING = "PROCESSING"
     #: The result is stored and published.
     COMPLETED = "COMPLETED"
     #: Ended without a published result.
     FAILED = "FAILED"
-    #: Retention has passed: content removed, money facts kept.
+    #: The retention period has passed: content removed, money facts kept.
     EXPIRED = "EXPIRED"
 
 
 class Money(StrEnum):
-    """Where the money is."""
+    """The state of the money."""
 
-    #: The row exists, nothing is reserved yet. Only split mode shows it; the sweeper gives it up.
+    #: The row exists, nothing is reserved yet. Occurs in split mode only; the sweeper ends the run.
     NONE = "NONE"
     #: The maximum cost is set aside.
     RESERVED = "RESERVED"
-    #: The charge is taken, the rest is back.
+    #: The charge is taken, the rest returned.
     SETTLED = "SETTLED"
-    #: Everything is back.
+    #: Everything is returned.
     REFUNDED = "REFUNDED"
-    #: The money facts contradict each other; only an operator moves it on.
+    #: The money facts contradict each other; only an operator can resolve this.
     DISPUTED = "DISPUTED"
 
 
 class Stage(StrEnum):
-    """Who may end the run."""
+    """Who has the right to end the run."""
 
-    #: Nobody has asked to (`NULL` in the table).
+    #: Not claimed (`NULL` in the table).
     OPEN = "OPEN"
-    #: One actor holds the sole right. Reconcile takes it over when that takes too long.
+    #: One actor has the exclusive right. Reconcile takes it over if that actor takes too long.
     CLAIMED = "CLAIMED"
     #: It has ended.
     COMMITTED = "COMMITTED"
 
 
 class Actor(StrEnum):
-    """Who changes a run or moves money."""
+    """The component that changes a run or moves money."""
 
     API = "api"
     WORKER = "worker"
@@ -63,7 +64,7 @@ class Actor(StrEnum):
 
 @dataclass(frozen=True)
 class At:
-    """A place a run can be at."""
+    """One combination of status, money and stage."""
 
     status: Status
     money: Money
@@ -75,7 +76,7 @@ class At:
 
 @dataclass(frozen=True)
 class Change:
-    """What a step sets; None stays as it is."""
+    """The members that a step sets; None leaves a member unchanged."""
 
     status: Status | None = None
     money: Money | None = None
@@ -87,11 +88,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Step:
-    """From where a step may be taken, and where it leads: nearly always to one place."""
+    """The combinations from which a step is allowed, and those it leads to: nearly always a single one."""
 
     sources: frozenset[At]
     changes: tuple[Change, ...]
-    #: Whether the step counts: `version` rises by exactly one.
+    #: Whether the step increments `version`, by exactly one.
     counts: bool = True
 
     def arrivals(self) -> Iterator[tuple[At, At]]:
@@ -101,7 +102,7 @@ class Step:
 
 
 class IllegalStep(Exception):
-    """A priced run was asked to take a step its place does not allow. A defect of ours, never of the user."""
+    """A step that the run's current combination does not allow. A bug of ours, never the user's mistake."""
 
     def __init__(self, step: str, at: At) -> None:
         super().__init__(f"{step} cannot be taken at {at}")
@@ -127,41 +128,41 @@ _COMPLETED = Change(_S.COMPLETED, _M.SETTLED, _G.COMMITTED)
 _FAILED = Change(_S.FAILED, _M.SETTLED, _G.COMMITTED)
 _REFUNDED = Change(_S.FAILED, _M.REFUNDED, _G.COMMITTED)
 
-#: Priced runs, whole (contract 5.2). A step that is not in this table cannot be taken. T1 makes a row at
+#: The complete table of priced runs (contract 5.2). A step that is not listed cannot be taken. T1 creates a row at
 #: QUEUED/NONE/OPEN, and T3 deletes one that is still there; the other guards of each step are in `ports/ledger`.
 STEPS: dict[str, Step] = {
-    "T2": Step(_NEW, (Change(money=_M.RESERVED),)),  # the money is set aside
-    "T3": Step(_NEW, (), counts=False),  # it could not be: the row is deleted
+    "T2": Step(_NEW, (Change(money=_M.RESERVED),)),  # the money is reserved
+    "T3": Step(_NEW, (), counts=False),  # it could not be reserved: the row is deleted
     "T4": Step(_READY, (Change(status=_S.PROCESSING),)),  # a worker starts it
     "T5": Step(_LEASED, (Change(),), counts=False),  # heartbeat
     "T6": Step(_LEASED, (_CLAIM,)),  # its worker has an outcome
     "T7": Step(_LEASED_CLAIMED, (_COMPLETED,)),  # worker commits success
     "T8": Step(_LEASED_CLAIMED, (_FAILED,)),  # worker commits failure
-    "T9": Step(_LEASED, (_CLAIM,)),  # the lease ran out: reaper
+    "T9": Step(_LEASED, (_CLAIM,)),  # the lease expired: reaper
     "T10": Step(_LEASED_CLAIMED, (_FAILED,)),  # reaper commits
     "T11": Step(_READY, (_CLAIM,)),  # queued too long: sweeper
-    "T12": Step(_NEW, (_CLAIM,)),  # the submit died half-way: sweeper
-    "T13": Step(_READY, (_CLAIM,)),  # the send failed: api
-    "T14": Step(_HELD, (_REFUNDED,)),  # refund commits; of a started run for PACK_UNAVAILABLE alone
-    "T15": Step(_HELD, (Change(),)),  # a stale claim changes hands: reconcile
+    "T12": Step(_NEW, (_CLAIM,)),  # the submission was cut short: sweeper
+    "T13": Step(_READY, (_CLAIM,)),  # queueing failed: api
+    "T14": Step(_HELD, (_REFUNDED,)),  # refund commits; a started run only for PACK_UNAVAILABLE
+    "T15": Step(_HELD, (Change(),)),  # a stale claim is taken over: reconcile
     "T16": Step(
         _at((_S.COMPLETED, _S.FAILED), (_M.SETTLED, _M.REFUNDED), _G.COMMITTED)
         - {At(_S.COMPLETED, _M.REFUNDED, _G.COMMITTED)},
         (Change(status=_S.EXPIRED),),
     ),  # retention
-    "T17": Step(_HELD, (Change(money=_M.DISPUTED),)),  # the money facts contradict
+    "T17": Step(_HELD, (Change(money=_M.DISPUTED),)),  # the money facts contradict each other
     "T18": Step(_at(_RUNNING, (_M.DISPUTED,), _G.CLAIMED), (_COMPLETED, _FAILED, _REFUNDED)),  # an operator decides
     "T19": Step(_HELD, (Change(),)),  # the result is missing: another intent
 }
 
-#: States nothing leads out of, but for the archive step. Derived, so that nobody writes the set a second time.
+#: States without outgoing steps, except for the archive step. Derived, so that the set is defined only once.
 ENDS: frozenset[Status] = frozenset(
     arrival.status for step in STEPS.values() for _, arrival in step.arrivals() if arrival.stage is Stage.COMMITTED
 )
 
 
 class Basis(StrEnum):
-    """By what right somebody claims the end of a run; each is one step with guards of its own."""
+    """The grounds on which an actor claims the right to end a run; each is one step with its own guards."""
 
     LEASE = "T6"
     LEASE_EXPIRED = "T9"

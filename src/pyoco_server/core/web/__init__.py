@@ -1,1 +1,1 @@
-"""The web, as far as it can be judged without touching it: addresses, URLs, bodies and what can be read in them."""
+"""Web access, without I/O: validation of addresses and URLs, decoding of bodies, extraction of title and text."""

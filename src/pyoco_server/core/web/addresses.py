@@ -1,6 +1,6 @@
-"""Which addresses may be reached from here: those of the public internet, and no other (PRICED-136, PRICED-144).
+"""Decides which IP addresses may be connected to: only those of the public internet (PRICED-136, PRICED-144).
 
-`is_global` of the standard library is asked as well, and never trusted alone: Python 3.11.7 says True for 192.0.0.8,
+`is_global` of the standard library is checked too, but not trusted alone: Python 3.11.7 returns True for 192.0.0.8,
 192.88.99.1, fec0::1 and 3fff::1.
 """
 
@@ -16,7 +16,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Refusal(StrEnum):
-    """Why nobody connects to an address."""
+    """Why an address is refused."""
 
     PRIVATE_IP = "PRIVATE_IP"
     LOOPBACK = "LOOPBACK"
@@ -26,11 +26,11 @@ class Refusal(StrEnum):
     UNSPECIFIED = "UNSPECIFIED"
 
 
-#: The first that holds an address tells why.
+#: The first entry that contains an address determines the reason.
 _DENIED: Final[dict[Refusal, str]] = {
     Refusal.UNSPECIFIED: "0.0.0.0/32 ::/128",
     Refusal.LOOPBACK: "127.0.0.0/8 ::1/128",
-    # 169.254.169.254 is where most clouds tell a machine its secrets.
+    # 169.254.169.254 is the metadata service of most clouds, from which a machine obtains its credentials.
     Refusal.LINK_LOCAL: "169.254.0.0/16 fe80::/10",
     # 100.64/10 is shared by a provider's customers; fec0::/10 was "site-local".
     Refusal.PRIVATE_IP: "10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
@@ -40,15 +40,15 @@ _DENIED: Final[dict[Refusal, str]] = {
         198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
         168.63.129.16/32
         100::/64 100:0:0:1::/64 2001::/23 2001:db8::/32 2620:4f:8000::/48 3fff::/20 5f00::/16""",
-    # 168.63.129.16 looks public, and is the inside of a cloud to each of its machines.
+    # 168.63.129.16 looks public, but is an internal address of a cloud, reachable from each of its machines.
 }
 _NETWORKS: Final = tuple((ipaddress.ip_network(net), why) for why, nets in _DENIED.items() for net in nets.split())
 
-#: Where IPv6 is given out at all. What lies elsewhere is refused, named above or not.
+#: The range from which IPv6 unicast addresses are allocated. Everything outside is refused, listed above or not.
 _UNICAST: Final = ipaddress.ip_network("2000::/3")
 
-#: IPv6 forms with an IPv4 address inside, and how far from the right it stands. All are refused: who has such a name
-#: has a shorter one. The address inside tells why.
+#: IPv6 formats that embed an IPv4 address, and the offset of that address from the right. All are refused, because
+#: the plain IPv4 address can be used instead. The embedded address determines the reason.
 _EMBEDDING: Final = tuple(
     (ipaddress.IPv6Network(net), shift)
     for net, shift in (
@@ -56,16 +56,19 @@ _EMBEDDING: Final = tuple(
         ("::ffff:0:0/96", 0),  # IPv4-mapped
         ("::ffff:0:0:0/96", 0),  # IPv4-translated
         ("64:ff9b::/96", 0),  # NAT64
-        ("64:ff9b:1::/48", 0),  # NAT64 of a site
+        ("64:ff9b:1::/48", 0),  # site-local NAT64
         ("2002::/16", 80),  # 6to4
     )
 )
-#: ISATAP: the right half of any address.
+#: ISATAP: identifies the lower 64 bits of any address.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 def refusal(text: str) -> Refusal | None:
-    """Why this address is not reached; None: it may be. O(1). What is no address, or has a scope id, is refused too."""
+    """Return why an address must not be connected to; None: it is allowed. O(1).
+
+    Invalid addresses and addresses with a scope id are refused too.
+    """
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

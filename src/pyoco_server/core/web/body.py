@@ -1,4 +1,4 @@
-"""The body of an answer, decoded as it comes, and never more of it than is kept (PRICED-139)."""
+"""Incremental decoding of a response body that never keeps more than its limit (PRICED-139)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["ACCEPTED_ENCODINGS", "Body", "Flag"]
 
 ACCEPTED_ENCODINGS: Final = "gzip, deflate, identity"
-#: A stream may be put together of many, each of some twenty bytes, and the rest is copied after each.
+#: A gzip stream may consist of many members of some twenty bytes each, and the rest is copied after each of them.
 _MEMBERS_MAX: Final = 1_000
 _GZIP: Final = zlib.MAX_WBITS | 16
 _ZLIB: Final = zlib.MAX_WBITS
@@ -17,32 +17,32 @@ _RAW: Final = -zlib.MAX_WBITS
 
 
 class Flag(StrEnum):
-    """What is to be known of a page that was not read whole."""
+    """Why a page was not read completely."""
 
-    #: There is more than is kept.
+    #: The page is longer than the limit.
     TRUNCATED = "TRUNCATED"
-    #: The server stopped before the end.
+    #: The server closed the connection before the end.
     INCOMPLETE = "INCOMPLETE"
-    #: In an encoding that nobody asked for: nothing of it was read.
+    #: The body has an encoding that was not requested: nothing of it was read.
     ENCODING_UNKNOWN = "ENCODING_UNKNOWN"
-    #: What was read ends where the compression does not make sense any more.
+    #: The text ends where the compressed data is invalid.
     ENCODING_BROKEN = "ENCODING_BROKEN"
-    #: We failed to read it. There may be a title and a text, which nobody knows.
+    #: We failed to parse the page. It may have a title and a text that were not extracted.
     UNREADABLE = "UNREADABLE"
 
 
 class Body:
-    """Feed it until it `wants` no more. Holds at most `kept_bytes_max`, whatever a few bytes would expand to."""
+    """Feed data while `wants` is true. Holds at most `kept_bytes_max`, regardless of how far a few bytes expand."""
 
     def __init__(self, encoding: str, kept_bytes_max: int, fed_bytes_max: int) -> None:
-        """`encoding` is that of the header. `fed_bytes_max` ends a stream that expands to nothing, for ever."""
+        """`encoding` is the value of the header. `fed_bytes_max` bounds an endless stream that expands to nothing."""
         self._encoding = encoding.strip().lower().removeprefix("x-") or "identity"
         self._kept_max, self._fed_max = kept_bytes_max, fed_bytes_max
         self._kept = bytearray()
         self._fed = 0
         self._head = b""
         self._members = 0
-        #: None: no member is begun.
+        #: None: no gzip member has started.
         self._unzip: zlib._Decompress | None = None
         self._is_over = False
         self.flag: Flag | None = None
@@ -58,7 +58,7 @@ class Body:
         return bytes(self._kept)
 
     def feed(self, data: bytes) -> None:
-        """O(bytes fed + bytes kept)."""
+        """Decode one chunk. O(bytes fed + bytes kept)."""
         if not self.wants or not data:
             return
         self._fed += len(data)
@@ -70,12 +70,12 @@ class Body:
             self.flag = Flag.TRUNCATED
 
     def end(self) -> None:
-        """The server says that this was all."""
+        """The server marked the end of the body."""
         if self.wants and (self._unzip is not None or self._head):
             self.flag = Flag.ENCODING_BROKEN
 
     def stop(self) -> None:
-        """There would have been more, and it does not come."""
+        """The body ended prematurely."""
         if self.wants:
             self.flag = Flag.INCOMPLETE
 
@@ -94,7 +94,7 @@ class Body:
             self.flag = Flag.ENCODING_BROKEN
 
     def _step(self, data: bytes) -> bytes:
-        """What is left to decode."""
+        """Decode a part, and return the rest."""
         if self._unzip is None:
             self._begin(data)
         if self._unzip is None:
@@ -102,15 +102,15 @@ class Body:
         self._keep(self._unzip.decompress(data, self._kept_max - len(self._kept) + 1))
         if not self._unzip.eof:
             return self._unzip.unconsumed_tail
-        # Whatever else it was fed it would keep, and copy each time.
+        # A finished decompressor would keep, and copy, everything else it is fed.
         rest, self._unzip = self._unzip.unused_data, None
         self._members += 1
         self._is_over = self._encoding == "deflate"
         return rest
 
     def _begin(self, data: bytes) -> None:
-        """The first member, or another one, which goes on where the last one ended."""
-        if self._members and not data.startswith(b"\x1f"):  # padding, or what nobody asked for
+        """Start the first member, or another one, whose output follows that of the previous one."""
+        if self._members and not data.startswith(b"\x1f"):  # padding, or data that was not requested
             self._is_over = True
         elif self._members > _MEMBERS_MAX:
             self.flag = Flag.TRUNCATED
@@ -122,6 +122,6 @@ class Body:
             self._unzip = zlib.decompressobj(self._window(data))
 
     def _window(self, head: bytes) -> int:
-        """`deflate` means zlib's frame; some servers send it without."""
+        """Return the window bits: `deflate` means the zlib format, but some servers send raw deflate."""
         is_framed = head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
         return _ZLIB if is_framed else _RAW

@@ -1,8 +1,8 @@
-"""The title of a page, and the beginning of its text. Bytes in, two short texts out.
+"""Extracts the title of a page and the beginning of its text. Bytes in, two short texts out.
 
-Read as a stream of tags, without a tree: one that parses as browsers do can be made to hold 5 GB by a page of 55 KB
-(two thousand open `<font>`, each opened again in every paragraph), and to take minutes by 400,000 nested `<div>`.
-Here time and memory are those of the page's length, whatever stands in it.
+The page is read as a stream of tags, without building a tree: a parser that behaves like a browser can be made to hold
+5 GB by a page of 55 KB (two thousand open `<font>`, each reopened in every paragraph), and to take minutes by 400,000
+nested `<div>`. Here time and memory are linear in the length of the page, whatever it contains.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ __all__ = ["EXCERPT_LENGTH_MAX", "TITLE_LENGTH_MAX", "Page", "read_page"]
 
 EXCERPT_LENGTH_MAX: Final = 2_000
 TITLE_LENGTH_MAX: Final = 300
-#: A page that has not said 2000 characters after so many tags has little to say.
+#: A page without 2000 characters of text after this many tags has little text.
 _TAGS_MAX: Final = 50_000
-#: The longest escape of a character that people write is about so long.
+#: The length of the longest common character reference.
 _ESCAPE_LENGTH: Final = 10
-#: Where a page tells its encoding, if at all.
+#: The part of a page that may declare its encoding.
 _META_BYTES: Final = 1_024
-#: Of a text without tags: enough for an excerpt, also where much of it is space.
+#: The limit for plain text: enough for an excerpt, even if much of it is white space.
 _PLAIN_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True)
 class Page:
-    """Empty: there is none."""
+    """Title and text; empty if there is none."""
 
     title: str = ""
     text: str = ""
 
 
 def read_page(body: bytes, content_type: str) -> Page:
-    """Of a text: its beginning, without markup. Of anything else: nothing. O(length)."""
+    """Return title and text of markup, the text of other text formats, and nothing for other types. O(length)."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in {"text/html", "application/xml", "text/xml"} or kind.endswith("+xml"):
         return _read_markup(_decode(body, content_type, looks_for_meta=True))
@@ -53,17 +53,17 @@ _TEXTS: Final = frozenset({"application/json", "application/javascript", "applic
 
 
 def _shown(text: str, length_max: int) -> str:
-    """One line, which every store can hold."""
+    """Return the text as a single line that every store can hold."""
     return plain(" ".join(text.split()), length_max).strip()
 
 
-# ---- Letters ----
+# ---- Encodings ----
 
 _BOMS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-#: What may be believed: of encodings with a byte per letter, and of others. Python knows more, among them `zip`, and
-#: `punycode`, which is quadratic.
+#: The encodings that a page may declare: those with one byte per letter, and others. Python supports more, among them
+#: `zip`, and `punycode`, which is quadratic.
 _BYTE_CODECS: Final = {
     **{f"windows-125{n}": f"cp125{n}" for n in range(9)},
     **{f"iso-8859-{n}": f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
@@ -87,7 +87,7 @@ _CODECS: Final = {
 
 
 def _decode(body: bytes, content_type: str, *, looks_for_meta: bool) -> str:
-    """The mark at the beginning is believed first, then the header, then the page; else it is UTF-8."""
+    """Decode by the byte order mark, else by the header, else by the declaration in the page, else as UTF-8."""
     for mark, codec in _BOMS:
         if body.startswith(mark):
             return body[len(mark) :].decode(codec, "replace")
@@ -95,7 +95,7 @@ def _decode(body: bytes, content_type: str, *, looks_for_meta: bool) -> str:
     label = named[1] if named else ""
     if not label and looks_for_meta and (meta := _META_CHARSET.search(body[:_META_BYTES])):
         label = meta[1].decode("ascii", "replace")
-        if label.lower().startswith("utf-16"):  # it could be read: it is no UTF-16
+        if label.lower().startswith("utf-16"):  # the declaration was readable as ASCII, so the page is not UTF-16
             label = ""
     label = label.lower()
     if label in _BYTE_CODECS:
@@ -105,7 +105,8 @@ def _decode(body: bytes, content_type: str, *, looks_for_meta: bool) -> str:
 
 @functools.cache
 def _letters(codec: str) -> str:
-    """Of all 256 bytes. To replace those that are no letter one by one takes half a second of a page made of them."""
+    """Return the letters of all 256 bytes. Replacing undefined bytes one by one takes half a second for a page full of
+    them."""
     return bytes(range(256)).decode(codec, "replace")
 
 
@@ -113,19 +114,19 @@ def _letters(codec: str) -> str:
 
 _NAME = re.compile(r"</?([A-Za-z][^\s/>]{0,40})", re.ASCII)
 _REST_OF_TAG = re.compile(r"(?:=\s*+(?:\"[^\"]*+\"|'[^']*+')|[^>=]++|=)*+>")
-#: Ends with its own end tag alone, whatever stands in it.
+#: Elements that end only at their own end tag, regardless of their contents.
 _RAW: Final = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.ASCII | re.IGNORECASE)
     for name in ("script", "style", "title", "textarea", "iframe", "noembed", "noframes", "xmp")
 }
-#: Left out with all that is in them.
+#: Elements that are skipped with all their contents.
 _HIDDEN: Final = frozenset({"noscript", "template", "svg"})
-#: Does not end a word.
+#: Elements that do not separate words.
 _INLINE_NAMES: Final = """
     a abbr b bdi bdo big cite code data del dfn em font i ins kbd label mark q ruby s samp small span strong sub sup
     time tt u var wbr"""
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
-#: A character by its number, in more digits than the last one has; nobody reads thousands of them as a number.
+#: A numeric character reference with more digits than any valid one: parsing thousands of digits is expensive.
 _LONG_NUMBER = re.compile(r"(&#)([0-9]{9,})|(&#[xX])([0-9a-fA-F]{9,})", re.ASCII)
 
 
@@ -134,51 +135,51 @@ def _unescaped(text: str) -> str:
 
 
 def _shortened(number: re.Match[str]) -> str:
-    """Without zeros in front; still too large if it was."""
+    """Remove leading zeros; a number that is out of range stays out of range."""
     return (number[1] or number[3]) + ((number[2] or number[4]).lstrip("0")[:8] or "0")
 
 
 def _read_markup(text: str) -> Page:
     reader = _Reader(text)
     reader.read()
-    return Page(title=reader.title, text=_shown("".join(reader.said), EXCERPT_LENGTH_MAX))
+    return Page(title=reader.title, text=_shown("".join(reader.parts), EXCERPT_LENGTH_MAX))
 
 
 class _Reader:
-    """Walks from tag to tag. Every search either moves on or ends the walk, so no place is looked at often."""
+    """Walks from tag to tag. Every search either advances or ends the walk, so no part is scanned repeatedly."""
 
     def __init__(self, markup: str) -> None:
         self._markup = markup
         self._at = 0
-        #: Within an element that is left out: its name, and how many of it are open.
+        #: Inside a skipped element: its name, and how many of that name are open.
         self._hidden, self._depth = "", 0
         self._length = 0
-        self.said: list[str] = []
+        self.parts: list[str] = []
         self.title = ""
 
     def read(self) -> None:
         for _ in range(_TAGS_MAX):
             begin = self._markup.find("<", self._at)
-            self._say(self._markup[self._at : begin if begin >= 0 else len(self._markup)])
+            self._append(self._markup[self._at : begin if begin >= 0 else len(self._markup)])
             if begin < 0 or self._length >= EXCERPT_LENGTH_MAX:
                 return
-            self._at = self._behind(begin)
-            if self._at < 0:  # what began here does not end
+            self._at = self._end_of(begin)
+            if self._at < 0:  # an unterminated construct
                 return
 
-    def _say(self, text: str) -> None:
+    def _append(self, text: str) -> None:
         if not text or self._hidden:
             return
         words = " ".join(text.split())
         words = _unescaped(words[: EXCERPT_LENGTH_MAX * _ESCAPE_LENGTH])
         before, after = " " * text[0].isspace(), " " * text[-1].isspace()
-        self.said.append(f"{before}{words}{after}")
+        self.parts.append(f"{before}{words}{after}")
         self._length += len(words)
 
-    def _behind(self, begin: int) -> int:
-        """The place behind what begins with this `<`. -1: there is none."""
+    def _end_of(self, begin: int) -> int:
+        """Return the position after the construct that starts with this `<`. -1: it is not terminated."""
         if self._markup.startswith("<!--", begin):
-            end = self._markup.find("-->", begin + 2)  # `<!-->` is whole
+            end = self._markup.find("-->", begin + 2)  # `<!-->` is a complete comment
             return end + 3 if end >= 0 else -1
         name = _NAME.match(self._markup, begin)
         if name is not None:
@@ -187,7 +188,7 @@ class _Reader:
         if self._markup.startswith(("<!", "<?", "</"), begin):
             end = self._markup.find(">", begin)
             return end + 1 if end >= 0 else -1
-        self._say("<")
+        self._append("<")
         return begin + 1
 
     def _tag(self, begin: int, name: str, rest: re.Match[str]) -> int:
@@ -199,7 +200,7 @@ class _Reader:
         elif name in _HIDDEN and not is_end and not rest[0].endswith("/>"):
             self._hidden, self._depth = name, 1
         elif name not in _INLINE:
-            self.said.append(" ")
+            self.parts.append(" ")
         return self._raw(name, rest.end()) if name in _RAW and not is_end else rest.end()
 
     def _raw(self, name: str, begin: int) -> int:

@@ -1,4 +1,4 @@
-"""A URL, taken apart strictly: what two readers could read in two ways is no URL here (PRICED-135, PRICED-140)."""
+"""Strict URL parsing: a URL that two parsers could read differently is refused (PRICED-135, PRICED-140)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.parse import quote, urljoin, urlsplit
 
 __all__ = ["Discard", "Exempt", "Reach", "Target", "parse", "parse_location"]
 
-#: Of a URL as it is sent. A tenant's has at most 2048 characters, which may have to be written as escapes; somebody
-#: else's redirect may be longer, and is repeated in the result.
+#: The limit of a URL in its sent form. A tenant's URL has at most 2048 characters, which may have to be escaped; a
+#: redirect by a server may be longer, and is repeated in the result.
 SENT_LENGTH_MAX: Final = 20_000
 _HOST_LENGTH_MAX: Final = 253
 
 
 class Discard(StrEnum):
-    """Why there is no page."""
+    """Why a URL has no page."""
 
     TIMEOUT = "TIMEOUT"
     NON_HTTPS = "NON_HTTPS"
@@ -37,14 +37,14 @@ class Discard(StrEnum):
 
 @dataclass(frozen=True)
 class Exempt:
-    """A literal address and a port to which the rules of addresses and ports do not apply. For tests."""
+    """A literal address and port that are exempt from the rules for addresses and ports. For tests."""
 
     host: str
     port: int
 
     @classmethod
     def read(cls, text: str) -> Exempt | None:
-        """Of a setting that was checked: `127.0.0.1:8443`, `[::1]:8443`, or empty."""
+        """Parse a validated setting: `127.0.0.1:8443`, `[::1]:8443`, or empty."""
         if not text:
             return None
         parts = urlsplit(f"//{text}")
@@ -54,7 +54,7 @@ class Exempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far this deployment lets anybody reach."""
+    """The schemes and ports that this deployment allows."""
 
     allow_http: bool = False
     exempt: Exempt | None = None
@@ -70,22 +70,22 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where one request goes. Made by `parse` alone."""
+    """The destination of one request. Created only by `parse`."""
 
     scheme: str
-    #: ASCII, in small letters, without a dot at the end; an address without brackets, as everybody writes it.
+    #: ASCII, lower case, without a trailing dot; an IPv6 address is in canonical form, without brackets.
     host: str
     port: int
-    #: Path and query, as they are sent.
+    #: Path and query as sent.
     path: str
-    #: The host is an address: there is nothing to look up.
+    #: The host is an address, so no DNS lookup is needed.
     is_literal: bool
-    #: The rules of addresses do not apply; see `Exempt`.
+    #: The address rules do not apply; see `Exempt`.
     is_exempt: bool
 
     @property
     def authority(self) -> str:
-        """As the header `Host` has it."""
+        """Return the value of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -102,17 +102,18 @@ _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}", re.ASCII)
 _NUMBER = re.compile(r"(0x[0-9a-f]*)|(0[0-7]*)|([1-9][0-9]*)", re.ASCII)
 _LOOKS_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
-#: What stays as it is in a path and a query: all that RFC 3986 allows there, brackets, which many servers write, and
-#: escapes that are already written.
+#: Characters left unescaped in path and query: all that RFC 3986 allows there, brackets, which many servers use, and
+#: existing escapes.
 _AS_IS = "/?:@!$&'()*+,;=-._~%[]"
-#: Controls, invisible format characters, halves of pairs, and all that separates.
+#: Unicode categories: control characters, invisible format characters, surrogates, and separators.
 _DROPPED = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
-#: One standard makes `ss` of it, another a name of its own: two readers, two hosts. Whoever means it writes `xn--`.
+#: One standard replaces these characters (ß by `ss`), another keeps them: two parsers, two hosts. Such names must be
+#: given in their `xn--` form.
 _TWO_READINGS = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
 
 
 def parse(text: str, reach: Reach) -> Target | Discard:
-    """The place that a URL names, or why nobody goes there. O(length)."""
+    """Return the target of a URL, or why it is refused. O(length)."""
     if not _is_clean(text):
         return Discard.INVALID_URL
     scheme = _SCHEME.match(text)
@@ -128,19 +129,20 @@ def parse(text: str, reach: Reach) -> Target | Discard:
 
 
 def parse_location(location: str, base: Target, reach: Reach) -> Target | Discard:
-    """The place to which a redirect from `base` leads; `location` may be relative to it."""
+    """Return the target of a redirect from `base`, to which `location` may be relative."""
     if not location or len(location) > SENT_LENGTH_MAX or not _is_clean(location):
         return Discard.INVALID_URL
     if _SCHEME.match(location):  # `urljoin` would read `https:x` as a path
         return parse(location, reach)
     try:
         return parse(urljoin(base.url, location), reach)
-    except ValueError:  # of urllib, for brackets that do not match
+    except ValueError:  # raised by urllib for unbalanced brackets
         return Discard.INVALID_URL
 
 
 def _is_clean(text: str) -> bool:
-    """Nothing that some readers drop and others keep: controls, spaces of any kind, halves of pairs, backslashes."""
+    """Return whether it is free of characters that parsers treat differently: control characters, any white space,
+    surrogates, backslashes."""
     if "\\" in text:
         return False
     if text.isascii():
@@ -149,7 +151,7 @@ def _is_clean(text: str) -> bool:
 
 
 def _placed(scheme: str, authority: str, path: str, reach: Reach) -> Target | Discard:
-    match = _AUTHORITY.fullmatch(authority)  # an @ is in no host below: no user information (PRICED-143)
+    match = _AUTHORITY.fullmatch(authority)  # no valid host contains @: no user information (PRICED-143)
     if match is None:
         return Discard.INVALID_URL
     host, is_literal = _host(match[1])
@@ -157,7 +159,7 @@ def _placed(scheme: str, authority: str, path: str, reach: Reach) -> Target | Di
     if host is None or len(digits) > 5 or int(digits) > 0xFFFF:
         return Discard.INVALID_URL
     port = int(digits)
-    # As it was written, and not as it was meant: 127.1 is not exempt where 127.0.0.1 is.
+    # Compare the text as written, not its value: 127.1 is not exempt where 127.0.0.1 is.
     written = match[1].strip("[]").lower()
     is_exempt = reach.exempt == Exempt(host, port) and written == host
     if port not in reach.ports and not is_exempt:
@@ -167,7 +169,7 @@ def _placed(scheme: str, authority: str, path: str, reach: Reach) -> Target | Di
 
 
 def _host(text: str) -> tuple[str | None, bool]:
-    """The host in its one spelling, and whether it is an address. None: it is none."""
+    """Return the canonical host, and whether it is an address. None: the host is invalid."""
     if text.startswith("["):
         return _ipv6(text[1:-1]), True
     name = _ascii(text)
@@ -183,7 +185,8 @@ def _host(text: str) -> tuple[str | None, bool]:
 
 
 def _ascii(text: str) -> str | None:
-    """A name of other letters, as the DNS knows it. Full-width digits and dots come out as ours: judge it then."""
+    """Return the ASCII form of a host name. Full-width digits and dots become ASCII, so validate the result, not the
+    input."""
     if text.isascii():
         return text.lower()
     if len(text) > _HOST_LENGTH_MAX or _TWO_READINGS & set(text):
@@ -195,7 +198,7 @@ def _ascii(text: str) -> str | None:
 
 
 def _ipv6(text: str) -> str | None:
-    if "%" in text:  # a zone, which is of this machine alone
+    if "%" in text:  # a zone id, which is meaningful on this machine only
         return None
     try:
         return str(ipaddress.IPv6Address(text))
@@ -204,7 +207,8 @@ def _ipv6(text: str) -> str | None:
 
 
 def _ipv4(labels: list[str]) -> str | None:
-    """As `inet_aton` reads it, and so everything below us: 1 to 4 numbers, decimal, octal or hex; the last fills up."""
+    """Parse as `inet_aton` does, and thus all lower layers: 1 to 4 numbers, decimal, octal or hex; the last fills the
+    rest."""
     numbers = [_number(label) for label in labels]
     if len(numbers) > 4 or any(number is None for number in numbers):
         return None

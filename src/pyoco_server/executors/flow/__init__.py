@@ -1,1 +1,1 @@
-"""Flows: reading a flow.yaml, and running what it says with the pyoco engine."""
+"""Flows: reading a flow.yaml, and running it with the pyoco engine."""

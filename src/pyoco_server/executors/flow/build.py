@@ -1,4 +1,4 @@
-"""From a job to a flow: by name through the worker's resolver, or from the flow.yaml it carries."""
+"""Builds the flow of a job: by name through the worker's resolver, or from the flow.yaml in the job."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Resolver = Callable[[str], Flow]
 
 _WORD = re.compile(r"\w+")
 _ENV = "$env."
-#: In a graph, where the dollar may be missing.
+#: In a graph, where the dollar sign is optional.
 _ENV_IN_GRAPH = re.compile(r"\benv\.(\w+)")
 
 
 def load_resolver(spec: str) -> Resolver:
-    """The callable that `module:callable` names (FLOW-463). Raises UsageError (FLOW-470)."""
+    """Import the callable named by `module:callable` (FLOW-463). Raises UsageError (FLOW-470)."""
     module_name, colon, attribute = spec.partition(":")
     if not colon or not module_name or not attribute:
         raise UsageError(f"the flow resolver {spec!r} must be module:callable, for example my_flows:resolve")
@@ -45,7 +45,7 @@ def load_resolver(spec: str) -> Resolver:
         target: object = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
-    except Exception as error:  # somebody else's module: whatever its import throws is the answer
+    except Exception as error:  # third-party code: its import may raise anything
         raise UsageError(f"the flow resolver {spec!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(target):
         raise UsageError(f"the flow resolver {spec!r} is not callable")
@@ -53,11 +53,11 @@ def load_resolver(spec: str) -> Resolver:
 
 
 class FlowBuilder:
-    """Builds the flow of a job. Nothing of one job is visible in the next (FLOW-377).
+    """Builds the flow of a job. No state of one job is visible to the next (FLOW-377).
 
-    `allow`: what the operator lets a flow.yaml call. `own`: the module where the operator has said that flows are; not
-    given, it is the one where the resolver lives. `secrets`: variables of this process that no flow.yaml may name. No
-    wall: an expression can find other ways to them.
+    `allow`: modules that the operator lets a flow.yaml call. `own`: the modules that the operator declared as the
+    flows' home; by default the module of the resolver. `secrets`: variables of this process that no flow.yaml may name.
+    This is not a security boundary: an expression can find other ways to them.
     """
 
     def __init__(
@@ -77,16 +77,18 @@ class FlowBuilder:
         self._offer = Offer(self._own, self._allow, environment)
 
     def see(self, environment: Environment) -> None:
-        """From the next job on, flows are built of what is there now: plug-ins are looked for anew."""
+        """Build flows from this environment, starting with the next job: plug-ins are searched again."""
         self._offer = Offer(self._own, self._allow, environment)
 
     def warm(self) -> dict[str, str]:
-        """Call the plug-ins of wheels once, for nothing. One that takes the process with it, or never returns, is found
-        out before any run needs it. Returns what is wrong with the others, by the directory of the wheel."""
+        """Call the plug-ins of wheels once, without a run, to detect any that kills the process or never returns.
+
+        Returns the errors of the others, by the directory of the wheel.
+        """
         return self._offer.plug_ins.ask_wheels()
 
     def __call__(self, job: Job) -> Flow:
-        """Raises InvalidFlow, FlowNotResolved, or what the resolver itself throws (FLOW-323)."""
+        """Build the flow. Raises InvalidFlow, FlowNotResolved, or whatever the resolver raises (FLOW-323)."""
         if job.workflow_yaml is None:
             return self._by_name(job.flow_name)
         return self._from_file(self._files.read(job.workflow_yaml.encode()), job.flow_name)
@@ -98,7 +100,7 @@ class FlowBuilder:
             flow = self._resolver(flow_name)
         except KeyError as error:
             raise FlowNotResolved(f"this worker has no flow {flow_name!r}") from error
-        # The resolver may hand out the same object each time: its name is set on a copy (ENG-6).
+        # The resolver may return the same object each time, so its name is set on a copy (ENG-6).
         named = copy.copy(flow)
         named.name = flow_name
         return named
@@ -109,40 +111,40 @@ class FlowBuilder:
                 self._offer.check_name(name, spec.callable)
         if self._secrets and (named := self._secrets & _variables_in(file)):
             raise FlowNotResolved(f"this worker keeps {', '.join(sorted(named))} from flows")
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            # The loader tells of failed imports on stdout only (ENG-52); we want it in the error.
-            with contextlib.redirect_stdout(said):
-                loader = _PrivateLoader(file, self._offer, said)
+            # The loader reports failed imports on stdout only (ENG-52); they belong in the error message.
+            with contextlib.redirect_stdout(output):
+                loader = _PrivateLoader(file, self._offer, output)
                 loader.load()
             return build_flow_from_graph(
                 graph=file.graph, tasks=loader.tasks, pipes=dict(file.pipes), flow_name=flow_name
             )
         except (InvalidFlow, FlowNotResolved):
             raise
-        except BaseException as error:  # FLOW-326: whatever keeps the flow from being built, a sys.exit() included
-            hint = " ".join(said.getvalue().split())
+        except BaseException as error:  # FLOW-326: whatever prevents building the flow, including sys.exit()
+            hint = " ".join(output.getvalue().split())
             raise FlowNotResolved(told(error) + (f" ({hint})" if hint else "")) from error
 
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed
-    """The engine's loader, with the task objects of modules and plug-ins, which all loaders share (ENG-53), copied; and
-    with an eye on what a file may call."""
+    """The engine's loader, except that it copies the task objects of modules and plug-ins, which all loaders share
+    (ENG-53), and that it checks what a file may call."""
 
-    def __init__(self, file: FlowFile, offer: Offer, said: io.StringIO) -> None:
+    def __init__(self, file: FlowFile, offer: Offer, output: io.StringIO) -> None:
         super().__init__(_config_of(file))
-        self._file, self._offer, self._said = file, offer, said
+        self._file, self._offer, self._output = file, offer, output
 
     def _register_task(self, name: str, task: Task) -> None:
         super()._register_task(name, self._clone_task(task, task.name))
 
     def _load_explicit_task(self, name: str, conf: TaskConfig, callable_path: str) -> None:
-        """What is checked is what is called: the name is looked up once."""
+        """Load a task. The name is resolved only once, so that the object checked is the object called."""
         module, _, attribute = callable_path.partition(":")
         try:
             target = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:  # told as the engine does (ENG-52)
-            self._said.write(f"Error loading task {name}: {error}\n")
+        except (ImportError, AttributeError) as error:  # reported as the engine does (ENG-52)
+            self._output.write(f"Error loading task {name}: {error}\n")
             return
         self._offer.check_target(name, callable_path, target)
         made = target.task if isinstance(target, TaskWrapper) else target
@@ -151,25 +153,26 @@ class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typ
         self.tasks[name] = task
 
     def _load_entry_point_plugins(self) -> None:
-        """As the engine does, but only those that the file needs."""
+        """Load plug-ins as the engine does, but only those that the file needs."""
         names = _names_to_find(self._file)
         for plug_in in self._offer.plug_ins.needed(names, self.tasks) if names else ():
             if (fault := plug_in.register(self)) is not None:
-                self._said.write(fault + "\n")
+                self._output.write(fault + "\n")
 
 
 def _variables_in(file: FlowFile) -> set[str]:
-    """What the file wants to read of the environment."""
+    """Return the environment variables that the file reads."""
     inputs = (value for spec in file.tasks.values() for value in spec.inputs.values() if isinstance(value, str))
     named = {value.removeprefix(_ENV) for value in inputs if value.startswith(_ENV)}
     return named.union(*map(_ENV_IN_GRAPH.findall, (file.graph, *file.pipes.values())))
 
 
 def _names_to_find(file: FlowFile) -> set[str]:
-    """What others have to register: what `use` names, and steps that the file does not define. O(graph)."""
+    """Return the names that plug-ins have to register: the targets of `use`, and steps that the file does not define.
+    O(graph)."""
     called = {name for name, spec in file.tasks.items() if spec.callable is not None}
     if len(called) == len(file.tasks) and not file.pipes and called.issuperset(_WORD.findall(file.graph)):
-        return set()  # the usual case, without another look at the graph
+        return set()  # the common case, without parsing the graph again
     used = {name: spec.use for name, spec in file.tasks.items() if spec.use is not None}
     steps = set(_steps_of(resolve_pipe_refs(parse_graph(file.graph), dict(file.pipes))))
     return (steps - called - used.keys()) | (set(used.values()) - called)
@@ -206,5 +209,5 @@ def _config_of(file: FlowFile) -> PyocoConfig:
 
 
 def _searched_modules() -> frozenset[str]:
-    """What the operator told the engine to search for tasks."""
+    """Return the modules that the operator configured the engine to search for tasks."""
     return frozenset(os.environ.get("PYOCO_DISCOVERY_MODULES", "").replace(",", " ").split())

@@ -1,4 +1,4 @@
-"""One flow, run by the pyoco engine in this process and in the thread that calls."""
+"""Runs one flow with the pyoco engine, in this process and in the calling thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["EngineRun"]
 
 
 class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
-    """The engine's default trace prints to stdout; progress is read from the run context instead (ENG-14)."""
+    """Suppresses the engine's default trace, which prints to stdout; progress is read from the run context (ENG-14)."""
 
     def on_flow_start(self, flow_name: str, run_id: str | None = None) -> None: ...
     def on_flow_end(self, flow_name: str) -> None: ...
@@ -35,16 +35,17 @@ _SILENCE = _Silence()
 
 
 class EngineRun:
-    """One attempt. `execute` blocks; `progress` and `ask_cancel` may be called from another thread meanwhile."""
+    """One attempt. `execute` blocks; `progress` and `ask_cancel` may be called from other threads meanwhile."""
 
     def __init__(self, job: Job, resolve: Callable[[Job], Flow]) -> None:
         self._job, self._resolve = job, resolve
-        # FLOW-378. The engine treats a context made with another status as already over (ENG-5).
+        # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
         self._context = RunContext(run_id=job.run_id, status=RunStatus.RUNNING)
         self._graph: Mapping[str, tuple[str, ...]] = {}
 
     def execute(self) -> Outcome:
-        """Build the flow and run it. Never raises: what a task throws is an outcome, SystemExit included (FLOW-327)."""
+        """Build the flow and run it. Never raises: any exception of a task is an outcome, including SystemExit
+        (FLOW-327)."""
         try:
             flow = self._resolve(self._job)
         except (InvalidFlow, WorkflowTooLarge) as error:
@@ -53,49 +54,52 @@ class EngineRun:
             return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
-        except BaseException as error:  # noqa: BLE001  (somebody else's resolver: any exception is its outcome)
+        except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
             return Failed(message=f"building the flow failed: {told(error)}")  # FLOW-323
         self._graph = graph_of(flow)
         try:
-            # A copy: tasks may change what they are given (ENG-7), and the record shows what was submitted.
+            # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
             Engine(trace_backend=_SILENCE).run(flow, params=dict(self._job.params), run_context=self._context)
-        except BaseException as error:  # noqa: BLE001  (somebody else's tasks: any exception is their outcome)
+        except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
             return Failed(message=told(error), progress=self.progress())
         return self._returned()
 
     def _returned(self) -> Outcome:
-        """FLOW-379 to FLOW-384: the engine's word, before anyone asks whether a cancel was wanted."""
+        """Return the outcome by the engine's status, regardless of cancel requests (FLOW-379 to FLOW-384)."""
         status = self._context.status
         if status is RunStatus.COMPLETED:
             return Completed(progress=self.progress())
-        if status in (RunStatus.CANCELLED, RunStatus.CANCELLING):  # ENG-22: CANCELLING means it had come too late
+        if status in (RunStatus.CANCELLED, RunStatus.CANCELLING):  # ENG-22: CANCELLING: the request came too late
             return Cancelled(progress=self.progress())
         return Failed(message=f"the engine returned with status {status.value}", progress=self.progress())
 
     def ask_cancel(self) -> None:
-        """What Engine.cancel does, without its window: a request before or between is not lost (ENG-18, ENG-19)."""
+        """Request cancellation as Engine.cancel does, but without its race: an early or intermediate request is not
+        lost (ENG-18, ENG-19)."""
         if self._context.status is RunStatus.RUNNING:
             self._context.status = RunStatus.CANCELLING
 
     def progress(self) -> Progress:
-        """The state of every task. The engine's threads change it meanwhile (ENG-11), so a torn read is repeated."""
+        """Return the state of every task. Threads of the engine modify it concurrently (ENG-11), so a torn read is
+        retried."""
         for _ in range(5):
             try:
                 tasks = self._tasks()
                 return Progress(tasks, plain_records(_records(self._context, tasks)), graph=self._graph)
-            except RuntimeError:  # a value grew while we walked it
+            except RuntimeError:  # a collection changed while it was being copied
                 time.sleep(0.001)
         return Progress(graph=self._graph)
 
     def _tasks(self) -> dict[str, str]:
-        """Tasks as they were started, the rest by name: the engine keeps them in a set, in no order."""
+        """Return the tasks in the order of their start, the others by name: the engine's set has no order."""
         states, records = dict(self._context.tasks), dict(self._context.task_records)
         names = sorted(states.keys() & records.keys(), key=lambda name: (records[name].started_at or math.inf, name))
         return {name: str(states[name].value) for name in names}
 
 
 def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """FLOW-345. The record's own state lags the task's in callbacks and retries (ENG-14): the task's counts."""
+    """Return the task records (FLOW-345). In callbacks and retries a record's state lags behind the task's, which is
+    used instead (ENG-14)."""
     return {
         name: {
             "state": tasks[name],

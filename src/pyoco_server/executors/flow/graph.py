@@ -1,4 +1,4 @@
-"""What follows what in a flow: each task, and those it waits for."""
+"""The dependency graph of a flow: each task, and the tasks it waits for."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from pyoco_server.core.outcome import GRAPH_BYTES_MAX, GRAPH_TASKS_MAX
 
 __all__ = ["graph_of"]
 
-#: More of them never fit: each takes a name of a character, two quotes and a comma.
+#: More edges never fit: each takes at least a name of one character, two quotes and a comma.
 _EDGES_MAX = GRAPH_BYTES_MAX // 4
-#: Steps of a program that are walked through. Branches may share what follows them, and a walk meets it each time:
-#: that doubles with every branch, though the program is small.
+#: The maximum number of visited steps. Branches may share their successors, which are visited once per branch: their
+#: number doubles with every branch, even in a small program.
 _STEPS_MAX = 4_000
 
 Graph = dict[str, tuple[str, ...]]
 
 
 class _TooLarge(Exception):
-    """Nobody will be shown this graph."""
+    """The graph is too large to be shown."""
 
 
 def graph_of(flow: Flow) -> Graph:
-    """Every task of the flow by its name, which is the one it has in the run, and the names of those it waits for.
+    """Return all tasks of the flow by their names in the run, each with the names of the tasks it waits for.
 
-    Empty when it takes more than 16 KiB in its encoded form or has more than 500 tasks. Never raises: a flow may be
-    somebody else's object, and a picture is no reason to fail its run. O(tasks and edges), bounded.
+    Empty if the graph is larger than 16 KiB when encoded, or has more than 500 tasks. Never raises: a flow may be a
+    third-party object, and a missing graph must not fail its run. O(tasks and edges), bounded.
     """
     try:
         if len(flow.tasks) > GRAPH_TASKS_MAX:
             return {}
         graph = _of_program(flow) if flow.has_control_flow() else _of_dependencies(flow)
         return graph if _is_plain(graph) and _size(graph) <= GRAPH_BYTES_MAX else {}
-    except Exception:  # noqa: BLE001  (too large, nested too deep, or no flow as we know it)
+    except Exception:  # noqa: BLE001  (too large, nested too deep, or not the engine's type of flow)
         return {}
 
 
 def _is_plain(graph: Graph) -> bool:
-    return all(type(name) is str for name in graph)  # what a task waits for is a task
+    return all(type(name) is str for name in graph)  # dependencies are tasks, too
 
 
 def _size(graph: Graph) -> int:
@@ -50,8 +50,8 @@ def _size(graph: Graph) -> int:
 
 
 def _of_dependencies(flow: Flow) -> Graph:
-    """By name: the engine keeps tasks in sets, in no order. What a task waits for outside of its flow is left out: task
-    objects are shared, and remember other flows."""
+    """Sort by name: the engine keeps tasks in sets, which have no order. Dependencies outside of the flow are omitted,
+    because task objects are shared and keep those of other flows."""
     left = _EDGES_MAX
     graph: Graph = {}
     for task in sorted(flow.tasks, key=lambda task: task.name):
@@ -63,17 +63,18 @@ def _of_dependencies(flow: Flow) -> Graph:
 
 
 def _of_program(flow: Flow) -> Graph:
-    """In the order of the program; what does not stand in it is never begun, and waits for nothing."""
+    """Return the tasks in the order of the program. A task that is not part of the program never runs, and waits for
+    nothing."""
     walk = _Walk()
     walk.pass_through(flow.build_program(), ())
     return walk.graph | {name: () for name in sorted(task.name for task in flow.tasks) if name not in walk.graph}
 
 
 class _Walk:
-    """Through a program, step by step. With loops and branches the engine goes by that and not by `dependencies`.
+    """Walks through a program step by step. With loops and branches, the engine follows it instead of `dependencies`.
 
-    A task waits for what comes before the first place where it stands. So there are no circles: the way from the end of
-    a loop back to its beginning is not shown, nor is a task's second place.
+    A task waits for the tasks before its first occurrence. So the graph is acyclic: the edge from the end of a loop
+    back to its start, and further occurrences of a task, are not shown.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class _Walk:
         self._steps_left = _STEPS_MAX
 
     def pass_through(self, node: Any, after: tuple[str, ...]) -> tuple[str, ...]:
-        """The last tasks of the node; `after`: those before it."""
+        """Visit a node that follows the tasks `after`, and return its last tasks."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise _TooLarge

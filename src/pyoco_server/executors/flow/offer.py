@@ -1,7 +1,7 @@
-"""What a flow.yaml may call on this worker (DESIGN 7).
+"""Decides what a flow.yaml may call on this worker (DESIGN 7).
 
-Decided twice. Before anything is imported: whether the module is on offer. Then, of what the module holds under that
-name: whether it is code of a module on offer, or only something the module has imported for its own use.
+There are two checks. Before the import: whether the module is allowed. After the import: whether the object found
+there is code of an allowed module, or was only imported by that module for its own use.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pyoco_server.executors.flow.plug_ins import PlugIns
 
 __all__ = ["Offer", "homes_of", "package_of"]
 
-#: The engine and ourselves: no setting offers these.
+#: The engine and this package: no setting allows these.
 _RESERVED = frozenset({"pyoco", "pyoco_server"})
-#: A function in more layers of decorators than this is not looked into.
+#: A function in more layers of decorators than this is not unwrapped.
 _LAYERS_MAX = 64
 
 
 class Offer:
-    """The modules on offer, by name. It never changes: another environment has another offer.
+    """The allowed modules. Immutable: another environment has another offer.
 
-    `own`: the worker's flow modules. `allow`: what the operator has named, the standard library included.
+    `own`: the worker's flow modules. `allow`: modules that the operator named, including those of the standard library.
     """
 
     def __init__(self, own: Iterable[str], allow: Iterable[str], environment: Environment = NO_WHEELS) -> None:
@@ -42,16 +42,17 @@ class Offer:
 
     @functools.cached_property
     def plug_ins(self) -> PlugIns:
-        """Everything that offers tasks by an entry point."""
+        """Return all packages that offer tasks by an entry point."""
         return PlugIns(self._environment.paths)
 
     @functools.cached_property
     def _offered(self) -> frozenset[str]:
-        """The worker's own modules and installed task packages. A wheel offers what is in it, whatever it names."""
+        """Return the worker's own modules and installed task packages. Modules of wheels are allowed separately,
+        whatever their entry points name."""
         return self._own | {package_of(plug_in.module) for plug_in in self.plug_ins.installed}
 
     def check_name(self, task: str, path: str) -> None:
-        """Before the import. Raises CallableRefused."""
+        """Check the name before the import. Raises CallableRefused."""
         module, _, name = path.partition(":")
         parts = module.split(".")
         refusal = f"task {excerpt(task)!r} names {excerpt(path)!r}, which "
@@ -69,14 +70,14 @@ class Offer:
             raise CallableRefused(refusal + "is private: a name that begins with '_' is not on offer")
 
     def check_target(self, task: str, path: str, target: object) -> None:
-        """After the import, `target` being what the module has under the name. Raises CallableRefused."""
-        if isinstance(target, Task | TaskWrapper):  # somebody made a task of it, wherever it comes from
+        """Check the imported object `target` that the module has under this name. Raises CallableRefused."""
+        if isinstance(target, Task | TaskWrapper):  # declared as a task, wherever it comes from
             return
         refusal = f"task {excerpt(task)!r} names {excerpt(path)!r}, which "
         if isinstance(target, types.ModuleType) or not callable(target):
             raise CallableRefused(refusal + "cannot be called")
         module, _, name = path.partition(":")
-        if module.partition(".")[0] in sys.stdlib_module_names:  # named by the operator, with all that is public there
+        if module.partition(".")[0] in sys.stdlib_module_names:  # named by the operator: all public names
             public = getattr(sys.modules.get(module), "__all__", None)
             if public is None or name in public:
                 return
@@ -89,7 +90,7 @@ class Offer:
                 )
 
     def _prefix_of(self, module: str) -> str | None:
-        """What of the offer a module is, or lies below; None when it is not on offer."""
+        """Return the allowed module or package that contains the module, or None if it is not allowed."""
         top = module.partition(".")[0]
         if top in _RESERVED:
             return None
@@ -98,7 +99,7 @@ class Offer:
         named = next((prefix for prefix in prefixes if prefix in self._allow), None)
         if named is not None:
             return named
-        if top in sys.stdlib_module_names:  # whatever else has that name: this is what an import would find
+        if top in sys.stdlib_module_names:  # an import finds the standard library, not another module of that name
             return None
         if top in self._wheel_modules:
             package, place = _find_package(module)
@@ -108,12 +109,12 @@ class Offer:
 
 
 def package_of(module: str) -> str:
-    """The package a module belongs to: its first part, or more when that is a namespace shared with others."""
+    """Return the package of a module: its first part, or more if that is a namespace shared with others."""
     return _find_package(module)[0]
 
 
 def _find_package(module: str) -> tuple[str, str | None]:
-    """The package's name, and the file of its beginning, if there is one. Imports nothing."""
+    """Return the package's name and the file of its `__init__`, if it has one. Imports nothing."""
     parts = module.split(".")
     path: list[str] | None = None
     for depth in range(1, len(parts) + 1):
@@ -121,14 +122,14 @@ def _find_package(module: str) -> tuple[str, str | None]:
         try:
             spec = _find_spec(name, path)
             portions = list((spec and spec.submodule_search_locations) or ())
-        except KeyError:  # a namespace in one that is not imported: it wants to ask that where it is
+        except KeyError:  # a namespace inside one that is not imported: computing its path needs the parent
             path = [str(place) for entry in path or () if (place := Path(entry, parts[depth - 1])).is_dir()]
             continue
-        if spec is None:  # nobody knows it; then it is all there is to say about it
+        if spec is None:  # not found, so nothing more is known about it
             return (module if depth > 1 else name), None
         if spec.origin is not None or spec.submodule_search_locations is None:
             return name, spec.origin
-        path = portions  # a namespace: what is in it may come from anywhere
+        path = portions  # a namespace: its parts may come from several places
     return module, None
 
 
@@ -143,8 +144,10 @@ def _find_spec(name: str, path: list[str] | None) -> ModuleSpec | None:
 
 
 def homes_of(target: object, layers: int = _LAYERS_MAX) -> Iterator[str]:
-    """The modules whose code is run when `target` is called. `__module__` is only a word, and often a wrong one:
-    decorators copy it, libraries change it. So it is asked last."""
+    """Yield the modules whose code runs when `target` is called.
+
+    `__module__` is the last resort because it is often wrong: decorators copy it, and libraries change it.
+    """
     target = _inmost(target)
     kind = type(target)
     if kind is types.FunctionType:
@@ -153,7 +156,7 @@ def homes_of(target: object, layers: int = _LAYERS_MAX) -> Iterator[str]:
         owner, name = target.__self__, target.__name__  # type: ignore[attr-defined]
         if owner is None or isinstance(owner, types.ModuleType):
             yield str(target.__module__ or getattr(owner, "__name__", None))
-        else:  # a method, bound to an object or to a class
+        else:  # a method bound to an object or a class
             bases = (owner if isinstance(owner, type) else type(owner)).__mro__
             yield str(next((base for base in bases if name in vars(base)), object).__module__)
     elif issubclass(kind, type):
@@ -165,7 +168,7 @@ def homes_of(target: object, layers: int = _LAYERS_MAX) -> Iterator[str]:
 
 
 def _inmost(target: object) -> object:
-    """What is left without partials, bound objects and decorators that say what they decorate."""
+    """Unwrap partials, bound methods, and decorators that set `__wrapped__`."""
     for _ in range(_LAYERS_MAX):
         if isinstance(target, functools.partial):
             target = target.func
@@ -175,11 +178,11 @@ def _inmost(target: object) -> object:
             target = inner
         else:
             return target
-    return None  # nobody's
+    return None  # no known home
 
 
 def _own_values(target: object) -> dict[str, object]:
-    """Not by getattr: an object may make up whatever it is asked for."""
+    """Return the object's own attributes. Not by getattr, which an object may override to return anything."""
     try:
         values = object.__getattribute__(target, "__dict__")
     except AttributeError:
@@ -188,7 +191,7 @@ def _own_values(target: object) -> dict[str, object]:
 
 
 def _homes_of_class(cls: type, layers: int) -> Iterator[str]:
-    """Who makes an object of it: the class, and those of its bases whose code is run for that."""
+    """Yield the modules whose code runs when the class is instantiated: its own, and those of bases that take part."""
     yield str(cls.__module__)
     for name in ("__new__", "__init__"):
         owner = next(base for base in cls.__mro__ if name in vars(base))
@@ -203,12 +206,12 @@ def _owner_of_call(kind: type) -> type:
 
 
 def _homes_of_call(kind: type, layers: int) -> Iterator[str]:
-    """Whose `__call__` an object of this class has. That may be anything that can be called."""
+    """Yield the modules of `__call__` for objects of this class. It may be any callable."""
     owner = _owner_of_call(kind)
     call = _inmost(vars(owner).get("__call__"))
     if isinstance(call, types.WrapperDescriptorType):  # written in C
         yield str(owner.__module__)
     elif call is None or not layers:
-        yield type(None).__module__  # nobody's
+        yield type(None).__module__  # no known home
     else:
         yield from homes_of(call, layers - 1)

@@ -1,4 +1,4 @@
-"""Where this process looks for the modules of wheels."""
+"""The part of `sys.path` that contains the modules of wheels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LIBRARIES = frozenset({str(_LIBRARY), str(_LIBRARY / "lib-dynload")})
 
 
 def place_wheels(paths: Sequence[str]) -> None:
-    """Behind the standard library, so that no wheel can stand in for a part of it, and before installed packages.
+    """Insert after the standard library, so that no wheel can shadow a part of it, and before installed packages.
 
-    What stands before the library, the working directory and PYTHONPATH, stays before the wheels, too.
+    Entries before the library, such as the working directory and PYTHONPATH, stay before the wheels, too.
     """
     if paths:
         last = max((at for at, entry in enumerate(sys.path) if os.path.realpath(entry) in _LIBRARIES), default=None)
@@ -37,32 +37,36 @@ def remove_wheels(paths: Sequence[str]) -> None:
 
 
 def forget_modules(paths: Sequence[str]) -> list[str]:
-    """Drop every loaded module whose file lies below one of `paths`, so that the next import reads it anew.
+    """Unload every module whose file is below one of `paths`, so that the next import loads it again.
 
-    Returns those that this cannot do for, since they are extension modules: only a new process loads another one.
+    Returns the extension modules among them, which this cannot replace: only a new process loads another version.
     """
-    # First all places, then the first loss: a namespace in a namespace asks its parent where it is.
+    # Collect all places before removing anything: a nested namespace computes its path from its parent.
     places = {name: _places_of(module) for name, module in list(sys.modules.items())}
-    gone = {name: some for name, some in places.items() if some and all(is_below(place, paths) for place in some)}
-    for name in gone:
+    unloaded = {
+        name: locations
+        for name, locations in places.items()
+        if locations and all(is_below(place, paths) for place in locations)
+    }
+    for name in unloaded:
         sys.modules.pop(name, None)
-    return [name for name, some in gone.items() if some[0].endswith(tuple(EXTENSION_SUFFIXES))]
+    return [name for name, locations in unloaded.items() if locations[0].endswith(tuple(EXTENSION_SUFFIXES))]
 
 
 def _places_of(module: object) -> list[str]:
-    """Its file; of a namespace package, which has none, its directories."""
+    """Return the module's file; for a namespace package, which has none, its directories."""
     if not isinstance(module, ModuleType):
         return []
     try:
-        values = object.__getattribute__(module, "__dict__")  # asked otherwise, a lazy module would begin to load
-    except AttributeError:  # an extension's idea of a module, such as cffi's: it has no place
+        values = object.__getattribute__(module, "__dict__")  # getattr would trigger the import of a lazy module
+    except AttributeError:  # an extension's own module type, such as cffi's: it has no file
         return []
     file = values.get("__file__")
     if isinstance(file, str):
         return [file]
     try:
         return [str(entry) for entry in values.get("__path__") or ()]
-    except KeyError:  # a namespace whose parent somebody has dropped: it is nowhere
+    except KeyError:  # a namespace whose parent was unloaded: it has no path
         return []
 
 

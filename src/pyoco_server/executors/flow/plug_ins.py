@@ -1,8 +1,9 @@
-"""Packages that register tasks by an entry point, and which of them a flow needs.
+"""Packages that register tasks by an entry point, and the selection of those that a flow needs.
 
-The code of a plug-in is somebody else's, and a worker may have many. So a run calls those that register what it names.
-One of a wheel that fails, hangs or ends the process never gets as far as a run. One that is installed with the worker
-is asked, once, when no other before it has what a run names: that is how its names become known.
+Plug-ins are third-party code, and a worker may have many. So a run only calls those that register the names it uses. A
+plug-in of a wheel that fails, hangs or kills the process is detected before any run uses it. A plug-in installed with
+the worker is loaded once, on demand, when no earlier one registers a name that a run uses: only then its names are
+known.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from pyoco_server.executors.flow.told import told
 __all__ = ["PlugIn", "PlugIns"]
 
 _GROUP = "pyoco.tasks"
-#: How much of a plug-in's own words a message repeats.
+#: How much of a plug-in's own error text a message repeats.
 _FAULT_LENGTH_MAX = 500
 
 
 class PlugIn:
-    """One entry point. What it registers is known once it was asked; it is taken to be the same each time."""
+    """One entry point. Its task names are known once it was loaded; they are assumed to be the same each time."""
 
     def __init__(self, point: metadata.EntryPoint, home: str | None) -> None:
         self._point = point
-        #: The directory of the wheel it lies in; None: it is installed with the worker.
+        #: The directory of its wheel; None: it is installed with the worker.
         self.home = home
-        #: The tasks it registers, as far as it came.
+        #: The tasks it registered before it ended or failed.
         self.names: frozenset[str] = frozenset()
         self.is_asked = False
-        #: Why it does not work. Set while it is being asked, too: another thread need not wait for one that hangs.
+        #: The error, if it does not work. Also set while it is being loaded, so that no other thread waits for one that
+        #: hangs.
         self.fault: str | None = None
 
     @property
@@ -43,24 +45,24 @@ class PlugIn:
         return self._point.value.partition(":")[0].strip()
 
     def register(self, loader: TaskLoader) -> str | None:
-        """Let it register its tasks. Whatever it throws becomes the text that is returned; None: all is well."""
+        """Let it register its tasks. Returns the text of any exception, or None if it succeeded."""
         try:
             self._point.load()(PluginRegistry(loader, self._point.name))
-        except BaseException as error:  # noqa: BLE001  (somebody else's code: a sys.exit() is no more than a fault, too)
+        except BaseException as error:  # noqa: BLE001  (third-party code: even sys.exit() is only a fault)
             return f"Plug-in {self._point.name!r} failed to load: {told(error)}"[:_FAULT_LENGTH_MAX]
         return None
 
     def ask(self) -> None:
-        """Find out which tasks it registers, with a loader that nobody uses."""
+        """Determine which tasks it registers, with a loader that is discarded."""
         self.is_asked, self.fault = True, f"Plug-in {self._point.name!r} does not come to an end"
         scratch = TaskLoader(None)
-        with contextlib.redirect_stdout(io.StringIO()):  # the loader has warnings for nobody
+        with contextlib.redirect_stdout(io.StringIO()):  # discard the warnings of the loader
             self.fault = self.register(scratch)
         self.names = frozenset(scratch.tasks)
 
 
 class PlugIns:
-    """Every plug-in that can be imported now, looked for once: it takes milliseconds."""
+    """All plug-ins that can be imported now. Searched once, which takes milliseconds."""
 
     def __init__(self, wheels: Collection[str]) -> None:
         """`wheels`: the directories of wheels."""
@@ -69,26 +71,27 @@ class PlugIns:
         self.installed = [each for each in found if each.home is None]
 
     def __iter__(self) -> Iterator[PlugIn]:
-        """Of two that register one name the later counts: a wheel goes before what is installed, as its modules do."""
+        """If two register the same name, the later wins: wheels come before installed packages, as their modules do."""
         yield from self.installed
         yield from self.of_wheels
 
-    def needed(self, names: Collection[str], there: Collection[str]) -> list[PlugIn]:
-        """Those to call for a flow that has these `names` in it, in order. Those it finds `there` already need none.
+    def needed(self, names: Collection[str], defined: Collection[str]) -> list[PlugIn]:
+        """Return the plug-ins to call for a flow that uses these `names`, in order. Names in `defined` are already
+        defined.
 
-        Asks the plug-ins of wheels first, then those that are installed, one after another, until nothing is open. For
-        a name that nobody registers those that have failed are tried again: it may be one of theirs.
+        Loads the plug-ins of wheels first, then the installed ones, one after another, until all names are found. For a
+        name that none registers, the failed plug-ins are called again, since it may be one of theirs.
         """
         for each in (*self.of_wheels, *self.installed):
             if not each.is_asked:
-                if self._known.union(there).issuperset(names):
+                if self._known.union(defined).issuperset(names):
                     break
                 each.ask()
-        is_open = not self._known.union(there).issuperset(names)
+        is_open = not self._known.union(defined).issuperset(names)
         return [each for each in self if not each.names.isdisjoint(names) or (is_open and each.fault is not None)]
 
     def ask_wheels(self) -> dict[str, str]:
-        """Ask those of wheels. Returns what went wrong, by the directory of the wheel."""
+        """Load those of wheels. Returns the errors, by the directory of the wheel."""
         _ask(self.of_wheels)
         return {each.home: each.fault for each in self.of_wheels if each.home and each.fault is not None}
 

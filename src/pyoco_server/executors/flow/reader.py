@@ -1,4 +1,4 @@
-"""Reading a flow.yaml with pyyaml and the engine's graph parser."""
+"""Reads a flow.yaml with pyyaml and the engine's graph parser."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pyoco_server.executors.flow.yaml_document import read_document
 
 __all__ = ["YamlFlowFiles"]
 
-#: The engine's own limit. It counts only after parsing, and parses a pipe again at each reference, so
-#: we count before: 1,000 references to a chain of 127 pipes took it 1.6 s; stopped at 4,096 texts it takes 35 ms.
+#: The engine's own limit. The engine counts only after parsing, and parses a pipe again at each reference, so we count
+#: before: 1,000 references to a chain of 127 pipes took it 1.6 s; stopped at 4,096 texts it takes 35 ms.
 STEPS_MAX: Final = MAX_PIPE_EXPANDED_TERMS
-#: How much text the pipes may come to, a pipe counted at each reference: about 0.1 s of parsing.
+#: The maximum total length of the pipes, counting a pipe at each reference: about 0.1 s of parsing.
 PIPE_CHARACTERS_MAX: Final = 1 << 19
 
 _GRAPH_LOC: Loc = ("workflow", "flow", "graph")
 
 
 class YamlFlowFiles:
-    """Keeps the promises of `ports.flow_files.FlowFiles`. Holds no state; any number of threads may use one."""
+    """Implements `ports.flow_files.FlowFiles`. Stateless, so any number of threads may share one."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -38,7 +38,7 @@ class YamlFlowFiles:
 
 
 def _text_of(data: bytes) -> str:
-    """FLOW-169"""
+    """Decode UTF-8 (FLOW-169)."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -47,7 +47,7 @@ def _text_of(data: bytes) -> str:
 
 
 def _check_graph(graph: str, pipes: Mapping[str, str]) -> None:
-    """FLOW-166: the graph, and the pipes it refers to, parse. What tasks and expressions mean is not looked at."""
+    """Check that the graph and the pipes it refers to parse (FLOW-166). Tasks and expressions are not evaluated."""
     counted = _CountedPipes(pipes)
     try:
         counted.charge(graph)
@@ -65,16 +65,16 @@ def _graph_refusal(loc: Loc, msg: str) -> InvalidFlow:
 
 
 class _TooManyStepsError(Exception):
-    """The graph is larger than the engine takes, or would be slow to find that out."""
+    """The graph exceeds the engine's limit, or would take long to be found too large."""
 
 
 class _CountedPipes(dict[str, str]):
-    """The pipes, as the engine fetches them: each fetch is one more text it parses, and is counted."""
+    """The pipes, as the engine fetches them: each fetch means that one more text is parsed, and is counted."""
 
     def __init__(self, pipes: Mapping[str, str]) -> None:
         super().__init__(pipes)
         self._steps = self._characters = 0
-        #: The text being parsed, for the place of an error.
+        #: The text being parsed, for the location of an error.
         self.loc: Loc = _GRAPH_LOC
 
     def __getitem__(self, name: str) -> str:
@@ -87,7 +87,7 @@ class _CountedPipes(dict[str, str]):
         return text
 
     def charge(self, text: str) -> None:
-        """Steps stand between `>>` and `;`: a text has at least one, and one more for each of those."""
+        """Count a text. Steps are separated by `>>` and `;`: a text has at least one, plus one for each of those."""
         self._steps += 1 + text.count(">>") + text.count(";")
         if self._steps > STEPS_MAX:
             raise _TooManyStepsError(f"has more than {STEPS_MAX} steps, pipes written out")

@@ -1,4 +1,4 @@
-"""What tasks leave behind, made fit for a strict and bounded JSON snapshot."""
+"""Converts the results of tasks to values for a strict and bounded JSON snapshot."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 __all__ = ["plain", "plain_records", "slim_records"]
 
 DEPTH_MAX = 32
-#: A value of more parts than this is shown as text: nobody reads it, and walking it costs.
+#: A value with more parts than this is shown as text: nobody reads it, and converting it is expensive.
 PARTS_MAX = 20_000
-#: How much of a value that JSON cannot hold is shown.
+#: The maximum length of the text for a value that JSON cannot hold.
 TEXT_LENGTH_MAX = 4096
 _INT_MAX = 2**63 - 1
 
-#: FLOW-360: what goes first.
+#: FLOW-360: the members that are dropped first.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
 
 
@@ -24,10 +24,10 @@ class _TooMuch(Exception):
 
 
 def plain(value: Any) -> Any:
-    """The value as strict JSON can hold it; what it cannot hold becomes text (FLOW-345). O(parts), bounded."""
+    """Convert a value to strict JSON; what JSON cannot hold becomes text (FLOW-345). O(parts), bounded."""
     try:
         return _plain(value, DEPTH_MAX, [PARTS_MAX])
-    except Exception:  # noqa: BLE001  (too much of it, or somebody else's __str__ of a key)
+    except Exception:  # noqa: BLE001  (too large, or a third-party __str__ of a key)
         return _text(value)
 
 
@@ -37,8 +37,8 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
         raise _TooMuch
     if value is None or value is True or value is False:
         return value
-    # By the methods of the built-in type: a subclass (an enum, an OrderedDict) is what JSON takes it for, and what it
-    # has overridden is not called.
+    # Call the methods of the built-in type: JSON treats a subclass (an enum, an OrderedDict) as that type, and
+    # overridden methods must not run.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int | float):
@@ -53,8 +53,8 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
 
 def _number(value: int | float) -> int | float | str:
     if isinstance(value, int):
-        whole = int.__int__(value)
-        return whole if -_INT_MAX <= whole <= _INT_MAX else _text(whole)
+        number = int.__int__(value)
+        return number if -_INT_MAX <= number <= _INT_MAX else _text(number)
     fraction = float.__float__(value)
     return fraction if math.isfinite(fraction) else repr(fraction)
 
@@ -66,15 +66,15 @@ def _key(key: Any) -> str:
 def _text(value: Any) -> str:
     try:
         return repr(value)[:TEXT_LENGTH_MAX]
-    except Exception:  # noqa: BLE001  (somebody else's __repr__)
+    except Exception:  # noqa: BLE001  (a third-party __repr__)
         return f"<{type(value).__name__} that cannot be shown>"
 
 
 def plain_records(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The records of all tasks as JSON values."""
+    """Convert the records of all tasks to JSON values."""
     return {name: {key: plain(item) for key, item in record.items()} for name, record in records.items()}
 
 
 def slim_records(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The records without what makes them large (FLOW-360)."""
+    """Return the records without their bulky members (FLOW-360)."""
     return {name: {key: item for key, item in record.items() if key not in _BULKY} for name, record in records.items()}

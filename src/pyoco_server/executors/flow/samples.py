@@ -1,4 +1,4 @@
-"""A flow to try things out with, for workers that have none of their own.
+"""A sample flow for experiments, for workers without flows of their own.
 
 pyoco-worker --flow-resolver pyoco_server.executors.flow.samples:resolve
 """
@@ -16,7 +16,7 @@ RESOLVER = f"{__name__}:resolve"
 
 @task  # type: ignore[untyped-decorator]  # pyoco has no types
 def greet(name: str = "world", seconds: float = 0.0) -> str:
-    """Takes `name` and `seconds` from the params, and as long as it is told."""
+    """Greet `name` after `seconds`, both taken from the params."""
     time.sleep(seconds)
     return f"Hello, {name}!"
 
@@ -30,5 +30,5 @@ _FLOWS = {"hello": Flow(name="hello") >> greet >> shout}
 
 
 def resolve(flow_name: str) -> Flow:
-    """Raises KeyError for a name it does not know."""
+    """Return the sample flow. Raises KeyError for an unknown name."""
     return _FLOWS[flow_name]

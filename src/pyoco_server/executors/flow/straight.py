@@ -1,4 +1,4 @@
-"""Flows whose tasks follow one another, to be run in the thread that calls."""
+"""Linear flows, which can run in the calling thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyoco.dsl.nodes import SubFlowNode, TaskNode
 
 __all__ = ["straight"]
 
-#: Longer ones gain nothing to speak of.
+#: Longer flows hardly benefit.
 _TASKS_MAX = 50
 
 
 class _Straight(Flow):  # type: ignore[misc]  # the engine is not typed
-    """One that the engine takes step by step (ENG-35), as it takes flows with loops and branches."""
+    """A flow that the engine executes step by step (ENG-35), as it does for flows with loops and branches."""
 
     def __init__(self, name: str, steps: Sequence[Task]) -> None:
         super().__init__(name=name, tasks=set(steps))
@@ -28,11 +28,12 @@ class _Straight(Flow):  # type: ignore[misc]  # the engine is not typed
 
 
 def straight(flow: Flow) -> Flow:
-    """The same flow, without threads of its own where that makes no difference to what it does: at no moment could two
-    of its tasks run, and none has a policy that the engine knows in its threads alone (ENG-28, ENG-31, ENG-35).
+    """Return an equivalent flow that runs without its own threads, if that makes no difference: no two of its tasks
+    could ever run concurrently, and none has a policy that the engine implements only in its threads (ENG-28, ENG-31,
+    ENG-35).
 
-    The engine has a pool of threads made for each run, which costs three times as much as all else it does for a task
-    that does little. O(tasks squared), bounded.
+    The engine creates a thread pool for each run, which costs three times as much as everything else it does for a
+    small task. O(tasks squared), bounded.
     """
     if type(flow) is not Flow or flow.has_control_flow() or not 0 < len(flow.tasks) <= _TASKS_MAX:
         return flow
@@ -41,7 +42,7 @@ def straight(flow: Flow) -> Flow:
     steps, left = dict[Task, None](), set(flow.tasks)
     while left:
         next_ones = [task for task in left if task.dependencies <= steps.keys()]
-        if len(next_ones) != 1:  # two at a time; or none: the engine says what is wrong
+        if len(next_ones) != 1:  # two can run concurrently; or none: the engine reports the error
             return flow
         steps[next_ones[0]] = None
         left.discard(next_ones[0])

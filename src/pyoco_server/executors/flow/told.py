@@ -1,4 +1,4 @@
-"""Somebody else's exception, in our words."""
+"""Formats exceptions of third-party code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["told"]
 
 
 def told(error: BaseException) -> str:
-    """The exception in one line, with the problems a refusal lists. Never raises."""
+    """Return the exception in one line, with the problems that a refusal lists. Never raises."""
     if isinstance(error, PyocoError) and error.problems:
         return "; ".join(f"{'.'.join(map(str, item.loc))}: {item.msg}" for item in error.problems)
     try:

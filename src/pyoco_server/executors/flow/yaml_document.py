@@ -1,8 +1,8 @@
 """One YAML document as plain values, read in bounded time and memory.
 
-pyyaml's own loader is safe but not enough: of a repeated key it keeps the last in silence, it accepts 20,000 levels,
-and aliases let a kilobyte stand for gigabytes. Its hooks against that are ignored by the C loader (measured), so the
-values are built here from its events, and every bound is checked on the way.
+pyyaml's own loader is safe but not enough: it silently keeps the last of duplicate keys, it accepts 20,000 levels, and
+aliases let a kilobyte stand for gigabytes. The C loader ignores the hooks against that (measured), so the values are
+built here from its events, and every bound is checked on the way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyoco_server.errors import InvalidFlow, Problem
 
 __all__ = ["read_document"]
 
-#: The C loader is three times as fast; the other reads the same files.
+#: The C loader is three times as fast; the Python one reads the same files.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -29,24 +29,24 @@ _TEXT, _LIST, _MAPPING, _MERGE = (_PREFIX + name for name in ("str", "seq", "map
 _COLLECTION_TAGS = (None, "!", _LIST, _MAPPING)
 _resolve: Callable[..., str] = Resolver().resolve
 _constructor = SafeConstructor()
-#: Scalars other than text, as the engine's own loader understands them.
+#: Scalars other than text, as the engine's own loader reads them.
 _SCALARS: dict[str, Callable[[yaml.ScalarNode], Any]] = {
     _PREFIX + "null": _constructor.construct_yaml_null,
     _PREFIX + "bool": _constructor.construct_yaml_bool,
     _PREFIX + "int": _constructor.construct_yaml_int,
     _PREFIX + "float": _constructor.construct_yaml_float,
-    # Refused where JSON is asked for, but there with a better message than here.
+    # JSON values are checked elsewhere, which refuses it with a better message than here.
     _PREFIX + "timestamp": _constructor.construct_yaml_timestamp,
 }
-#: Reading a number is quadratic in its length, and none of use is longer.
+#: Parsing a number is quadratic in its length, and no useful number is longer.
 _NUMBER_LENGTH_MAX = 200
 
 
 def read_document(text: str) -> object:
-    """The values of the one document in `text`; None when there is none. O(len(text)).
+    """Return the values of the single document in `text`; None if it has none. O(len(text)).
 
-    Aliases and merge keys are followed as long as the whole stays within `bounds_of`. Raises InvalidFlow for bad
-    syntax, a second document, a repeated key, a tag of another kind, or anything out of bounds; it names the line.
+    Aliases and merge keys are expanded within `bounds_of`. Raises InvalidFlow for invalid syntax, a second document, a
+    duplicate key, an unsupported tag, or anything out of bounds; it names the line.
     """
     builder = _Builder(bounds_of(len(text)))
     try:
@@ -55,7 +55,7 @@ def read_document(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         what = error.problem or error.context or "cannot be read"
         raise _syntax_error(what, error.problem_mark or error.context_mark) from error
-    except yaml.YAMLError as error:  # a control character: it tells a position, but no line
+    except yaml.YAMLError as error:  # a control character: it has a position, but no line
         raise _syntax_error(str(error).split("\n", 1)[0], None) from error
     return builder.root
 
@@ -67,7 +67,7 @@ def _syntax_error(what: str, mark: Any) -> InvalidFlow:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A finished value that an alias may repeat, and what repeating it costs."""
+    """A finished value that an alias may repeat, and the cost of repeating it."""
 
     value: Any
     nodes: int
@@ -81,7 +81,7 @@ class _Open:
 
     value: list[Any] | dict[Any, Any]
     anchor: str | None
-    #: What had been counted before it began.
+    #: The counts before it began.
     nodes: int
     characters: int
     height: int = 1
@@ -100,7 +100,7 @@ class _Builder:
         self._nodes = self._characters = self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """One event further. Raises InvalidFlow."""
+        """Process one event. Raises InvalidFlow."""
         if isinstance(event, yaml.ScalarEvent):
             self._spend(1, len(event.value), event)
             value = self._scalar(event)
@@ -125,7 +125,7 @@ class _Builder:
         if len(self._open) >= DEPTH_MAX:
             raise self._refusal(event, f"nested more than {DEPTH_MAX} levels deep", "too_deep")
         value: list[Any] | dict[Any, Any] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-        if self._wants_key():
+        if self._expects_key():
             raise self._refusal(event, "a key must be text, not a list or mapping", "key_type")
         self._open.append(_Open(value, event.anchor, self._nodes - 1, self._characters))
 
@@ -134,7 +134,7 @@ class _Builder:
         value = done.value
         if isinstance(value, dict) and done.merges:
             merged: dict[Any, Any] = {}
-            for other in reversed(done.merges):  # of several the first wins; over all of them what is written here
+            for other in reversed(done.merges):  # the first merge wins, and keys written here override all
                 merged |= other
             value = merged | value
         if done.anchor is not None:
@@ -192,7 +192,7 @@ class _Builder:
             tag = _resolve(yaml.ScalarNode, text, event.implicit)
         if tag == _TEXT:
             return text
-        if tag == _MERGE and self._wants_key():
+        if tag == _MERGE and self._expects_key():
             return _MERGE_KEY
         read = _SCALARS.get(tag)
         if read is None:
@@ -206,15 +206,15 @@ class _Builder:
             shown = f"{excerpt(text)!r} is not a {tag.removeprefix(_PREFIX)}: quote it"
             raise self._refusal(event, shown, "scalar") from error
 
-    def _wants_key(self) -> bool:
+    def _expects_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key
 
     def _spend(self, nodes: int, characters: int, event: yaml.Event) -> None:
         self._nodes += nodes
         self._characters += characters
         if self._nodes > self._bounds.nodes or self._characters > self._bounds.characters:
-            told = f"{self._bounds.nodes} values or {self._bounds.characters} characters"
-            raise self._refusal(event, f"the file holds more than {told}, counting what aliases repeat", "too_large")
+            limits = f"{self._bounds.nodes} values or {self._bounds.characters} characters"
+            raise self._refusal(event, f"the file holds more than {limits}, counting what aliases repeat", "too_large")
 
     def _refusal(self, event: Any, msg: str, kind: str) -> InvalidFlow:
         mark = event.start_mark
@@ -231,7 +231,7 @@ class _Builder:
 
 
 class _MergeKey:
-    """Stands for a plain `<<` where a key is wanted."""
+    """Represents a plain `<<` in the position of a key."""
 
 
 _MERGE_KEY = _MergeKey()

@@ -1,5 +1,5 @@
-"""A worker's own copy of the wheels it wants, each in a directory of its own that never changes.
+"""A worker's own copy of its wheels, each in a directory of its own that never changes.
 
-Runs see them through `sys.path`. So a new version is another directory, what runs goes on with the old one, and the
-worker's own packages are never touched.
+Runs import them through `sys.path`. A new version is installed to a new directory, active runs continue with the old
+one, and the worker's own packages are never modified.
 """

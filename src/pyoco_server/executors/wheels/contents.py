@@ -1,4 +1,4 @@
-"""What is inside a wheel: as a file, and after pip has made a directory of it."""
+"""The contents of a wheel: of the file, and of the directory in which pip installed it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pyoco_server.errors import InvalidWheel
 
 __all__ = ["code_in", "is_whole", "is_whole_fetch", "modules_in", "needs_of_directory", "needs_of_file", "write_fetch"]
 
-#: A METADATA holds a whole README, but not more.
+#: METADATA may contain a complete README, but not more.
 _METADATA_BYTES_MAX = 16 * 1024 * 1024
 _CODE = (".py", ".pyc", ".so", ".pyd")
-#: In a directory of what was fetched: which packages that is.
+#: A file in a directory of downloaded packages that lists them.
 _FETCH = ".fetched.json"
 
 
 def needs_of_file(file: Path) -> Needs:
-    """What a wheel file says that it needs. Raises InvalidWheel, OSError."""
+    """Return the requirements of a wheel file. Raises InvalidWheel, OSError."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if _is_metadata(name)]
@@ -42,7 +42,10 @@ def needs_of_file(file: Path) -> Needs:
 
 
 def needs_of_directory(home: Path, package: str, version: str) -> Needs:
-    """The same of an installed wheel, which must be this one and nothing besides. Raises InvalidWheel, OSError."""
+    """Return the requirements of an installed wheel, and check that the directory contains exactly this wheel.
+
+    Raises InvalidWheel, OSError.
+    """
     infos = [path for path in home.iterdir() if path.name.lower().endswith((".dist-info", ".egg-info"))]
     if len(infos) != 1 or not _is_info_of(infos[0].name, package, version):
         names = ", ".join(sorted(repr(info.name[:120]) for info in infos)[:3]) or "nothing"
@@ -71,7 +74,7 @@ def _needs(data: bytes) -> Needs:
 
 
 def modules_in(home: Path) -> tuple[str, ...]:
-    """The top-level modules of a directory, sorted; O(its entries, and a look into each directory of them)."""
+    """Return the top-level modules of a directory, sorted. O(its entries), plus a scan of each subdirectory."""
     found = set()
     with os.scandir(home) as entries:
         for entry in entries:
@@ -79,7 +82,7 @@ def modules_in(home: Path) -> tuple[str, ...]:
             if not name.isidentifier() or name == "__pycache__":
                 continue
             if entry.is_dir():
-                # pip puts commands into `bin`: that is a package only if it says so
+                # pip installs commands into `bin`: it is a package only with an `__init__.py`
                 is_module = entry.name == name and (name != "bin" or (home / "bin" / "__init__.py").exists())
                 is_module = is_module and any(file.endswith(_CODE) for file in _files_below(entry.path))
             else:
@@ -90,7 +93,7 @@ def modules_in(home: Path) -> tuple[str, ...]:
 
 
 def code_in(home: Path) -> Iterator[str]:
-    """The modules of a directory by their full names, those of packages in packages included; O(files)."""
+    """Yield the modules of a directory by their full names, including those of nested packages. O(files)."""
     for folder, folders, files in os.walk(home):
         folders[:] = [name for name in folders if name.isidentifier() and name != "__pycache__"]
         parts = Path(folder).relative_to(home).parts
@@ -106,9 +109,9 @@ def _files_below(folder: str) -> Iterator[str]:
 
 
 def is_whole(home: Path) -> bool:
-    """Whether the files that a directory's RECORD lists are there with their sizes; O(files).
+    """Return whether all files listed in a directory's RECORD exist with their sizes. O(files).
 
-    After a power cut a file that was written just before can be there, and empty.
+    After a power failure, a file that was written just before may exist but be empty.
     """
     try:
         records = list(home.glob("*.dist-info/RECORD"))
@@ -123,12 +126,12 @@ def is_whole(home: Path) -> bool:
 
 
 def write_fetch(home: Path, pins: list[str]) -> None:
-    """Write down which packages were fetched into a directory."""
+    """Record which packages were downloaded into a directory."""
     (home / _FETCH).write_text(json.dumps(pins), encoding="utf-8")
 
 
 def is_whole_fetch(home: Path) -> bool:
-    """Whether everything is there that was fetched into a directory; O(files)."""
+    """Return whether all packages that were downloaded into a directory are complete. O(files)."""
     try:
         pins = json.loads((home / _FETCH).read_bytes())
         count = sum(1 for _ in home.glob("*.dist-info/RECORD"))

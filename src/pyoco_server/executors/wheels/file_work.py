@@ -1,4 +1,4 @@
-"""Work on files, beside the event loop and to its end."""
+"""Runs file operations in a thread, always to completion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 
 
 async def file_work(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """Do it in a thread. A thread cannot be stopped, so a cancel waits for its end: nothing of it goes on behind the
-    back of whoever comes next, and removes or moves what they are using."""
+    """Run it in a thread. A thread cannot be stopped, so a cancellation waits for it to finish: it must not keep
+    working in the background on files that the next operation uses, removes or moves."""
     working = asyncio.get_running_loop().run_in_executor(None, functools.partial(work, *arguments, **named))
     try:
         return await asyncio.shield(working)
@@ -23,8 +23,8 @@ async def file_work(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwa
         while not working.done():
             try:
                 await asyncio.wait({working})
-            except asyncio.CancelledError:  # once more: it is on its way
+            except asyncio.CancelledError:  # cancelled again: it is finishing already
                 continue
         if not working.cancelled():
-            working.exception()  # seen
+            working.exception()  # mark the exception as retrieved
         raise

@@ -1,4 +1,4 @@
-"""Brings one wheel to a worker: its file, what it needs, and a directory of its own that runs can import from."""
+"""Installs one wheel on a worker: its file, its requirements, and a directory from which runs can import it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Ready:
-    """A wheel that is installed."""
+    """An installed wheel."""
 
     entry: InstalledWheel
     home: Path
@@ -56,60 +56,61 @@ class Ready:
 
 @dataclass(frozen=True)
 class Lacking:
-    """A wheel that could not be installed, since something else is not there. What is registered next may help."""
+    """A wheel that could not be installed because a requirement is missing. A later registration may provide it."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a wheel meets on this worker."""
+    """The environment in which a wheel is installed."""
 
     worker: WorkerPackages
-    #: What is wanted of the registry, by package.
+    #: The wheels selected from the registry, by package.
     wheels: Mapping[str, Provided]
-    #: Directories that runs may still read.
+    #: Directories that active runs may still read.
     in_use: frozenset[str]
 
     @cached_property
     def provided(self) -> Mapping[str, Provided]:
-        """A wheel comes before what the worker has of the same name, as it does on `sys.path`."""
+        """Return the available packages. A wheel shadows the worker's own package of the same name, as on
+        `sys.path`."""
         return {**self.worker.provided, **self.wheels}
 
 
 class Installer:
-    """Wheels are brought at the same time, each apart from the others: a broken one costs only itself.
+    """Installs wheels concurrently and independently: a broken one does not affect the others.
 
-    What a crash leaves behind: files nobody knows of, which the next sweep removes.
+    What a crash leaves behind: unreferenced files, which the next sweep removes.
     """
 
     def __init__(self, shelf: Shelf, pip: Pip, clock: Callable[[], float]) -> None:
         self._shelf, self._pip, self._clock = shelf, pip, clock
-        #: What is fetched for one wheel limits what may be fetched for the next.
+        #: Packages downloaded for one wheel constrain what may be downloaded for the next.
         self._fetching = asyncio.Lock()
-        #: Directories of what was fetched that are whole.
+        #: Complete directories of downloaded packages.
         self._fetched: set[Path] = set()
 
     def look_at_fetched(self) -> None:
-        """Find what was fetched before and is whole. Blocks."""
+        """Find complete downloads of an earlier process. Blocks."""
         self._fetched = {home for home in self._shelf.all_fetched() if is_whole_fetch(home)}
 
     def has_fetched(self, home: Path) -> bool:
-        """Whether that place of what was fetched for a wheel holds all of it."""
+        """Return whether this directory contains all packages downloaded for a wheel."""
         return home in self._fetched
 
     def forget_removed(self) -> None:
-        """Notice what a sweep took away of it. Blocks."""
+        """Drop the entries whose directories a sweep has removed. Blocks."""
         for home in list(self._fetched):
             if not home.is_dir():
                 self._fetched.discard(home)
 
     def fetched_for(self, ready: Ready) -> Path | None:
-        """Any place of what was fetched for it."""
+        """Return any directory of packages downloaded for it."""
         return next((home for home in sorted(self._fetched) if home.name.startswith(f"{ready.home.name}~")), None)
 
     def look(self, entry: InstalledWheel) -> Ready | None:
-        """What the manifest says is installed, if it is there and whole. Blocks."""
+        """Return a wheel of the manifest if it is installed completely. Blocks."""
         home = self._shelf.home(entry)
         try:
             if not is_whole(home):
@@ -120,18 +121,22 @@ class Installer:
             return None
 
     async def bring(
-        self, wheel: Wheel, read: Callable[[], AsyncGenerator[bytes, None]], there: Ready | None, around: Surroundings
+        self,
+        wheel: Wheel,
+        read: Callable[[], AsyncGenerator[bytes, None]],
+        installed: Ready | None,
+        around: Surroundings,
     ) -> Ready | Lacking:
-        """Install a wheel and what it needs; `there`: it is installed, and only its needs are looked at.
+        """Install a wheel and its requirements; if it is `installed`, only check its requirements.
 
-        `read` gives the bytes of the file, checked. Raises WheelSyncFailed, and whatever `read` raises.
+        `read` yields the verified bytes of the file. Raises WheelSyncFailed, and whatever `read` raises.
         """
         try:
-            if there is None:
+            if installed is None:
                 file = await self._file(wheel, read)
                 needs = await asyncio.to_thread(needs_of_file, file)
             else:
-                needs = there.needs
+                needs = installed.needs
             if needs.python_problem is not None:
                 return Lacking(needs.python_problem)
             lacks = lacks_of(needs, around.provided)
@@ -139,19 +144,20 @@ class Installer:
                 return Lacking(tell_lacks(hopeless))
             if lacks:
                 await self._fetch(wheel, lacks, around)
-            return there or await self._install(wheel, file, around)
+            return installed or await self._install(wheel, file, around)
         except InvalidWheel as error:
             raise WheelSyncFailed(str(error)) from error
         except OSError as error:
             raise WheelSyncFailed(tell_os_error(error)) from error
 
     def to_be_fetched(self, ready: Ready, around: Surroundings) -> list[Lack]:
-        """What has to come from the index, if there is one, for this wheel to have what it needs."""
+        """Return the requirements of this wheel that have to come from the index, if one is configured."""
         lacks = lacks_of(ready.needs, around.provided) if self._pip.has_index else ()
         return [lack for lack in lacks if lack.can_be_fetched]
 
     def fetched_home(self, home: Path, lacks: Sequence[Lack]) -> Path:
-        """Where that which a wheel lacks lies once it has been fetched for this interpreter; `home`: its own place."""
+        """Return the directory for the packages that a wheel lacks, for this interpreter; `home`: the wheel's own
+        directory."""
         what = sorted(str(plain(lack.requirement)) for lack in lacks)
         return self._shelf.fetched_home(home, "\n".join([*what, _INTERPRETER]))
 
@@ -174,11 +180,11 @@ class Installer:
             installed_at=self._clock(),
         )
         home = self._shelf.home(entry)
-        if str(home) in around.in_use:  # a run still has it from before: it cannot be made anew, and need not be
-            there = await asyncio.to_thread(self.look, entry)
-            if there is None:
+        if str(home) in around.in_use:  # a run still uses its directory, so it can neither be replaced nor need to be
+            installed = await asyncio.to_thread(self.look, entry)
+            if installed is None:
                 raise WheelSyncFailed("a run still uses what is left of an earlier installation of it")
-            return there
+            return installed
         async with self._shelf.open_workplace() as place:
             target = place / "made"
             await self._pip.install_file(file, target)
@@ -215,8 +221,9 @@ class Installer:
                 self._fetched.add(home)
 
     def _limits(self, package: str, around: Surroundings) -> list[str]:
-        """Versions that are fixed for a wheel: what the worker has, other wheels, and what was fetched for those."""
-        versions = {name: str(there.version) for name, there in around.provided.items()}
+        """Return the pinned versions: of the worker's packages, of other wheels, and of packages downloaded for
+        those."""
+        versions = {name: str(each.version) for name, each in around.provided.items()}
         others = self._shelf.fetched_for_others(package)
         for one in distributions(path=[str(home) for home in others]):
             versions.setdefault(canonicalize_name(one.metadata["Name"]), one.version)

@@ -1,4 +1,4 @@
-"""pip, in a process of its own that is bounded in time and dies with the worker (FLOW-236)."""
+"""Runs pip in a separate process that is limited in time and ends with the worker (FLOW-236)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pyoco_server.executors.wheels.file_work import file_work
 
 __all__ = ["Pip"]
 
-#: How much of what pip says is kept: its end, where the reason stands.
+#: How much of pip's output is kept: its end, which contains the reason.
 _TAIL_BYTES = 8192
 _ERROR_CHARACTERS_MAX = 500
-#: The limit is for containers whose init process leaves zombies: they are counted as members of their group.
+#: Limits the wait in containers whose init process leaves zombies, which count as members of their process group.
 _GROUP_LOOKS_MAX, _GROUP_LOOK_SECONDS = 200, 0.01
 _USERINFO = re.compile(r"://[^\s/\"'<>]*@")
-#: What pip may be told by its user's environment when it may use its user's index: how to get there, and no more.
+#: The pip variables passed on when pip may use its user's index: network access only.
 _NETWORK = frozenset(
     f"PIP_{name}"
     for name in (
@@ -35,15 +35,15 @@ _NETWORK = frozenset(
         *("NO_BINARY", "PREFER_BINARY", "USE_FEATURE", "USE_DEPRECATED"),
     )
 )
-#: Not for pip: where another interpreter's packages are, and our own settings, some of them secret.
+#: Not passed to pip: the package paths of another interpreter, and our own settings, some of which are secret.
 _NOT_FOR_PIP = ("PIP_", "PYOCO_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT")
 
 
 class Pip:
-    """`<this Python> -m pip install`. Raises WheelSyncFailed with pip's own last words."""
+    """`<this Python> -m pip install`. Raises WheelSyncFailed with the last line of pip's output."""
 
     def __init__(self, timeout_seconds: float, index: str) -> None:
-        """`index`: `none`, `default` or an address, as PYOCO_WHEEL_INDEX."""
+        """`index`: `none`, `default` or a URL, as in PYOCO_WHEEL_INDEX."""
         self._timeout_seconds, self._index = timeout_seconds, index
         self._slots = asyncio.Semaphore(min(4, os.cpu_count() or 1))
 
@@ -52,14 +52,14 @@ class Pip:
         return self._index != "none"
 
     async def install_file(self, file: Path, target: Path) -> None:
-        """One wheel file into one directory: nothing else, from nowhere else."""
+        """Install one wheel file into a directory, without requirements and without an index."""
         options = ["--no-deps", "--no-index", "--no-cache-dir", "--only-binary", ":all:", "--target", str(target)]
         await self._run([*options, str(file)], {"PIP_CONFIG_FILE": os.devnull}, target.parent)
 
     async def resolve(self, requirements: Iterable[str], limits: Iterable[str], wheels: Path, place: Path) -> list[str]:
-        """What has to be fetched to meet these requirements beside what this interpreter has, each as `name==version`.
+        """Return the packages to download in addition to what this interpreter has, each as `name==version`.
 
-        `limits` are the versions that are fixed, `wheels` a directory where some of them lie as files.
+        `limits` are pinned versions, `wheels` a directory that contains some of them as files.
         """
         report = place / "report.json"
         asked = ["--requirement", await file_work(_write, place / "requirements.txt", requirements)]
@@ -73,13 +73,14 @@ class Pip:
             raise WheelSyncFailed(f"what pip reports cannot be read: {error!r}") from error
 
     async def install_pinned(self, pins: Iterable[str], target: Path, place: Path) -> None:
-        """Exactly these packages from the index into one directory."""
+        """Install exactly these packages from the index into a directory."""
         asked = ["--requirement", await file_work(_write, place / "pins.txt", pins)]
         await self._run(["--no-deps", "--target", str(target), *asked], self._index_settings(), place)
 
     def _index_settings(self) -> dict[str, str]:
-        """By environment: an address may hold a password, and a command line is for everyone to read."""
-        if self._index == "default":  # PIP_USER: a setting of the user's that does not go with a target
+        """Return the index settings as environment variables: a URL may contain a password, and command lines are
+        public."""
+        if self._index == "default":  # PIP_USER: a setting of the user's that conflicts with --target
             return {name: os.environ[name] for name in _NETWORK & os.environ.keys()} | {"PIP_USER": "0"}
         return {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self._index}
 
@@ -94,7 +95,7 @@ class Pip:
                 raise WheelSyncFailed(f"pip could not be started: {error}") from error
             try:
                 async with asyncio.timeout(self._timeout_seconds):
-                    said = await _tail_of(process)
+                    output = await _tail_of(process)
                     status = await process.wait()
             except TimeoutError:
                 limit = f"{self._timeout_seconds:g} s (PYOCO_WHEEL_INSTALL_TIMEOUT_SEC)"
@@ -102,17 +103,17 @@ class Pip:
             finally:
                 await _kill(process)
         if status != 0:
-            raise WheelSyncFailed(self._reason(said, status))
+            raise WheelSyncFailed(self._reason(output, status))
 
-    def _reason(self, said: str, status: int) -> str:
-        """Why pip failed, in its own words, without the secrets of an address."""
-        if "No module named pip" in said:
+    def _reason(self, output: str, status: int) -> str:
+        """Return the reason of a failure from pip's output, with the credentials of URLs removed."""
+        if "No module named pip" in output:
             return f"this worker's Python has no pip; install it: {sys.executable} -m ensurepip"
-        if self._index not in ("none", "default"):  # words, and no address
-            said = said.replace(self._index, "the index")
-        lines = [line.strip() for line in _USERINFO.sub("://***@", said).splitlines() if line.strip()]
+        if self._index not in ("none", "default"):  # these are keywords, not URLs
+            output = output.replace(self._index, "the index")
+        lines = [line.strip() for line in _USERINFO.sub("://***@", output).splitlines() if line.strip()]
         errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        if not errors or errors[-1] == "Exception:":  # it fell over: the last line of the traceback says why
+        if not errors or errors[-1] == "Exception:":  # pip crashed: the last line of the traceback has the reason
             errors = lines[-1:]
         if not errors:
             return f"pip ended with status {status} and said nothing"
@@ -139,7 +140,7 @@ async def _spawn(command: list[str], environment: Mapping[str, str], place: Path
     )
     try:
         return await asyncio.shield(spawning)
-    except asyncio.CancelledError:  # not half-way: nobody would know of the process
+    except asyncio.CancelledError:  # wait for the process to exist, or it would be left running
         with contextlib.suppress(OSError):
             await _kill(await spawning)
         raise
@@ -154,7 +155,7 @@ async def _tail_of(process: asyncio.subprocess.Process) -> str:
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End what is left of its process group. Returns when no process of the group can write to the workplace."""
+    """Kill what is left of its process group. Returns once no process of the group can write to the work directory."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
@@ -165,7 +166,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def _is_group_gone(group: int) -> bool:
-    """Signal 0 does no harm if the number belongs to another group by now."""
+    """Return whether the group has exited. Signal 0 is harmless even if the number now belongs to another group."""
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):

@@ -1,14 +1,14 @@
-"""Where a worker keeps its wheels.
+"""The directory in which a worker keeps its wheels.
 
     <directory>/files/<wheel>.whl                    as downloaded
-    <directory>/envs/<package>-<version>-<nuid>/     what pip made of it; it never changes
-    <directory>/envs/<...>~<digest>/                 what was fetched from an index for it
-    <directory>/.installed.json                      the manifest: what is installed (FLOW-238)
-    <directory>/.refused.json                        uploads that no host started with
-    <directory>/.tmp/                                what is being made, and what is being removed
+    <directory>/envs/<package>-<version>-<nuid>/     as installed by pip; it never changes
+    <directory>/envs/<...>~<digest>/                 packages downloaded from an index for it
+    <directory>/.installed.json                      the manifest: installed wheels (FLOW-238)
+    <directory>/.refused.json                        uploads with which no host process started
+    <directory>/.tmp/                                work in progress, and directories being removed
     <directory>/.lock
 
-A directory comes to its place by a rename, and leaves it by one, so whatever is in its place is whole.
+Directories are created and removed by a rename, so a directory in its final place is always complete.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ __all__ = ["Shelf", "open_shelf"]
 log = get_logger(__name__)
 
 _WORKERS_MAX = 64
-#: Written at once: a thread for each chunk of a large wheel would cost more than the writing.
+#: The write size: a thread for each chunk of a large wheel would cost more than the writing.
 _WRITE_BYTES = 1024 * 1024
-#: Of a package's or a version's characters, in the name of a directory; the upload's own id follows.
+#: The maximum length of package and version in the name of a directory; the upload's own id follows.
 _NAME_MAX = 80
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
 @contextlib.contextmanager
 def open_shelf(directory: Path) -> Iterator[Shelf]:
-    """The first of `directory`, `directory-2`, ... that no other worker has, ours until the block ends or we die.
+    """Open the first of `directory`, `directory-2`, ... that no other worker uses, locked until the block or the
+    process ends.
 
-    Raises UsageError when it cannot be written.
+    Raises UsageError if it is not writable.
     """
     lock = -1
     try:
@@ -73,7 +74,7 @@ def open_shelf(directory: Path) -> Iterator[Shelf]:
 
 
 def _lock(place: Path) -> int:
-    """A descriptor that holds the lock until it is closed; -1 when another worker has it."""
+    """Return a descriptor that holds the lock until it is closed; -1 if another worker has it."""
     place.mkdir(parents=True, exist_ok=True)
     lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -85,7 +86,8 @@ def _lock(place: Path) -> int:
 
 
 class Shelf:
-    """One worker's directory of wheels. What is not a coroutine blocks, and raises OSError: do it as `file_work`."""
+    """One worker's directory of wheels. All methods that are not coroutines block and may raise OSError: call them
+    through `file_work`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -93,7 +95,7 @@ class Shelf:
         self._manifest, self._refused = directory / ".installed.json", directory / ".refused.json"
 
     def prepare(self) -> None:
-        """Make what is missing; what an earlier worker left half made goes."""
+        """Create missing directories, and remove unfinished work of an earlier process."""
         shutil.rmtree(self._temporary, ignore_errors=True)
         for folder in (self.files, self.envs, self._temporary):
             folder.mkdir(exist_ok=True)
@@ -102,8 +104,8 @@ class Shelf:
         return self.files / wheel_name
 
     def home_of(self, package: str, version: str, nuid: str) -> Path:
-        """Where one upload of a wheel is installed. Another upload has another place."""
-        if not _PLAIN.fullmatch(nuid):  # whoever wrote it to the store: it is not to be a path
+        """Return the directory for one upload of a wheel. Another upload gets another directory."""
+        if not _PLAIN.fullmatch(nuid):  # not written by us: it must not be used as a path
             nuid = hashlib.sha256(nuid.encode("utf-8", "replace")).hexdigest()[:32]
         return self.envs / f"{package[:_NAME_MAX]}-{version[:_NAME_MAX]}-{nuid}"
 
@@ -111,20 +113,21 @@ class Shelf:
         return self.home_of(installed.package_name, installed.package_version, installed.nuid)
 
     def fetched_home(self, home: Path, what: str) -> Path:
-        """Where that which was fetched for a wheel lies; `what` says what it is, and for which interpreter."""
+        """Return the directory for packages downloaded for a wheel; `what` identifies the packages and the
+        interpreter."""
         return home.with_name(f"{home.name}~{hashlib.sha256(what.encode()).hexdigest()[:16]}")
 
     def all_fetched(self) -> list[Path]:
-        """Where that lies which was fetched for any wheel."""
+        """Return the directories of packages downloaded for any wheel."""
         return sorted(self.envs.glob("*~*"))
 
     def fetched_for_others(self, package: str) -> list[Path]:
-        """Where that lies which was fetched for wheels of other packages."""
+        """Return the directories of packages downloaded for wheels of other packages."""
         return [home for home in self.all_fetched() if home.name.rsplit("-", 2)[0] != package[:_NAME_MAX]]
 
     @contextlib.contextmanager
     def workplace(self) -> Iterator[Path]:
-        """An empty directory to make something in; whatever is left there goes."""
+        """Create an empty work directory; its contents are deleted afterwards."""
         place = Path(tempfile.mkdtemp(dir=self._temporary))
         try:
             yield place
@@ -133,7 +136,7 @@ class Shelf:
 
     @contextlib.asynccontextmanager
     async def open_workplace(self) -> AsyncIterator[Path]:
-        """The same for a coroutine."""
+        """Do the same for a coroutine."""
         place = self._temporary / uuid.uuid4().hex
         try:
             await file_work(place.mkdir, 0o700)
@@ -142,7 +145,7 @@ class Shelf:
             await file_work(shutil.rmtree, place, True)
 
     async def receive(self, wheel_name: str, chunks: AsyncIterable[bytes]) -> Path:
-        """Write a wheel file; it is in its place when it is whole, and after a failure nothing of it is left."""
+        """Write a wheel file. It appears in its place only when complete; after a failure nothing of it is left."""
         async with self.open_workplace() as place:
             file = place / "file"
             waiting = bytearray()
@@ -155,7 +158,7 @@ class Shelf:
             return await file_work(file.replace, self.file_of(wheel_name))
 
     def has_file(self, wheel_name: str, size_bytes: int, sha256_hex: str) -> bool:
-        """Whether exactly that file is there already."""
+        """Return whether exactly that file exists already."""
         file = self.file_of(wheel_name)
         try:
             if file.stat().st_size != size_bytes:
@@ -166,41 +169,41 @@ class Shelf:
             return False
 
     def put(self, made: Path, place: Path) -> None:
-        """Bring what was made in a workplace to its place. What was there before goes."""
+        """Move a finished directory from a work directory to its place. An existing one is removed."""
         if place.is_dir():
             self.remove(place)
         made.rename(place)
 
     def remove(self, path: Path) -> None:
-        """Away at once; its bytes are given back after that."""
+        """Remove immediately; the disk space is freed afterwards."""
         if not path.is_dir():
             path.unlink(missing_ok=True)
             return
-        gone = self._temporary / uuid.uuid4().hex  # a name and not a directory: a full disk may have no room for one
-        path.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        trash = self._temporary / uuid.uuid4().hex  # not created: a full disk may have no room for a directory
+        path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
 
     def load(self) -> dict[str, InstalledWheel]:
-        """What the manifest says, by wheel name. One that is missing or broken counts as empty (FLOW-239)."""
+        """Return the manifest by wheel name. A missing or damaged one counts as empty (FLOW-239)."""
         document = _read(self._manifest)
         found = {
             name: one for name, item in document.items() if (one := read_installed(item)) and one.wheel_name == name
         }
         if len(found) < len(document):
-            log.warning("the manifest of wheels is damaged; what is missing in it is installed again")
+            log.warning("wheel manifest damaged: reinstalling the missing entries")
         return found
 
     def save(self, installed: Mapping[str, InstalledWheel]) -> None:
-        """Replace the manifest: after a crash it is the old one or the new one (FLOW-238)."""
+        """Replace the manifest atomically: after a crash it is either the old one or the new one (FLOW-238)."""
         self._replace(self._manifest, {name: asdict(entry) for name, entry in sorted(installed.items())})
 
     def load_refused(self) -> dict[str, Trouble]:
-        """By wheel name, the uploads that no host started with when this was last written."""
+        """Return, by wheel name, the uploads with which no host process started when this was last written."""
         found = {name: read_trouble(item) for name, item in _read(self._refused).items()}
         return {name: one for name, one in found.items() if one is not None}
 
     def save_refused(self, refused: Mapping[str, Trouble]) -> None:
-        """For the worker that starts here next: it begins without them."""
+        """Store them for the next worker process here, which starts without them."""
         entries = {
             name: {"nuid": one.nuid, "error": one.error, "times": one.times} for name, one in sorted(refused.items())
         }
@@ -223,9 +226,9 @@ class Shelf:
     def sweep(
         self, files: Collection[Path], homes: Collection[Path], under_way: Collection[Path], in_use: Collection[str]
     ) -> bool:
-        """Remove everything but these. False: something had to stay for now, since a run may still read it.
+        """Remove everything except these. False: something was kept because a run may still read it.
 
-        `under_way`: homes that may come to be at this moment, with what is fetched for them.
+        `under_way`: directories that may be created at this moment, and with them the packages downloaded for them.
         """
         for file in self.files.iterdir():
             if file not in files:
@@ -247,15 +250,15 @@ def _append(file: Path, data: bytes) -> None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What one of our own files holds; nothing when it is missing or broken."""
+    """Return the contents of one of our own files; empty if it is missing or damaged."""
     try:
         document = json.loads(file.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        log.warning("a file about wheels cannot be read; what it told of is done again", file=file.name, error=error)
+        log.warning("wheel state file unreadable: its work is repeated", file=file.name, error=error)
         return {}
     if isinstance(document, dict):
         return document
-    log.warning("a file about wheels is damaged; what it told of is done again", file=file.name)
+    log.warning("wheel state file damaged: its work is repeated", file=file.name)
     return {}

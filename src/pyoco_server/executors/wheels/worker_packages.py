@@ -1,4 +1,4 @@
-"""What the worker itself is made of, and what else is installed beside it."""
+"""The packages the worker itself consists of, and those installed beside it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _OUR_MODULES = ("pyoco_server", "pyoco")
 
 @dataclass(frozen=True)
 class WorkerPackages:
-    """What the interpreter of this worker has without any wheel."""
+    """The packages of this interpreter without any wheel."""
 
     provided: Mapping[str, Provided]
-    #: Packages the worker itself is made of: ours, and whatever they require, to any depth.
+    #: The packages the worker itself consists of: ours, and all their requirements, transitively.
     own: frozenset[str]
-    #: Their modules: top-level ones, and in a package that others share by having no `__init__` what is theirs of it.
+    #: Their modules: top-level ones, and for namespace packages shared with others, their own parts.
     own_modules: frozenset[str]
-    #: Packages that they share that way.
+    #: The namespace packages shared in that way.
     own_namespaces: frozenset[str] = frozenset()
 
     def replaced_by(self, modules: Iterable[str]) -> str | None:
-        """Of a wheel's modules the first that would take the place of one of the worker's own; O(modules)."""
+        """Return the first of a wheel's modules that would shadow one of the worker's own. O(modules)."""
         return min((name for name in modules if self._is_replaced_by(name)), default=None)
 
     def _is_replaced_by(self, module: str) -> bool:
@@ -47,23 +47,23 @@ class WorkerPackages:
 
 @functools.cache
 def supported_tags() -> tuple[Tag, ...]:
-    """What a wheel may be built for to run here, the closest first."""
+    """Return the platforms that a wheel may be built for to run here, the best first."""
     return tuple(sys_tags())
 
 
 def look_at_worker(shelf: Path) -> WorkerPackages:
-    """Looks through `sys.path` without what lies on the shelf: O(installed packages), some 50 ms. Blocks."""
+    """Scan `sys.path` except for the shelf: O(installed packages), some 50 ms. Blocks."""
     path = [entry for entry in sys.path if not Path(entry or ".").is_relative_to(shelf)]
     found: dict[str, importlib.metadata.Distribution] = {}
     provided: dict[str, Provided] = {}
     here = {name: str(value) for name, value in default_environment().items()}
     for distribution in importlib.metadata.distributions(path=path):
         try:
-            head = distribution.metadata  # read anew each time it is asked for
+            head = distribution.metadata  # parsed anew at each access
             name, version = canonicalize_name(head["Name"]), Version(head["Version"])
-        except (InvalidVersion, KeyError, TypeError, AttributeError):  # a leftover of a broken installation
+        except (InvalidVersion, KeyError, TypeError, AttributeError):  # left over from a broken installation
             continue
-        if name not in found:  # the first one on the path is the one that is imported
+        if name not in found:  # the first one on the path is the one imported
             found[name] = distribution
             optional = tuple(text for text in head.get_all("Requires-Dist", ()) if "extra" in text)
             provided[name] = Provided(version, "this worker has", Extras(optional, here))
@@ -73,7 +73,7 @@ def look_at_worker(shelf: Path) -> WorkerPackages:
 
 
 def _closure(found: Mapping[str, importlib.metadata.Distribution]) -> frozenset[str]:
-    """Ours and everything that ours requires, extras included where they are asked for."""
+    """Return our packages and all their requirements, including requested extras."""
     seen: set[tuple[str, str]] = set()
     left = [(name, "") for name in _OURS]
     while left:
@@ -93,7 +93,7 @@ def _closure(found: Mapping[str, importlib.metadata.Distribution]) -> frozenset[
 
 
 def _modules(distributions: Iterable[importlib.metadata.Distribution]) -> tuple[frozenset[str], frozenset[str]]:
-    """What is theirs, by the name a wheel would have to use to take its place; and the namespaces around that."""
+    """Return their modules, by the names with which a wheel would shadow them, and the namespaces that contain them."""
     modules: set[str] = set()
     namespaces: set[str] = set()
     for distribution in distributions:
