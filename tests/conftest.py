@@ -106,9 +106,11 @@ def cold_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_open_outages(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_open_outages() -> Iterator[None]:
     """A warning that one test has caused must not keep that of another from the log."""
-    monkeypatch.setattr(outages, "_open", {})
+    with pytest.MonkeyPatch.context() as patch:  # `monkeypatch` itself must be undone before other fixtures end
+        patch.setattr(outages, "_open", {})
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -153,7 +153,7 @@ async def test_another_tenants_files_are_not_to_be_found(
     async with fresh_grid_gateway(link, nats_url, tmp_path_factory.mktemp("data"), **settings) as gateway:
         (mine, _), (other, _) = await a_key_of(gateway, "t"), await a_key_of(gateway, "u")
         accepted = await submit_job(gateway, headers={"X-API-Key": mine}, client_id="c")
-        await end_job(gateway, await begin_job(gateway, client_id="c"), DONE, ZIP)
+        await end_job(gateway, await begin_job(gateway, client_id="c", tenant_id="t"), DONE, ZIP)
         for more in ("", "?list=1", "/stdout.txt"):
             assert (await get(gateway, accepted["run_id"], more, **{"X-API-Key": other})).status_code == 404
             assert (await get(gateway, accepted["run_id"], more, **{"X-API-Key": mine})).status_code == 200

@@ -225,6 +225,7 @@ class TestDocument:
             ("GET /readyz", "200 503"),
             ("POST /v1/runs", "202 401 402 403 409 422 503"),
             ("POST /v1/inputs", "201 401 403 422 503 200"),
+            ("GET /v1/packs", "200 401 429 503"),
             ("GET /v1/runs/{run_id}", "200 401 404 410 503"),
             ("GET /v1/runs/{run_id}/envelope", "200 401 404 410 422 503"),
             ("GET /v1/results/{token}", "200 404 503"),

@@ -302,7 +302,6 @@ class TestNames:
             {"attempt": [2]},
             {"attempt": -1},
             {"attempt": 2.5},
-            {"attempt": 2, "run_id": ["r"]},
             {"start_time": 5, "end_time": 10**300},
         ]
         feed = Feed(tally)

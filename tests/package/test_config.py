@@ -381,6 +381,7 @@ def test_secrets_of_every_part_are_known_by_their_variables() -> None:
         "PYOCO_DECISION_API_KEY",
         "PYOCO_SERVER_URL",
         "PYOCO_API_KEY",
+        "EXEC_CLUSTER_SECRET",
     }
 
 

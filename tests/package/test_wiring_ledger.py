@@ -26,7 +26,7 @@ from pyoco_server.loops.priced.reaper import Reaper
 from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import forget_database
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link, Missing, Rejected
 from pyoco_server.ports.nats.resources import priced_resources
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
@@ -87,7 +87,7 @@ async def deployment(
     found = Deployment(link, prepared, tmp_path)
     yield found
     for resource in priced_resources(found.config, found.priced):
-        with contextlib.suppress(Rejected):  # never made
+        with contextlib.suppress(Missing, Rejected):  # never made
             await link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
 
 

@@ -23,7 +23,7 @@ from pyoco_server.core.diagnosis.facts import (
 from pyoco_server.ports.deployment.jetstream import JetStreamDeployment
 from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.nats.grid_resources import ensure_grid, grid_resources
-from pyoco_server.ports.nats.link import Link, Rejected, open_link
+from pyoco_server.ports.nats.link import Link, Missing, open_link
 from pyoco_server.ports.nats.resources import PRICED_BUCKET, ensure, priced_resources, resources_of
 from pyoco_server.wiring.backend import open_deployment
 from support.configured_nats import configured_nats
@@ -198,7 +198,7 @@ async def test_streams_of_priced_runs_are_missed_only_where_some_of_them_are(
         results_secret="geheim",
     )
     wanted = [each.name for each in priced_resources(prepared, priced)]
-    with contextlib.suppress(Rejected):  # of another test: deployments share it
+    with contextlib.suppress(Missing):  # of another test: deployments share it
         await link.api(f"STREAM.DELETE.KV_{PRICED_BUCKET}", {}, dict[str, Any])
     async with open_deployment(prepared, priced) as deployment:
         assert isinstance(await deployment.reach(), Server)
@@ -215,12 +215,12 @@ async def test_the_ledger_that_is_remembered_is_told_and_nothing_is_made_by_look
     link: Link, prepared: NatsBackendConfig
 ) -> None:
     """SAFE-12"""
-    with contextlib.suppress(Rejected):  # of another test: deployments share it
+    with contextlib.suppress(Missing):  # of another test: deployments share it
         await link.api(f"STREAM.DELETE.KV_{PRICED_BUCKET}", {}, dict[str, Any])
     async with open_deployment(prepared, PricedConfig()) as deployment:
         await deployment.reach()
         assert await deployment.remembered_ledger() is None
-        with pytest.raises(Rejected):
+        with pytest.raises(Missing):
             await link.api(f"STREAM.INFO.KV_{PRICED_BUCKET}", {}, dict[str, Any])
         known = JetStreamKnownLedger(link, prepared)
         await known.start()

@@ -8,7 +8,7 @@ import pytest
 
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.ability import ABLE
-from pyoco_server.wiring.packs import snapshot_queue
+from pyoco_server.wiring.packs import pack_abilities
 from support.servers import free_port
 
 PACKS = ("compliance", "decision", "eval", "ocr", "url")
@@ -17,7 +17,7 @@ PACKS = ("compliance", "decision", "eval", "ocr", "url")
 def test_without_an_engine_ocr_cannot_be_executed_and_nothing_else_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """SAFE-3"""
     monkeypatch.setenv("PATH", "")
-    found = snapshot_queue(PACKS, PackConfig(ocr_engine="tesseract"))
+    found = pack_abilities(PACKS, PackConfig(ocr_engine="tesseract"))
     assert "apt-get install tesseract-ocr" in found.pop("ocr").missing
     assert all(each == ABLE for each in found.values())
 
@@ -31,16 +31,16 @@ def test_the_languages_of_the_engine_are_what_ocr_provides(monkeypatch: pytest.M
     )
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = snapshot_queue(["ocr"], PackConfig(ocr_engine="tesseract"))["ocr"]
+    found = pack_abilities(["ocr"], PackConfig(ocr_engine="tesseract"))["ocr"]
     assert (found.missing, found.provides) == ("", ("chi", "chi_sim", "eng", "zho"))
     command.write_text("#!/bin/sh\nexit 1\n")
-    assert snapshot_queue(["ocr"], PackConfig(ocr_engine="tesseract"))["ocr"].missing == "tesseract ended with status 1"
+    assert pack_abilities(["ocr"], PackConfig(ocr_engine="tesseract"))["ocr"].missing == "tesseract ended with status 1"
 
 
 def test_a_model_that_takes_no_connections_is_missing_and_its_address_is_not_told() -> None:
     """SAFE-3"""
     port = free_port()
     config = PackConfig(decision_answerer="openai", decision_url=f"http://127.0.0.1:{port}/v1", decision_model="m")
-    missing = snapshot_queue(["decision"], config)["decision"].missing
+    missing = pack_abilities(["decision"], config)["decision"].missing
     assert missing == "the model at PYOCO_DECISION_URL cannot be reached: Connection refused"
     assert str(port) not in missing

@@ -253,6 +253,8 @@ def test_only_what_lies_in_nats_is_made_there() -> None:
     def names(**more: str) -> set[str]:
         return {resource.name for resource in priced_resources(config, PricedConfig(**more))}  # type: ignore[arg-type]
 
-    assert names() == {"DPP_RUNS", "DPP_RUNS_DLQ", "OBJ_dpp-results", "OBJ_dpp-inputs", "KV_pyoco_secrets"}
-    assert names(pack_queue_url="sqs://dpp-runs") == {"OBJ_dpp-results", "OBJ_dpp-inputs", "KV_pyoco_secrets"}
-    assert names(results_url="s3://dpp-results") == {"DPP_RUNS", "DPP_RUNS_DLQ"}
+    always = {"KV_pyoco_priced"}
+    objects = {"OBJ_dpp-results", "OBJ_dpp-inputs", "KV_pyoco_secrets"}
+    assert names() == {"DPP_RUNS", "DPP_RUNS_DLQ"} | objects | always
+    assert names(pack_queue_url="sqs://dpp-runs") == objects | always
+    assert names(results_url="s3://dpp-results") == {"DPP_RUNS", "DPP_RUNS_DLQ"} | always

@@ -306,7 +306,7 @@ def _settings(config: NatsBackendConfig, folder: Path) -> dict[str, str]:
         "PYOCO_PACKS": "decision,nap",
         "PYOCO_PACK_SLOTS": "2",
     }
-    return {**usual, **IMPATIENT, **priced, **_QUICK_PROGRAMS, "EXEC_DIR": str(programs)}
+    return {**usual, **IMPATIENT, **priced, **_QUICK_PROGRAMS, "EXEC_DIR": str(programs), "EXEC_AUTH": "none"}
 
 
 def _commands(layout: str, addresses: list[str], door: int) -> list[tuple[str, Role, str, list[str]]]:
@@ -329,7 +329,7 @@ def _commands(layout: str, addresses: list[str], door: int) -> list[tuple[str, R
         ]
         found.append((name, Role.WORKER, "worker", options))
     found.append(("keeper", Role.KEEPER, "keeper", []))
-    found.append(("door", Role.DOOR, "grid", ["leader", str(door)]))
+    found.append(("door", Role.DOOR, "grid", ["leader", str(door), "--open-frames"]))
     return found
 
 

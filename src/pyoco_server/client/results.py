@@ -39,6 +39,8 @@ class Ready(TypedDict):
     store: NotRequired[bool]
     #: Whether only a restart of NATS would help. Told when the gateway is not ready.
     stuck: NotRequired[bool]
+    #: Streams, buckets and object stores that do not exist.
+    missing: NotRequired[list[str]]
 
 
 class Queue(TypedDict):
@@ -145,6 +147,10 @@ class ErrorBody(TypedDict):
     code: NotRequired[str]
     job_id: NotRequired[str]
     run_id: NotRequired[str]
+    #: The stream, bucket or object store that does not exist.
+    resource: NotRequired[str]
+    #: The key of a run record that cannot be read.
+    key: NotRequired[str]
 
 
 class WorkerRecord(TypedDict):

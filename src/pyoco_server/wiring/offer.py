@@ -23,7 +23,7 @@ from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ocr.port import EngineFailed
 from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
-from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages, snapshot_queue
+from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages, pack_abilities
 
 __all__ = ["offered_packs", "pack_worker", "packs_here"]
 
@@ -82,7 +82,7 @@ async def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
 
     def look(packs: Collection[str]) -> Mapping[str, Ability]:
         lost = {name: Ability(missing=why) for name, why in hosts.left_out.items()}
-        return lost | snapshot_queue(packs, settings.pack)
+        return lost | pack_abilities(packs, settings.pack)
 
     worker = PackWorker(known, hosts, slots, files=files)
     worker.look = look

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import PricedConfig
     from pyoco_server.ports.ocr.port import Engine
 
-__all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages", "snapshot_queue"]
+__all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages", "pack_abilities"]
 
 #: What a pack process is told to call.
 LOADER: Final = "pyoco_server.wiring.packs:executors"
@@ -72,7 +72,7 @@ def ocr_languages(engine: str) -> tuple[str, ...]:
     return RapidOcr().languages
 
 
-def snapshot_queue(packs: Collection[str], config: PackConfig) -> dict[str, Ability]:
+def pack_abilities(packs: Collection[str], config: PackConfig) -> dict[str, Ability]:
     """What this machine can do with these packs, now (SAFE-3). Blocks, for some seconds at most."""
     return {name: _ABILITIES[name](config) for name in packs if name in _ABILITIES}
 
