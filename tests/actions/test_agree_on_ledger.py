@@ -75,7 +75,7 @@ async def test_a_ledger_of_an_older_version_is_adopted_where_none_is_remembered(
         for _ in range(3):
             await agree_on_ledger(old, known, new_id)
         assert (await known.get()).ledger_id == await old.stored_id() is not None
-    assert caplog.text.count("from now on this deployment uses this ledger") == 1
+    assert caplog.text.count("this deployment uses this ledger from now on") == 1
 
 
 async def test_a_ledger_without_an_id_beside_a_remembered_one_is_refused(known: JetStreamKnownLedger) -> None:

@@ -145,7 +145,7 @@ class TestALateWriter:
         with caplog.at_level(logging.WARNING):
             assert isinstance(await finish(backend, held, Failed(message="late")), Fenced)
         assert await run_now(backend, job.run_id) == newer.run
-        [told] = [record for record in caplog.records if "somebody else" in record.message]
+        [told] = [record for record in caplog.records if "another attempt owns the run" in record.message]
         assert fields_of(told) == {"run_id": job.run_id, "attempt": 1, "outcome": "Failed"}
 
     async def test_never_overwrites_an_end(self, backend: Backend, clock: Clock, job: Job, held: FlowAttempt) -> None:

@@ -14,8 +14,8 @@ from pyoco_server.core.programs.job import InputFile, JobAsk
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState, WorkerState
-from pyoco_server.frames import tasks
 from pyoco_server.doors.frames.assigning import INLINE_BYTES_MAX
+from pyoco_server.frames import tasks
 from pyoco_server.ports.objects.port import ObjectInfo
 from support.grid.door_scenes import a_worker, client, door, exec_name
 from support.grid.peers import (

@@ -225,7 +225,7 @@ class TestDocument:
             ("GET /readyz", "200 503"),
             ("POST /v1/runs", "202 401 402 403 409 422 503"),
             ("POST /v1/inputs", "201 401 403 422 503 200"),
-            ("GET /v1/packs", "200 401 429 503"),
+            ("GET /v1/packs", "200 401 503"),
             ("GET /v1/runs/{run_id}", "200 401 404 410 503"),
             ("GET /v1/runs/{run_id}/envelope", "200 401 404 410 422 503"),
             ("GET /v1/results/{token}", "200 404 503"),
@@ -244,7 +244,7 @@ class TestDocument:
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
         assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
         # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
-        assert ("429" in item["responses"]) == ("403" in item["responses"] or path.startswith("/v1/runs/{run_id}"))
+        assert ("429" in item["responses"]) == ("403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs")))
         for status, answer in item["responses"].items():
             is_empty = status in {"204", "304"} or (path.startswith("/mcp") and status == "202")
             assert (answer["content"] == {}) == is_empty

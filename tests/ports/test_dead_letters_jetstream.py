@@ -108,21 +108,21 @@ class TestGaps:
     async def test_a_gap_that_closes_while_another_opens_is_seen(
         self, link: Link, prepared: NatsBackendConfig, following: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As many gaps as before, and yet others: between two looks the first gap went and one came"""
-        looking = asyncio.Lock()
-        look = JetStreamDeadLetters._look
+        """As many gaps as before, and yet others: between two polls the first gap went and one came"""
+        polling = asyncio.Lock()
+        poll = JetStreamDeadLetters._poll_deletions
 
-        async def look_when_allowed(self: JetStreamDeadLetters, sight: Any) -> DeadLetterChanges | None:
-            async with looking:
-                return await look(self, sight)
+        async def poll_when_allowed(self: JetStreamDeadLetters, feed: Any) -> DeadLetterChanges | None:
+            async with polling:
+                return await poll(self, feed)
 
-        monkeypatch.setattr(JetStreamDeadLetters, "_look", look_when_allowed)
+        monkeypatch.setattr(JetStreamDeadLetters, "_poll_deletions", poll_when_allowed)
         heard = following(prepared)
         await buried(link, prepared, 6)
         letters = JetStreamDeadLetters(link, prepared)
         await letters.delete(2)
         await heard.has(1, 3, 4, 5, 6)
-        async with looking:
+        async with polling:
             count = len(heard)
             await letters.delete(5)
             await letters.delete(1)
@@ -207,7 +207,7 @@ class TestStrangers:
         await buried(link, prepared, 1)
         seen = await told(letters, is_true)
         assert came(seen) == [len(STRANGE) + 1]
-        assert "lists pass them over" in caplog.text
+        assert "skipping messages that are not dead letters" in caplog.text
         for letter_id in range(1, len(STRANGE) + 1):
             assert await letters.find(letter_id) is None
 

@@ -263,7 +263,7 @@ class TestDamage:
         data = odd if isinstance(odd, bytes) else json.dumps(theirs | odd).encode()
         await link.store(f"$O.{prepared.wheel_object_store_bucket}.M.b2Rk", data)
         assert [info.object_id for info in (await store.catalogue()).objects] == [one.object_id]
-        assert "lists pass it over" in caplog.text
+        assert "unreadable object description" in caplog.text
         with pytest.raises(Corrupt):
             await store.info("odd")
         await store.put_admitted("two", pieces_of(b"y"), 1, None, anything)

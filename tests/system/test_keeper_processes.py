@@ -103,7 +103,15 @@ def keepers(backend: Backend, tmp_path: Path) -> Iterator[Keepers]:
 async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
     keeper = await keepers.start()
     (line,) = [line for line in keeper.lines if "keeper keeps" in line["message"]]
-    of_flows = ["KeeperHeartbeat", "ResourceKeeper", "Advisories", "Canceller", "Rescuer", "RegistrySweeper", "ObjectSweeper"]
+    of_flows = [
+        "KeeperHeartbeat",
+        "ResourceKeeper",
+        "Advisories",
+        "Canceller",
+        "Rescuer",
+        "RegistrySweeper",
+        "ObjectSweeper",
+    ]
     assert line["duties"] == [*of_flows, "ProgramSweeper"]
 
 

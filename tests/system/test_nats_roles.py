@@ -94,7 +94,7 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
     flows = ("--flow-resolver", "support.chaos_flows:resolve", "--slots", "2", "--exec-dir", str(_SAMPLES))
     wheels = ("--wheel-sync", "--wheel-sync-interval-sec", "0.2")
     worker = site.start("worker", "pyoco-worker", *flows, *wheels)
-    worker.until_said("priced runs are taken")
+    worker.until_said("taking priced runs")
     keeper.until_said("priced runs are kept")
     caller = _Caller(gateway, key)
     until(lambda: caller.client.get("/ready").status_code == 200, what="ready")

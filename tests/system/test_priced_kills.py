@@ -110,7 +110,7 @@ def test_a_worker_that_is_frozen_for_too_long_has_lost_its_run(deployed: Deploye
     before = site.row(run_id)
     assert ends_of(before) == ("FAILED", "SETTLED", "WORKER_TIMEOUT", FEE)
     worker.send(signal.SIGCONT)
-    until(lambda: worker.has_said("not this worker's any more") or worker.has_said("is somebody else's"), 20, "a word")
+    until(lambda: worker.has_said("lease lost") or worker.has_said("another process ends it"), 20, "a word")
     until(lambda: (gateway.listed(run_id) or {}).get("status") == "FAILED", 10, "the list shows the end")
     assert site.row(run_id) == before
     assert site.balance(payer) == DOLLAR - FEE

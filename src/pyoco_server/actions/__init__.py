@@ -1,2 +1,2 @@
-"""What may be done: one verb per file, through ports alone. A docstring says the order, the cost, and what a crash
-leaves behind."""
+"""Use cases: one verb per file, implemented through ports only. Docstrings state the order of writes, the cost, and
+what a crash leaves behind."""

@@ -1,4 +1,4 @@
-"""One attempt at a run, as the process that holds it sees it: the same for flows and programs."""
+"""One attempt at a run, as seen by the process that owns it; the same for flows and programs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class Standing(Enum):
     """Whether an attempt still owns its run."""
 
     OURS = "ours"
-    #: Ours, and a cancel was requested: stop the work.
+    #: The attempt still owns the run and a cancel was requested: stop the work.
     CANCEL_REQUESTED = "cancel requested"
-    #: A newer attempt owns the run, or it has ended: stop the work, write nothing, acknowledge nothing (FLOW-311,
+    #: A newer attempt owns the run, or the run has ended: stop the work, write nothing, acknowledge nothing (FLOW-311,
     #: GRID-56).
     FENCED = "fenced"
 
 
 @dataclass
 class Attempt:
-    """A run that this process owns, as it was last written. Writers hold `lock`, so our own writes do not race."""
+    """A run that this process owns, as last written. Writers hold `lock`, so writes of one process do not race."""
 
     run: Run
     revision: int
-    #: Fresh for each attempt; the record names the attempt that owns it. Frames call it Token.
+    #: New for each attempt; the record names the attempt that owns it. Frames call it Token.
     attempt_id: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, kw_only=True)
-    #: It has ended, was put back or is fenced: nothing of ours may be written or acknowledged any more (FLOW-376).
+    #: The run has ended, was released or is fenced: this attempt may write and acknowledge nothing more (FLOW-376).
     closed: bool = field(default=False, kw_only=True)
 
 
 def standing_of(run: Run) -> Standing:
-    """Of a run that is still ours."""
+    """Return the standing of a run that this attempt still owns."""
     return Standing.CANCEL_REQUESTED if run.status is RunState.CANCELLING else Standing.OURS

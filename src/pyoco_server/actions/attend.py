@@ -1,4 +1,4 @@
-"""Say what a person should look at."""
+"""Collect everything that needs an operator's attention."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Whoever looks for trouble does not wait for it: what is not known by then is told as such.
+#: Time limit of the checks; facts that are not read by then are reported as unknown.
 _SECONDS_MAX = 1.0
-#: A look that was begun for this request has a second itself.
+#: Longer than `_SECONDS_MAX`, because a check of the priced stores that this request started has a second of its own.
 _PRICED_SECONDS_MAX = 1.2
-#: Queues whose growth is looked at: the longest.
+#: Queues whose growth is checked: the longest.
 _QUEUES_MAX = 200
-#: Runs of silent workers that are looked up.
+#: Maximum number of runs of disconnected workers that are looked up.
 _RUNS_MAX = 1_000
-#: Stale runs, and new dead letters, that are counted.
+#: Maximum numbers of stale runs, unreadable records and new dead letters that are counted.
 _STALE_MAX = 100
 _UNREADABLE_MAX = 100
 _LETTERS_MAX = 1_000
@@ -55,13 +55,14 @@ async def attend(
     outlook: Callable[[], Awaitable[Trouble]] | None = None,
     lost: Callable[[], Awaitable[Sequence[StoreGone]]] | None = None,
 ) -> list[Finding]:
-    """The most urgent first, at most 50. No round trip but those of `outlook`, which looks at the stores of priced
-    runs, and of `lost`, which looks for deleted streams; within a second. Never raises for an outage: it tells of it.
+    """Return the findings, most urgent first, at most 50.
 
-    `runs_listed` and `letters_listed`: whether the indexes are true now. What would be read from one that is not is
-    left out, since nobody knows whether it is so; what cannot be read is left out, too, and the rest is told. With
-    authentication on, flows, run ids and dead letters are those of the caller's tenant; tags and workers are shared by
-    all (FLOW-273 to FLOW-276).
+    Makes no round trips except those of `outlook`, which checks the stores of priced runs, and of `lost`, which checks
+    for deleted streams. Takes about a second at most. Never raises for an outage: it reports the outage as a finding.
+
+    `runs_listed` and `letters_listed`: whether the indexes are up to date. Facts from an index that is not, and facts
+    that cannot be read, are left out; the others are reported. With authentication on, flows, run ids and dead letters
+    are those of the caller's tenant; tags and workers are shared by all tenants (FLOW-273 to FLOW-276).
 
     O(workers' tags + tags + flows), and the limits above.
     """
@@ -76,23 +77,23 @@ async def attend(
     )
     if not is_up:
         return findings(facts)
-    look = _Look(backend, trend, caller, now, asyncio.get_running_loop().time() + _SECONDS_MAX)
-    parts = [look.letters()] if letters_listed else []
-    parts += [look.runs_and_workers()] if runs_listed else []
+    snapshot = _Snapshot(backend, trend, caller, now, asyncio.get_running_loop().time() + _SECONDS_MAX)
+    parts = [snapshot.letters()] if letters_listed else []
+    parts += [snapshot.runs_and_workers()] if runs_listed else []
     parts += [_priced(outlook, caller)] if outlook is not None else []
-    parts += [look.gone(lost)] if lost is not None else []
-    for told in await asyncio.gather(*parts):
-        facts = replace(facts, **told)
-    return findings(replace(facts, lists_true=facts.lists_true and not look.missed, is_up=backend.is_up()))
+    parts += [snapshot.gone(lost)] if lost is not None else []
+    for part in await asyncio.gather(*parts):
+        facts = replace(facts, **part)
+    return findings(replace(facts, lists_true=facts.lists_true and not snapshot.missed, is_up=backend.is_up()))
 
 
-#: Some members of Facts.
-_Told = dict[str, Any]
+#: A subset of the fields of Facts.
+_PartialFacts = dict[str, Any]
 
 
 @dataclass
-class _Look:
-    """One look at everything. Each part is read for itself, all at the same time and up to one instant."""
+class _Snapshot:
+    """One pass over all sources. The parts are read concurrently and independently, up to one common deadline."""
 
     backend: GatewayBackend
     trend: Trend
@@ -100,38 +101,38 @@ class _Look:
     now: float
     #: By the clock of the event loop.
     deadline: float
-    #: Something could not be read.
+    #: At least one part could not be read.
     missed: bool = False
 
     async def _part(self, reading: Coroutine[Any, Any, T]) -> T | None:
-        """What it reads; None: it cannot be read now, or not in time."""
+        """Await `reading`. Returns None if it is unavailable or not finished before the deadline."""
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await reading
         except (Unavailable, TimeoutError) as error:
-            log.info("cannot tell everything that needs attention", error=error)
+            log.info("cannot check everything that needs attention", error=error)
             self.missed = True
             return None
 
-    async def gone(self, lost: Callable[[], Awaitable[Sequence[StoreGone]]]) -> _Told:
-        """Not known is no reason to doubt the lists."""
+    async def gone(self, lost: Callable[[], Awaitable[Sequence[StoreGone]]]) -> _PartialFacts:
+        """Return the deleted streams. A failure here does not mark the lists as unreliable."""
         try:
             async with asyncio.timeout_at(self.deadline):
                 return {"gone": tuple((each.name, each.holds) for each in await lost())}
         except (Unavailable, TimeoutError):
             return {}
 
-    async def letters(self) -> _Told:
+    async def letters(self) -> _PartialFacts:
         return await self._part(self._letters()) or {}
 
-    async def runs_and_workers(self) -> _Told:
+    async def runs_and_workers(self) -> _PartialFacts:
         workers = await self._part(self.backend.registry.all())
         if workers is None:
             return {}
         silence = self.backend.config.worker_disconnect_timeout_sec
         states = {each.worker_id: each.derived_state(self.now, silence) for each in workers}
         silent = [each for each in workers if states[each.worker_id] is WorkerState.DISCONNECTED]
-        told = await asyncio.gather(
+        parts = await asyncio.gather(
             self._part(self._lost_and_stale(silent)),
             self._part(self._queues(crowds_by_tag(workers, self.now, silence))),
             self._part(self._unreadable()),
@@ -140,45 +141,48 @@ class _Look:
         alive = sum(state in ALIVE for state in states.values())
         return (
             {"wheel_failures": tuple(sorted(failures)), "workers_alive": alive}
-            | (told[0] or {})
-            | (told[1] or {})
-            | (told[2] or {})
+            | (parts[0] or {})
+            | (parts[1] or {})
+            | (parts[2] or {})
         )
 
-    async def _letters(self) -> _Told:
+    async def _letters(self) -> _PartialFacts:
         tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.dead_letter_index
         new = await index.recent(tenant_id, self.now - _LETTER_SECONDS, _LETTERS_MAX)
         total = await index.total(tenant_id)
         return {"letters": total, "letters_new": new, "letters_new_capped": new >= _LETTERS_MAX}
 
-    async def _lost_and_stale(self, silent: Sequence[WorkerRecord]) -> _Told:
+    async def _lost_and_stale(self, silent: Sequence[WorkerRecord]) -> _PartialFacts:
         lost = await _lost(self.backend, silent)
         stale = await self._stale({run.run_id for runs in lost.values() for run in runs})
         return {
             "lost": tuple(
-                LostWorker(worker_id, len(runs), tuple(run.run_id for run in runs if _may_know(self.caller, run)))
+                LostWorker(worker_id, len(runs), tuple(run.run_id for run in runs if _may_see(self.caller, run)))
                 for worker_id, runs in lost.items()
             ),
             "stale": stale,
             "stale_capped": len(stale) >= _STALE_MAX,
         }
 
-    async def _unreadable(self) -> _Told:
-        """SAFE-16. Newest first."""
+    async def _unreadable(self) -> _PartialFacts:
+        """Return the unreadable records, newest first (SAFE-16)."""
         wanted = RunFilter(tenant_id=self.caller.tenant_id or EVERYBODY, status=UNKNOWN)
         page = await self.backend.index.page(wanted, _UNREADABLE_MAX)
         run_ids = tuple(line.run_id for line in page.items)
         return {"unreadable": run_ids, "unreadable_capped": page.next is not None}
 
-    async def _stale(self, told: set[str]) -> tuple[str, ...]:
-        """FLOW-30, for RUNNING runs that somebody has, by their record. Those of silent workers are told with their
-        worker; those that were handed back wait in their queue."""
+    async def _stale(self, reported: set[str]) -> tuple[str, ...]:
+        """Return RUNNING runs that have an owner in their record but no recent heartbeat (FLOW-30).
+
+        Runs in `reported` are skipped, because they are reported with their disconnected worker; released runs wait in
+        their queue.
+        """
         tenant_id = self.caller.tenant_id or EVERYBODY
-        quiet = await self.backend.index.quiet(tenant_id, quiet_since(self.backend), QUIET_MAX + len(told))
-        stale = (run.run_id for run in quiet if run.worker_id is not None and run.run_id not in told)
+        quiet = await self.backend.index.quiet(tenant_id, quiet_since(self.backend), QUIET_MAX + len(reported))
+        stale = (run.run_id for run in quiet if run.worker_id is not None and run.run_id not in reported)
         return tuple(islice(stale, _STALE_MAX))
 
-    async def _queues(self, crowds: Mapping[str, Crowd]) -> _Told:
+    async def _queues(self, crowds: Mapping[str, Crowd]) -> _PartialFacts:
         lines, packs = await read_waiting(self.backend)
         queues = []
         for place, (tag, line) in enumerate(lines.items()):
@@ -196,38 +200,40 @@ class _Look:
                     depth_peak=drain.depth_peak,
                 )
             )
-        told: _Told = {"queues": tuple(queues)}
-        return told if packs is None else told | {"packs": packs.count, "packs_oldest_at": packs.oldest_at}
+        found: _PartialFacts = {"queues": tuple(queues)}
+        return found if packs is None else found | {"packs": packs.count, "packs_oldest_at": packs.oldest_at}
 
 
-async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> _Told:
-    """Never late for the rest, and never a reason to doubt the lists. Runs and differences of the caller's tenant;
-    stores and their queue are everybody's."""
+async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> _PartialFacts:
+    """Return the facts about priced runs. Never delays the other parts and never marks the lists as unreliable.
+
+    Runs and differences are those of the caller's tenant; the stores and their queue are shared by all tenants.
+    """
     try:
         async with asyncio.timeout(_PRICED_SECONDS_MAX):
             trouble = await outlook()
     except TimeoutError:
         return {}
     disputed = [run for run in trouble.disputed if caller.tenant_id in {None, run.tenant_id}]
-    told: _Told = {
+    found: _PartialFacts = {
         "silent_stores": trouble.silent,
         "pack_letters": trouble.letters,
         "disputed": tuple(run.run_id for run in disputed),
         "disputed_capped": len(trouble.disputed) >= DISPUTES_MAX,
     }
     if disputed:
-        told["disputed_oldest_at"] = min(run.updated_at for run in disputed) / SECOND_US
+        found["disputed_oldest_at"] = min(run.updated_at for run in disputed) / SECOND_US
     if trouble.audit is not None:
-        told["differences"] = trouble.audit.seen_by(caller.tenant_id)
-        told["audited_at"] = trouble.audit.at_us / SECOND_US
-    return told
+        found["differences"] = trouble.audit.seen_by(caller.tenant_id)
+        found["audited_at"] = trouble.audit.at_us / SECOND_US
+    return found
 
 
 async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict[str, list[RunInProgress]]:
-    """By silent worker, the runs that are still its own; those that fell silent last are looked at first.
+    """Return the runs that each disconnected worker still owns, most recently disconnected workers first.
 
-    A record names what its worker had in hand when it was last heard of: by now others may have taken that over, and
-    may be silent, too. And it stays for a week, so that there may be many.
+    A worker record names the runs that were in flight at its last heartbeat. Other workers may have taken them over
+    since, and may be disconnected, too. Records are kept for a week, so there may be many.
     """
     latest = sorted(silent, key=lambda each: each.last_seen_at, reverse=True)
     had = dict.fromkeys(run_id for each in latest for run_id in each.running)
@@ -240,7 +246,7 @@ async def _lost(backend: GatewayBackend, silent: Sequence[WorkerRecord]) -> dict
     return lost
 
 
-def _may_know(caller: Caller, run: RunInProgress) -> bool:
+def _may_see(caller: Caller, run: RunInProgress) -> bool:
     return caller.tenant_id is None or caller.tenant_id == run.tenant_id
 
 

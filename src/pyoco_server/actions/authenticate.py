@@ -1,4 +1,4 @@
-"""Find out who asks. The one place where that is decided."""
+"""Authenticate a caller. The only place where that is decided."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pyoco_server.ports.backend import DoorBackend, GatewayBackend
 
 __all__ = ["NOBODY", "authenticate", "authenticate_key", "authenticate_payer", "check_payer", "still_opens"]
 
-#: Authentication is off and the caller has no valid key.
+#: The caller when authentication is off and no valid key was sent.
 NOBODY = Caller()
 
-#: What the ledger takes for a tenant id: it appears in object keys and in Redis' (contract 6.1). Shorter than a tag.
+#: Tenant ids that the ledger accepts: they are part of object keys and Redis keys (contract 6.1). Shorter than a tag.
 _PAYER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller:
-    """Who holds this key. Raises KeyMissing, KeyRefused (which of the ways it is wrong is not told), Unavailable.
+    """Return the owner of this key.
 
-    In mode `none` no key is needed and an invalid one is ignored, but a valid one counts (SAFE-5, FLOW-266). Raises
-    only Unavailable then: a caller whose key cannot be checked is not treated as one without.
+    Raises KeyMissing, KeyRefused (without the reason why the key is wrong), Unavailable. In mode `none` no key is
+    needed and an invalid one is ignored, but a valid one identifies the caller (SAFE-5, FLOW-266). Only Unavailable is
+    raised in that mode: a caller whose key cannot be checked is not treated as a caller without a key.
 
     Costs a lookup in memory and one HMAC: microseconds.
     """
@@ -38,19 +39,19 @@ async def authenticate(backend: GatewayBackend, plain_key: str | None) -> Caller
 
 
 async def authenticate_key(backend: DoorBackend | GatewayBackend, plain_key: str | None) -> Caller:
-    """The same, whatever the settings of HTTP say: for a door that has a switch of its own."""
+    """Return the owner of this key, regardless of the HTTP settings: for a door that has its own setting."""
     return await _holder(backend, plain_key)
 
 
 async def still_opens(backend: DoorBackend | GatewayBackend, key_id: str) -> bool:
-    """Whether a key that has opened is neither revoked nor expired since. Raises Unavailable."""
+    """Whether a key that was accepted earlier is still neither revoked nor expired. Raises Unavailable."""
     record = await backend.keys.find(key_id)
     return record is not None and is_open(record, backend.clock())
 
 
 async def authenticate_payer(backend: GatewayBackend, plain_key: str | None) -> Caller:
-    """The same where money is at stake: a key is needed whatever the settings say, and its tenant must be one that
-    the ledger can have (PRICED-62, PRICED-170)."""
+    """Authenticate for priced runs: a key is required regardless of the settings, and its tenant id must be one that
+    the ledger accepts (PRICED-62, PRICED-170)."""
     caller = await _holder(backend, plain_key)
     if caller.tenant_id is None or _PAYER.fullmatch(caller.tenant_id) is None:
         raise KeyRefused
@@ -58,7 +59,8 @@ async def authenticate_payer(backend: GatewayBackend, plain_key: str | None) -> 
 
 
 def check_payer(tenant: Tenant | None) -> None:
-    """Raises KeyRefused for a tenant that is not ACTIVE. One the ledger has never heard of is (PRICED-62)."""
+    """Raise KeyRefused for a tenant that is not ACTIVE. A tenant that is not in the ledger yet is ACTIVE
+    (PRICED-62)."""
     if tenant is not None and tenant.status is not TenantStatus.ACTIVE:
         raise KeyRefused
 
@@ -68,7 +70,7 @@ async def _holder(backend: DoorBackend | GatewayBackend, plain_key: str | None) 
         raise KeyMissing
     key_id = key_id_of(plain_key)
     record = await backend.keys.find(key_id) if key_id is not None else None
-    # First the digest, then the question whether there is a record: an unknown key takes as long as a wrong one.
+    # Verify the digest first, and only then check whether a record exists: an unknown key takes as long as a wrong one.
     if not verify(plain_key, record, backend.config.auth_pepper, backend.clock()) or record is None:
         raise KeyRefused
     return record.caller

@@ -1,4 +1,4 @@
-"""Copy everything that is stored into a folder, while it is used."""
+"""Copy all stored data into a folder while the system is in use."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pyoco_server.ports.backups.port import Archive, Found, LedgerFile, Streams
 
 __all__ = ["Progress", "backup"]
 
-#: Beside a stream's messages: what the `nats` command wants to know.
+#: Stored beside the messages of a stream: metadata that the `nats` command needs.
 _NATS_CLI = "backup.json"
-#: A gateway puts a job within milliseconds of its run's record.
+#: A gateway publishes a job within milliseconds of its run's record.
 _SETTLE_SECONDS = 1.0
 _GATHERED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stream has come. The total is what it takes in NATS; its file may be smaller."""
+    """How much of a stream has been copied. The total is its size in NATS; its file may be smaller."""
 
     stream: str
     done_bytes: int
@@ -43,32 +43,34 @@ async def backup(
     report: Callable[[Progress], None],
     ledger: LedgerFile | None = None,
 ) -> Manifest:
-    """Copy every stream and bucket that is there; then what changed while that went on; then say that it is whole.
+    """Copy every stream and bucket that exists, then the changes made meanwhile, then mark the backup as complete.
 
-    `facts`: `backup_id` and `made_by`. Nobody has to stop for it. Copying takes as long as it takes; what changed is
-    short, and read in an order that makes the backup one that a crash could have left behind, only better:
+    `facts`: `backup_id` and `made_by`. Nothing has to be stopped for a backup. The copies may take long; the changes
+    are short, and are read in an order that makes the backup a state that a crash could have left behind, or a better
+    one:
 
-      1. listen for new jobs, from before the first copy until after the last change: a job that is put and taken
-         meanwhile is heard, though it is in no copy;
-      2. copy the queues, then everything else;
-      3. the changes of dead letters, workers and keys;
-      4. the changes of runs. This moment is the backup's: a run is in it as it was then. It has its end, or a job in
-         the copy of the queue (a job leaves the queue after its run's end is written), or a job that was heard. So
-         nothing is ended for want of a job, and what had ended does not run again;
-      5. the ledger, if it is a file: priced runs and their money are in it as they are then. One that waits has its
-         message in the copy of its queue, or it was heard;
-      6. the changes of wheels, flow files, results and receipts, so that every file that a run names is there, and a
-         repeated submission finds its receipt. A receipt whose run is not there makes that run, under the promised id;
-      7. a second more of new jobs. One whose record came too late is there without a run: the worker that takes it
-         makes the record from the job.
+    1. Subscribe to new jobs, from before the first copy until after the last change: a job that is published and taken
+       meanwhile is recorded, although it is in no copy.
+    2. Copy the queues, then everything else.
+    3. Copy the changes of dead letters, workers and keys.
+    4. Copy the changes of runs. This is the backup's point in time: it contains each run as it was then. Such a run has
+       its terminal state, or a job in the copy of the queue (a job leaves the queue after its run's terminal state is
+       written), or a job that was received in step 1. So no run is ended because its job is missing, and no run that
+       had ended runs again.
+    5. Copy the ledger, if it is a file: it contains priced runs and their money as they are then. A priced run that
+       waits has its message in the copy of its queue, or the message was received in step 1.
+    6. Copy the changes of wheels, flow files, results and receipts, so that every file that a run names exists, and a
+       repeated submission finds its receipt. A receipt without a run creates that run, under the promised id.
+    7. Receive new jobs for one more second. A job whose record came too late has no run in the backup: the worker that
+       takes it creates the record from the job.
 
-    So a run that was submitted in the very last second may begin again from its job; none is lost. Only a submission
+    So a run that was submitted in the very last second may start again from its job; none is lost. Only a submission
     that took longer than that second between record and job ends as abandoned.
 
-    A stream that is not there is named in the manifest as missing; what is there is worth keeping all the more.
+    A missing stream is named in the manifest as missing; the remaining streams are backed up all the same.
 
-    What a crash leaves behind: a folder without backup.json, which is no backup. After any failure the folder is as it
-    was. Memory does not grow with what is stored. Raises BackupFailed, NoRoom, Unavailable.
+    A crash leaves a folder without backup.json, which is not a backup. After any failure the folder is as it was
+    before. Memory does not grow with the amount of stored data. Raises BackupFailed, NoRoom, Unavailable.
     """
     found = await streams.found()
     if not found:
@@ -89,20 +91,20 @@ async def backup(
         )
         await archive.finish(manifest)
     except BaseException:
-        with contextlib.suppress(PyocoError):  # what went wrong first is what matters
+        with contextlib.suppress(PyocoError):  # keep the original error
             await archive.discard()
         raise
     return manifest
 
 
 def _unmissed(streams: Streams, names: set[str]) -> frozenset[str]:
-    """What need not be there."""
+    """Return the streams that may be missing."""
     return frozenset().union(*(part for part in streams.parts if not names & part))
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What is copied, where to, and who hears of it."""
+    """What is copied, where to, and who is notified of the progress."""
 
     config: NatsBackendConfig
     streams: Streams
@@ -113,28 +115,28 @@ class _Work:
 
     @property
     def queues(self) -> list[str]:
-        """Those that are there."""
+        """The queues that exist."""
         return [each.name for each in self.found if each.name in self.streams.queues]
 
 
 async def _copies(work: _Work) -> tuple[tuple[StreamCopy, ...], StoredFile | None]:
-    async with contextlib.AsyncExitStack() as ears:
-        jobs = {queue: await ears.enter_async_context(work.streams.new_jobs(queue)) for queue in work.queues}
-        hearing = {
-            queue: asyncio.create_task(_keep_changes(work.archive, queue, told.told())) for queue, told in jobs.items()
+    async with contextlib.AsyncExitStack() as stack:
+        jobs = {queue: await stack.enter_async_context(work.streams.new_jobs(queue)) for queue in work.queues}
+        recordings = {
+            queue: asyncio.create_task(_keep_changes(work.archive, queue, new.told())) for queue, new in jobs.items()
         }
         try:
             copies, ledger = await _copied(work)
             if any(copy.changes for copy in copies.values()):
                 await asyncio.sleep(_SETTLE_SECONDS)
-            for queue, told in jobs.items():
-                await told.end()
-                copies[queue] = _with(copies[queue], await hearing[queue])
+            for queue, new in jobs.items():
+                await new.end()
+                copies[queue] = _with(copies[queue], await recordings[queue])
         finally:
-            for task in hearing.values():
+            for task in recordings.values():
                 task.cancel()
-            if hearing:
-                await asyncio.wait(hearing.values())
+            if recordings:
+                await asyncio.wait(recordings.values())
     return tuple(copies[each.name] for each in work.found), ledger
 
 
@@ -156,7 +158,7 @@ async def _follow(work: _Work, copies: dict[str, StreamCopy], names: list[str]) 
 
 
 def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> tuple[list[str], list[str]]:
-    """Before the ledger and after it; the docstring of `backup` says why."""
+    """Return the streams whose changes are copied before the ledger and after it; see `backup` for the reasons."""
     runs, receipts = f"KV_{config.runs_kv_bucket}", f"KV_{config.receipts_kv_bucket}"
     names = [each.name for each in found if not each.is_queue]
     files = [name for name in names if name.startswith("OBJ_")]
@@ -174,12 +176,15 @@ async def _copy_ledger(work: _Work) -> StoredFile | None:
 
 
 async def _copy(streams: Streams, archive: Archive, found: Found, report: Callable[[Progress], None]) -> StreamCopy:
-    """A queue's consumers are noted and made anew at a restore, where they begin with whatever is left: a cluster tells
-    a snapshot how many jobs they have in hand, not which, and those would never be delivered again."""
+    """Copy one stream.
+
+    The consumers of a queue are only noted, and created anew by a restore, where they start with the remaining jobs: in
+    a cluster a snapshot contains how many jobs are in flight, not which, and those would never be delivered again.
+    """
     is_tracked = not found.is_queue and bool(found.consumers)
     async with streams.copy(found.name, with_consumers=is_tracked) as copying:
-        told = _told(found, copying.chunks, report)
-        data = await archive.keep(found.name, DATA, told)
+        chunks = _chunks(found, copying.chunks, report)
+        data = await archive.keep(found.name, DATA, chunks)
     report(Progress(found.name, data.size_bytes, found.size_bytes, is_done=True))
     about = await archive.keep(found.name, _NATS_CLI, _once(copying.config, copying.state))
     return StreamCopy(
@@ -191,7 +196,9 @@ async def _copy(streams: Streams, archive: Archive, found: Found, report: Callab
     )
 
 
-async def _told(found: Found, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
+async def _chunks(
+    found: Found, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]
+) -> AsyncIterator[bytes]:
     done = 0
     report(Progress(found.name, done, found.size_bytes))
     async for chunk in chunks:
@@ -207,7 +214,7 @@ async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIte
 async def _keep_changes(
     archive: Archive, stream: str, changes: AsyncGenerator[Change, None]
 ) -> tuple[StoredFile | None, int]:
-    """No file for no changes."""
+    """Store the changes of a stream. Writes no file if there are none."""
     count = 0
 
     async def lines(first: Change) -> AsyncIterator[bytes]:
@@ -216,7 +223,7 @@ async def _keep_changes(
         async for change in changes:
             count += 1
             gathered += encode_change(change)
-            if len(gathered) > _GATHERED_BYTES:  # a write for each could not keep up with a busy queue
+            if len(gathered) > _GATHERED_BYTES:  # a write per change could not keep up with a busy queue
                 yield bytes(gathered)
                 gathered.clear()
         yield bytes(gathered)

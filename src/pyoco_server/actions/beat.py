@@ -1,4 +1,4 @@
-"""Show that a run is alive, and hear what has become of it."""
+"""Write the heartbeat of a run, and detect cancel requests and takeovers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = get_logger(__name__)
 
 
 async def beat_run(backend: Backend, held: FlowAttempt, progress: Progress | None) -> Standing:
-    """One heartbeat with whatever progress there is: one write. A conflict is how a cancel request is heard.
+    """Write one heartbeat with the current progress: one write. A conflict reveals a cancel request.
 
-    A snapshot that does not fit is written without the new progress (FLOW-362). Raises Unavailable.
+    If the snapshot is too large, the heartbeat is written without the new progress (FLOW-362). Raises Unavailable.
     """
     async with held.lock:
         if held.closed:
@@ -28,12 +28,12 @@ async def beat_run(backend: Backend, held: FlowAttempt, progress: Progress | Non
         try:
             return await _write(backend, held, beat(held.run, progress or NOTHING_YET, now))
         except SnapshotTooLargeError as error:
-            log.warning("progress is not stored", run_id=held.run.run_id, error=error)
+            log.warning("progress not stored: snapshot too large", run_id=held.run.run_id, error=error)
             return await _write(backend, held, beat(held.run, NOTHING_YET, now))
 
 
 async def report_overdue_cancel(backend: Backend, held: FlowAttempt, seconds: float) -> Standing:
-    """Say in the record that the cancellation did not converge (FLOW-186)."""
+    """Record that the cancellation did not converge (FLOW-186)."""
     async with held.lock:
         if held.closed:
             return Standing.OURS
@@ -41,7 +41,8 @@ async def report_overdue_cancel(backend: Backend, held: FlowAttempt, seconds: fl
 
 
 async def give_back(backend: Backend, held: FlowAttempt) -> bool:
-    """Let go of a run we cannot finish, so that the next delivery need not wait for our heartbeat to go stale."""
+    """Release a run that this worker cannot finish, so that the next delivery need not wait for its heartbeat to go
+    stale."""
     async with held.lock:
         if held.closed or await refresh(backend, held) is not Standing.OURS:
             return False
@@ -60,7 +61,8 @@ async def _write(backend: Backend, held: FlowAttempt, run: Run) -> Standing:
 
 
 async def refresh(backend: Backend, held: FlowAttempt) -> Standing:
-    """Read again after a lost write: still our attempt (a cancel came in) means go on from what is there now."""
+    """Read the record again after a lost write. If this attempt still owns the run (a cancel came in), continue from
+    the new revision."""
     found = await backend.runs.find(held.run.run_id)
     if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_owned_by(held.attempt_id):
         return Standing.FENCED

@@ -1,4 +1,4 @@
-"""Set a job aside with its reason."""
+"""Write dead letters."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["bury", "bury_run"]
 
 log = get_logger(__name__)
 
-#: A stranger's record may give another.
+#: Reasons that get a letter. A foreign record may contain another reason.
 _REASONS = frozenset(DeadReason)
 
 
 async def bury_run(backend: Backend, run: Run, *, num_delivered: int | None = None, subject: str | None = None) -> bool:
-    """The letter of a run that has ended, if its reason is one for a letter. As `bury`.
+    """Write the dead letter of a run that has ended, if its reason calls for one. Returns as `bury` does.
 
-    A run ends once, so its letter has one id, whoever writes it: worker, keeper, or the next of them after a crash. The
-    stream stores an id once in two minutes. A letter that is written again later than that lies there twice: rather
-    two letters than none.
+    A run ends once, so its letter has one id, whether the worker writes it, a keeper, or another keeper after a crash.
+    The stream deduplicates an id for two minutes. A letter that is written again later is stored twice: two letters are
+    better than none.
     """
     if run.reason not in _REASONS:
         return True
@@ -31,8 +31,10 @@ async def bury_run(backend: Backend, run: Run, *, num_delivered: int | None = No
 
 
 async def bury(backend: Backend, letter: DeadLetter, letter_id: str) -> bool:
-    """Best effort: a letter that cannot be written is logged, and nothing else changes (FLOW-336). False: that was so;
-    who still holds what the letter tells of may keep it for another try."""
+    """Write a dead letter, best effort: a failure is logged and changes nothing else (FLOW-336).
+
+    Returns False if the letter could not be written; a caller that still holds the job may keep it for another try.
+    """
     if letter.reason == DeadReason.EXECUTION_ERROR and not backend.config.dlq_publish_execution_error:
         return True  # FLOW-335
     try:

@@ -1,4 +1,4 @@
-"""Ask for a run to be stopped."""
+"""Request the cancellation of a run."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Answered:
-    """The run after the request, and whether it was this request that counts."""
+    """The run after the request, and whether this request is the one that cancelled it."""
 
     stored: Stored
     asked: bool
 
 
 async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
-    """Mark the run CANCELLING; its worker does the rest. One read and one write, repeated while the run moves on. A
-    program that waits is CANCELLED at once (`actions/programs/cancel.py`).
+    """Mark the run CANCELLING; its worker stops it. A waiting program becomes CANCELLED immediately
+    (`actions/programs/cancel.py`).
 
-    A run that has ended, or is being cancelled already, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound; and
-    NotOfThisKind for a pack: its money is set aside and its end is the ledger's.
+    One read and one write, repeated while other writers change the run. A run that has ended, or is already being
+    cancelled, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound; and NotOfThisKind for a pack: its money is set
+    aside, and only the ledger ends it.
     """
     return (await cancel_if(backend, caller, run_id, reason, lambda _: True)).stored
 
@@ -46,7 +47,7 @@ async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | No
 async def cancel_if(
     backend: Backend, caller: Caller, run_id: str, reason: str | None, wanted: Callable[[Run], bool]
 ) -> Answered:
-    """As `cancel`, but only while the run, as it is read anew for each try, is wanted."""
+    """Cancel as `cancel` does, but only while `wanted` accepts the run, which is read again for each try."""
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
@@ -74,6 +75,6 @@ def _why_not(run: Run) -> str:
 async def _ask(backend: Backend, caller: Caller, found: Stored, reason: str | None) -> Stored | Lost:
     now, key = backend.clock(), caller.api_key_id
     for why, by in ((reason, key), (None, key)):
-        with contextlib.suppress(SnapshotTooLargeError):  # the wish counts, not its reason, nor whose it was
+        with contextlib.suppress(SnapshotTooLargeError):  # drop the reason, then the key id, rather than the request
             return await backend.runs.replace(ask_cancel(found.run, why, now, by), found.revision)
     return await backend.runs.replace(ask_cancel(found.run, None, now), found.revision)

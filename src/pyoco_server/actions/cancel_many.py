@@ -1,4 +1,4 @@
-"""Ask for many runs to be stopped."""
+"""Request the cancellation of many runs."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ log = get_logger(__name__)
 
 _AT_ONCE = 64
 _PAGE = 500
-#: Whoever asked waits for an answer: what could not be asked by then is left for the next request.
+#: The caller waits for an answer: runs not reached within this time are left for its next request.
 SECONDS_MAX = 20.0
-#: The states a request to stop leads out of (FLOW-16).
+#: The states from which a run can be cancelled (FLOW-16).
 _OPEN = (RunState.PENDING, RunState.RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which runs to stop: these, or all that have not ended and fit the filter."""
+    """The runs to cancel: the given ids, or all runs that have not ended and match the filter."""
 
     run_ids: tuple[str, ...] | None = None
     wanted: RunFilter = field(default_factory=RunFilter)
     #: Only runs submitted earlier than this.
     submitted_before: float | None = None
-    #: How many runs to look at, at most.
+    #: Maximum number of runs to process.
     limit: int
 
     def fits(self, run: Run) -> bool:
-        """Whether the run, as its record is now, is still one of them. A list is a cache; what is stopped is not."""
+        """Whether the current record of the run still matches. The index is only a cache, so the record decides."""
         wanted, tags = self.wanted, (run.tag, *run.tags)
         return (
             (wanted.status is None or run.status == wanted.status)
@@ -60,36 +60,38 @@ class Selection:
 
 @dataclass
 class Cancelled:
-    """What became of a request, in numbers."""
+    """The outcome of a request, in numbers."""
 
-    #: Asked to stop now.
+    #: Runs whose cancellation was requested now.
     asked: int = 0
     already_cancelling: int = 0
     already_ended: int = 0
     not_found: int = 0
-    #: Could not be asked, or not for certain; the log says why.
+    #: The request failed, or its outcome is unknown; the log contains the reason.
     failed: int = 0
-    #: There may be more that fit: ask again.
+    #: There may be more matching runs: repeat the request.
     more: bool = False
-    #: The newest of our own writes.
+    #: The highest revision that this request wrote.
     revision: int = 0
 
     @property
     def matched(self) -> int:
-        """Runs that were found to be wanted."""
+        """The number of runs that matched."""
         return self.asked + self.already_cancelling + self.already_ended + self.failed
 
 
 async def cancel_many(
     backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None, seconds: float = SECONDS_MAX
 ) -> Cancelled:
-    """Mark them CANCELLING, each by a compare-and-set of its own, up to 64 at once; one that fails is counted and
-    logged. Packs cannot be stopped: a filter passes them over unless it asks for them, and then they fail, as those do
-    that are named. Only the caller's own runs. One look at the index per 500 runs, two round trips per run.
+    """Mark the selected runs CANCELLING, each by its own compare-and-set, up to 64 concurrently.
 
-    Stops after `limit` runs, or `seconds`, and then says that there is more; what was under way by then has failed. A
-    crash leaves some asked and some not; the same request again asks the others. Raises Unavailable when the index
-    cannot be read.
+    A run that fails is counted and logged. Packs cannot be cancelled: a filter skips them unless it selects packs, and
+    then they fail, as packs named by id do. Only the caller's own runs are affected. One index read per 500 runs, two
+    round trips per run.
+
+    Stops after `limit` runs or `seconds`, and then reports that there is more; requests still in flight at that time
+    count as failed. A crash leaves some runs marked and others not; repeating the request marks the others. Raises
+    Unavailable if the index cannot be read.
     """
     walk = _Walk(backend, caller, selection, reason)
     try:
@@ -97,17 +99,17 @@ async def cancel_many(
             await (walk.these(selection.run_ids) if selection.run_ids is not None else walk.all_that_fit())
     except TimeoutError:
         walk.done.more = True
-    log.info("asked for many runs to be stopped", matched=walk.done.matched, **asdict(walk.done))
+    log.info("requested cancellation of many runs", matched=walk.done.matched, **asdict(walk.done))
     return walk.done
 
 
 class _Walk:
-    """One request on its way through the runs."""
+    """The state of one request while it walks through the runs."""
 
     def __init__(self, backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None) -> None:
         self._backend, self._caller, self._selection, self._reason = backend, caller, selection, reason
         self._room = asyncio.Semaphore(_AT_ONCE)
-        #: A run is counted once, however often it changes its place while we walk.
+        #: Each run is counted once, however often it moves within the list during the walk.
         self._seen: set[str] = set()
         self.done = Cancelled()
 
@@ -115,7 +117,7 @@ class _Walk:
         await self._cancel_each(run_ids)
 
     async def all_that_fit(self) -> None:
-        """PENDING first: a run that begins meanwhile is met among the RUNNING ones."""
+        """Process PENDING runs first: a run that starts meanwhile is found among the RUNNING ones."""
         wanted = replace(self._selection.wanted, tenant_id=self._caller.tenant_id or EVERYBODY)
         for status in _OPEN if wanted.status is None else (RunState(wanted.status),):
             for part in self._parts(replace(wanted, status=status)):
@@ -127,15 +129,19 @@ class _Walk:
         place: ListPosition | None = None
         while True:
             page = await self._backend.index.page(wanted, _PAGE, place)
-            await self._cancel_each(line.run_id for line in page.items if self._is_meant(line))
+            await self._cancel_each(line.run_id for line in page.items if self._is_selected(line))
             place = page.next
             if place is None or self.done.more:
                 return
 
     def _parts(self, wanted: RunFilter) -> Iterator[RunFilter]:
-        """Lists are in the order of updates. Of what was submitted early enough, most was updated no later: it is
-        found without a look at what came after it, of which there may be more than time allows to read. The rest has
-        changed since. Of what waits, only programs do: they are put back."""
+        """Split the filter so that most runs are found without reading newer updates.
+
+        Lists are ordered by update time. Most runs that were submitted early enough were also last updated before that
+        time, so they are found without reading later updates, of which there may be too many for the time limit. The
+        second part holds the runs updated since. Among PENDING runs only programs can be in it, because only they are
+        put back into the queue.
+        """
         before = self._selection.submitted_before
         if before is None:
             yield wanted
@@ -147,7 +153,7 @@ class _Walk:
         elif wanted.kind != FLOW:
             yield replace(since, kind=wanted.kind or EXEC)
 
-    def _is_meant(self, line: Summary) -> bool:
+    def _is_selected(self, line: Summary) -> bool:
         before = self._selection.submitted_before
         is_early = before is None or line.submitted_at < before
         return is_early and (line.kind != PACK or self._selection.wanted.kind == PACK)
@@ -165,16 +171,16 @@ class _Walk:
         async with self._room:
             try:
                 answer = await cancel_if(self._backend, self._caller, run_id, self._reason, self._selection.fits)
-            except RunNotFound:  # of a list: it has just gone
+            except RunNotFound:  # from a list: deleted since
                 done.not_found += self._selection.run_ids is not None
                 return
-            except asyncio.CancelledError:  # the time is up, and nobody knows whether the request was heard
+            except asyncio.CancelledError:  # time limit reached; the outcome of the request is unknown
                 done.failed += 1
-                log.warning("no time was left to ask a run to stop", run_id=run_id)
+                log.warning("cancel request timed out", run_id=run_id)
                 raise
             except PyocoError as error:
                 done.failed += 1
-                log.warning("a run could not be asked to stop", run_id=run_id, error=error)
+                log.warning("cancel request failed", run_id=run_id, error=error)
                 return
         run = answer.stored.run
         if answer.asked:

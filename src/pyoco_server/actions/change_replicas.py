@@ -1,4 +1,4 @@
-"""Change on how many nodes everything is kept, in place, while everything runs."""
+"""Change the number of replicas of all streams in place, while the system runs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Changed", "Planned", "change_replicas", "plan_replicas"]
 _LOOK_SECONDS = 0.1
 #: An election for a consumer takes seconds, and most streams are small.
 _AT_ONCE = 8
-#: A node that is restarted meanwhile is waited for; it speaks again within seconds.
+#: A node that is restarted meanwhile is waited for; it answers again within seconds.
 _AWAY_SECONDS = 30.0
-#: Without a node that is away, and without a message or a consumer that got nearer: waiting does not mend that.
+#: Without progress for this long, although all nodes answer, waiting longer does not help.
 _STALLED_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is there, and what is to be done."""
+    """The current streams, and what has to be done."""
 
     count: int
     streams: tuple[StreamReplicas, ...]
-    #: The settings ask for these, and they are not there.
+    #: Streams that the settings call for and that do not exist.
     missing: tuple[str, ...]
 
     @property
@@ -37,13 +37,13 @@ class Planned:
 
     @property
     def lowers(self) -> bool:
-        """Whether something would be kept by fewer nodes than now."""
+        """Whether any stream would have fewer replicas than now."""
         return any(each.wanted > self.count for each in self.streams)
 
 
 @dataclass(frozen=True)
 class Changed:
-    """One stream, when it was done."""
+    """The result for one stream."""
 
     stream: str
     before: int
@@ -53,13 +53,13 @@ class Changed:
 
 
 async def plan_replicas(replicas: Replicas, count: int) -> Planned:
-    """Look at everything; change nothing. O(streams).
+    """Read the state of all streams; change nothing. O(streams).
 
-    Raises DeploymentRefused when a node is away or there are fewer than `count`, Unavailable.
+    Raises DeploymentRefused if a node does not answer or there are fewer than `count` nodes, Unavailable.
     """
-    looks = await asyncio.gather(*map(replicas.look, replicas.names))
-    found = tuple(each for each in looks if each is not None)
-    missing = tuple(name for name, look in zip(replicas.names, looks, strict=True) if look is None)
+    states = await asyncio.gather(*map(replicas.look, replicas.names))
+    found = tuple(each for each in states if each is not None)
+    missing = tuple(name for name, state in zip(replicas.names, states, strict=True) if state is None)
     plan = Planned(count, found, missing)
     away = sorted({name for each in found for name in each.away})
     if away:
@@ -78,18 +78,19 @@ async def change_replicas(
     show: Callable[[StreamReplicas], None],
     tell: Callable[[Changed], None],
 ) -> None:
-    """A few streams at a time, each until every copy is up to date: not all that is stored is copied at once.
+    """Change a few streams at a time, each until every replica is up to date, so that not all data is copied
+    concurrently.
 
-    `show` hears of the streams that are waited for, `tell` of each that is done. What a crash leaves behind: streams
-    that were changed and those that were not. The server goes on with those that were under way, and the same call
-    again goes on with the rest. Raises DeploymentRefused, Unavailable.
+    `show` is called with each stream that is being waited for, `tell` with each stream that is done. A crash leaves
+    some streams changed and others not. The server completes the changes in progress, and the same call repeated does
+    the rest. Raises DeploymentRefused, Unavailable.
     """
 
     async def change(before: StreamReplicas) -> None:
         async with few:
             began = time.monotonic()
             await replicas.change(before.stream, plan.count)
-            after = await _until_whole(replicas, before.stream, plan.count, show)
+            after = await _until_complete(replicas, before.stream, plan.count, show)
             tell(Changed(before.stream, before.wanted, plan.count, after.nodes, time.monotonic() - began))
 
     few = asyncio.Semaphore(_AT_ONCE)
@@ -103,10 +104,10 @@ async def change_replicas(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _until_whole(
+async def _until_complete(
     replicas: Replicas, stream: str, count: int, show: Callable[[StreamReplicas], None]
 ) -> StreamReplicas:
-    stood, moved_at, heard_at = None, time.monotonic(), time.monotonic()
+    previous, moved_at, answered_at = None, time.monotonic(), time.monotonic()
     while True:
         found = await replicas.look(stream)
         if found is None:
@@ -115,11 +116,11 @@ async def _until_whole(
             return found
         show(found)
         now = time.monotonic()
-        heard_at = heard_at if found.away else now
-        if (standing := (len(found.followers), found.lag, found.consumers_behind)) != stood:
-            # Any change: how much is missing is known only after a while, so it also grows.
-            stood, moved_at = standing, now
-        if now - heard_at > _AWAY_SECONDS:
+        answered_at = answered_at if found.away else now
+        if (progress := (len(found.followers), found.lag, found.consumers_behind)) != previous:
+            # Any change counts as progress, also growth: the number of missing messages is only known after a while.
+            previous, moved_at = progress, now
+        if now - answered_at > _AWAY_SECONDS:
             raise Unavailable(f"{', '.join(found.away)} does not answer while it is given a copy of {stream}; {_AGAIN}")
         if now - moved_at > _STALLED_SECONDS:
             raise Unavailable(

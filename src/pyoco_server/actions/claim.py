@@ -1,4 +1,4 @@
-"""Take a run for one attempt."""
+"""Claim a run for one attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Busy", "FlowAttempt", "Spent", "alive_seconds", "claim_run", "is_for
 
 log = get_logger(__name__)
 
-#: Clocks agree within this (FLOW-209); a heartbeat may look that much older than it is.
+#: Maximum clock skew (FLOW-209); a heartbeat may look that much older than it is.
 _SKEW_SECONDS = 5.0
 
 
@@ -26,7 +26,7 @@ _SKEW_SECONDS = 5.0
 class FlowAttempt(Attempt):
     """An attempt at a flow."""
 
-    #: Nobody owns it any more: the next delivery may claim it at once.
+    #: The run has no owner any more: the next delivery may claim it immediately.
     given_back: bool = field(default=False, kw_only=True)
 
 
@@ -35,24 +35,24 @@ class Spent:
     """Nothing is left to do for this job: the run has ended, was withdrawn, or has just been cancelled."""
 
     why: str
-    #: The run, if it had ended before: whoever ended it may have died before its letter.
+    #: The run, if it had ended before: the process that ended it may have crashed before it wrote the dead letter.
     run: Run | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Busy:
-    """Somebody else executes the run and shows signs of life: the job may come again later."""
+    """Another worker executes the run and its heartbeat is recent: the job may be redelivered later."""
 
-    #: When the last sign of life, if it stays the last, will be too old.
+    #: Seconds until the last heartbeat becomes stale, if no other follows.
     seconds: float
 
 
 async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bool) -> FlowAttempt | Spent | Busy:
-    """Take the run by compare-and-set, attempt + 1. Every older attempt is fenced from then on.
+    """Claim the run by compare-and-set, with attempt + 1. All older attempts are fenced from then on.
 
-    A first delivery of our own gateway names the revision to write over, so it costs one write and no read; when
-    that is lost (somebody cancelled, or was faster) the record is read and decides. A crash in here leaves either
-    nothing or a RUNNING record whose heartbeat goes stale: the next delivery takes over.
+    The first delivery of a job from our own gateway names the revision to overwrite, so it costs one write and no read.
+    If that write loses (the run was cancelled, or another worker was faster), the record is read and decides. A crash
+    here leaves either nothing or a RUNNING record whose heartbeat goes stale: the next delivery takes over.
     """
     attempt_id = backend.new_id()
     if first_delivery and job.revision is not None:
@@ -72,31 +72,30 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     found = await backend.runs.find(job.run_id)
     now = backend.clock()
     if isinstance(found, Withdrawn):
-        log.info("the submission was withdrawn; its job is dropped", run_id=job.run_id)  # FLOW-310
+        log.info("dropped job: submission was withdrawn", run_id=job.run_id)  # FLOW-310
         return Spent("withdrawn")
     if isinstance(found, Absent):
         return await _claim_unrecorded(backend, job, me, attempt_id)
     run = found.run
-    if (
-        run.is_pack or run.is_exec
-    ):  # those have queues of their own: a job of this one that names such a run is nobody's
+    if run.is_pack or run.is_exec:  # packs and programs have their own queues; no worker executes them from this one
         return Spent("of another kind")
     if run.is_terminal:  # FLOW-309
         return Spent("ended", run)
     busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
     if busy_seconds > 0:
         return Busy(busy_seconds)
-    if run.status is RunState.CANCELLING:  # FLOW-184: it never starts
+    if run.status is RunState.CANCELLING:  # FLOW-184: a cancelled run never starts
         ended = await backend.runs.replace(conclude(run, Cancelled(), now), found.revision)
         return Spent("cancelled") if isinstance(ended, Stored) else ended
     return _held(await backend.runs.replace(claim(run, me, attempt_id, now), found.revision), attempt_id)
 
 
 async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> FlowAttempt | Spent | Lost:
-    """A foreign producer wrote no record: the job itself tells all (FLOW-310)."""
+    """Claim a run without a record: a foreign producer wrote none, and the job contains everything needed
+    (FLOW-310)."""
     now = backend.clock()
     if is_forgotten(job, now, backend.config.runs_retention_sec):
-        log.info("the run has ended so long ago that its record is gone; its job is dropped", run_id=job.run_id)
+        log.info("dropped job: its run ended and the record has expired", run_id=job.run_id)
         return Spent("forgotten")
     return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
 
@@ -106,14 +105,20 @@ def _held(written: Stored | Lost, attempt_id: str) -> FlowAttempt | Lost:
 
 
 def is_forgotten(job: Job, now: float, retention_seconds: float) -> bool:
-    """Whether a job of ours may be older than the record of its run's end, or than the mark of its withdrawal: on a tag
-    that nobody serves, a job waits for ever, and a cancelled run must not start because of that (FLOW-184)."""
+    """Whether a job of ours may have outlived the terminal record of its run, or the mark of its withdrawal.
+
+    On a tag without workers a job waits forever, and a cancelled run must not start because its record has expired
+    (FLOW-184).
+    """
     return job.revision is not None and 0 < retention_seconds < now - job.submitted_at
 
 
 def alive_seconds(run: Run, now: float, heartbeat_seconds: float) -> float:
-    """For how long the newest attempt still counts as alive; 0 or less: nobody works on the run, as far as one can
-    tell. Two live executions must not overlap."""
+    """Return for how many seconds the newest attempt still counts as alive; 0 or less: no worker seems to execute the
+    run.
+
+    Two live executions must not overlap.
+    """
     if run.attempt_id is None:
         return 0.0
     return run.heartbeat_at + _SKEW_SECONDS + 3 * heartbeat_seconds - now

@@ -15,14 +15,14 @@ __all__ = ["DeadLetterCounts", "count_dead_letters"]
 @dataclass(frozen=True)
 class DeadLetterCounts:
     total: int
-    #: The largest first, at most 1,000.
+    #: Largest first, at most 1,000.
     groups: list[DeadLetterCount]
 
 
 async def count_dead_letters(backend: GatewayBackend, caller: Caller) -> DeadLetterCounts:
-    """What the caller may see, by reason and flow. Two looks at the index, no round trip. O(groups), never O(letters).
+    """Count the letters that the caller may see, by reason and flow.
 
-    Between the looks a letter may come or go.
+    Two index reads, no round trip. O(groups), never O(letters). A letter may be added or deleted between the two reads.
     """
     tenant_id = caller.tenant_id or EVERYBODY
     groups = await backend.dead_letter_index.counts(tenant_id)

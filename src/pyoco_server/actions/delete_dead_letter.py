@@ -1,4 +1,4 @@
-"""Throw one dead letter away."""
+"""Delete one dead letter."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = get_logger(__name__)
 
 
 async def delete_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: str) -> int:
-    """Its run stays as it is. Two round trips. Returns the letter's id once it is gone, and from this gateway's lists,
-    too. Whoever deletes it at the same moment is told the same. Raises DeadLetterNotFound.
+    """Delete the letter, also from this gateway's lists, and return its id. Its run stays as it is.
 
-    A crash after the deletion leaves it in this gateway's lists for a few seconds.
+    Two round trips. Concurrent deletions of the same letter all succeed. Raises DeadLetterNotFound. A crash after the
+    deletion leaves the letter in this gateway's lists for a few seconds.
     """
     found = await find_dead_letter(backend, caller, letter_id)
     await backend.dead_letters.delete(found.letter_id)
@@ -26,8 +26,9 @@ async def delete_dead_letter(backend: GatewayBackend, caller: Caller, letter_id:
 
 
 async def forget_letters(backend: GatewayBackend, letter_ids: set[int]) -> None:
-    """Lists of this gateway show them no more. Best effort: the feeder finds out by itself, in a few seconds."""
+    """Remove deleted letters from this gateway's lists. Best effort: the index feeder removes them within a few
+    seconds anyway."""
     try:
         await backend.dead_letter_index.forget(letter_ids)
     except Unavailable as error:
-        log.warning("deleted dead letters may be listed for a moment", count=len(letter_ids), error=error)
+        log.warning("deleted dead letters may stay listed for a moment", count=len(letter_ids), error=error)

@@ -1,4 +1,4 @@
-"""Throw many dead letters away."""
+"""Delete many dead letters."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ log = get_logger(__name__)
 
 @dataclass
 class Deleted:
-    """What became of a request."""
+    """The outcome of a request."""
 
-    #: Letters that were looked at. Those that were not deleted had just gone.
+    #: Letters that were processed. Those that were not deleted had been deleted by another caller just before.
     matched: int = 0
     deleted: int = 0
-    #: There may be more that fit: ask again.
+    #: There may be more matching letters: repeat the request.
     more: bool = False
 
 
 async def delete_dead_letters(backend: GatewayBackend, caller: Caller, wanted: DeadLetterFilter, span: Span) -> Deleted:
-    """Each as `delete_dead_letter` does it: two round trips a letter. Their runs stay as they are.
+    """Delete each matching letter as `delete_dead_letter` does: two round trips per letter. Their runs stay as they
+    are.
 
-    A crash leaves some deleted and some not; the same request again deletes the others. Raises Unavailable when
-    nothing was done at all.
+    A crash leaves some deleted and others not; repeating the request deletes the others. Raises Unavailable only if
+    nothing was done.
     """
     done = Deleted()
 

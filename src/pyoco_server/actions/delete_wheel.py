@@ -1,4 +1,4 @@
-"""Take a wheel out of the registry."""
+"""Delete a wheel from the registry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["delete_wheel"]
 
 
 async def delete_wheel(backend: GatewayBackend, caller: Caller, source: WheelSource, wheel_name: str) -> None:
-    """Delete it, then write the history. Five round trips. Of many at once one deletes it, and one event tells so.
+    """Delete the wheel, then write the history event. Five round trips.
 
-    A crash in between leaves a deleted wheel without an event. Its version counts no longer (FLOW-214). Workers that
-    have it installed take it away at their next look. Raises WheelNotFound, Unavailable.
+    Of several concurrent deletions one deletes the wheel and writes the event; the others raise WheelNotFound. A crash
+    in between leaves a deleted wheel without an event. The version of a deleted wheel no longer counts (FLOW-214).
+    Workers that have the wheel installed remove it at their next sync. Raises WheelNotFound, Unavailable.
     """
     found = await find_wheel(backend, wheel_name)
     if not await backend.wheels.delete(wheel_name):

@@ -24,10 +24,10 @@ class Discarded:
 
 
 async def discard_record(runs: Runs, run_id: str) -> Discarded:
-    """Remove exactly the revision that was found unreadable; a mark stays for as long as a withdrawn run leaves one, so
-    a job of the run that is still queued is dropped. Two round trips.
+    """Remove exactly the revision that was found unreadable. Two round trips.
 
-    Raises RunNotFound; NotOfThisKind for a record that can be read; Unavailable, also when the record has changed
+    Leaves the same mark as a withdrawn run, for as long, so that a job of the run that is still queued is dropped.
+    Raises RunNotFound; NotOfThisKind for a record that can be read; Unavailable, also if the record has changed
     meanwhile.
     """
     if not is_run_id(run_id):

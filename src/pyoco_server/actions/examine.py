@@ -1,4 +1,4 @@
-"""Look at a deployment: everything that the doctor's rules go by."""
+"""Collect all facts about a deployment that the doctor's rules check."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from pyoco_server.ports.deployment.port import Deployment
 __all__ = ["Surroundings", "examine"]
 
 _UNREACHED = Unknown("NATS does not answer")
-#: Runs that are looked at, of those that silent workers had in hand.
+#: Maximum number of runs that are read, of those that were in flight on disconnected workers.
 _LEFT_BEHIND_MAX = 50
-#: A second look at workers waits for their next heartbeat, this long at most.
+#: The second read of the workers waits for their next heartbeat, this long at most.
 _HEARTBEAT_SECONDS_MAX = 6.0
 _NATS_PORT = 4222
-#: What a job and a record have besides what their settings bound.
+#: Size of a job and of a record beyond the parts that settings limit.
 _HEAD_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What was seen elsewhere than on NATS."""
+    """Facts that do not come from NATS."""
 
     machine: Machine
-    #: None: nobody asked for it.
+    #: None: not requested.
     monitor: Monitor | Unknown | None = None
     gateway: Gateway | None = None
-    #: None: there are no priced runs here.
+    #: None: this deployment has no priced runs.
     priced: PricedFacts | None = None
 
 
@@ -57,11 +57,13 @@ async def examine(
     deployment: Deployment,
     config: NatsBackendConfig,
     around: Surroundings,
-    on_step: Callable[[str], None] = lambda word: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Facts:
-    """Reads only; O(streams + tags + workers + files); records of runs are read for three seconds at most. Each look
-    is bounded, and one that fails leaves an Unknown: the rest is looked at all the same. `on_step` hears what is looked
-    at, for whoever waits.
+    """Read the facts; change nothing. O(streams + tags + workers + files); run records are read for three seconds at
+    most.
+
+    Each check is bounded. A check that fails yields an Unknown, and the others continue. `on_step` is called with the
+    name of each step, to show progress.
     """
     on_step("NATS")
     server = await deployment.reach()
@@ -78,8 +80,9 @@ async def examine(
         asyncio.gather(deployment.workers(), deployment.unreadable()),
     )
     offset = ahead if isinstance(ahead, float) else 0.0
-    if isinstance(workers, Workers) and _seems_sick(workers, time.time() - offset, config, around):
-        # It may have had no room for long and got some a moment ago, or load its packs: then its next heartbeat tells.
+    if isinstance(workers, Workers) and _needs_second_read(workers, time.time() - offset, config, around):
+        # A worker may have been full for a long time and have a free slot only since now, or may still be loading its
+        # packs: its next heartbeat shows that.
         on_step("workers, once more")
         await asyncio.sleep(min(config.worker_heartbeat_interval_sec + 1.0, _HEARTBEAT_SECONDS_MAX))
         workers = await deployment.workers()
@@ -131,7 +134,7 @@ def _without_jetstream(
     )
 
 
-def _seems_sick(workers: Workers, now: float, config: NatsBackendConfig, around: Surroundings) -> bool:
+def _needs_second_read(workers: Workers, now: float, config: NatsBackendConfig, around: Surroundings) -> bool:
     seconds = config.worker_disconnect_timeout_sec
     if any(is_deaf(record, now, seconds) for record in workers.records):
         return True
@@ -141,12 +144,13 @@ def _seems_sick(workers: Workers, now: float, config: NatsBackendConfig, around:
 async def _left_behind(
     deployment: Deployment, workers: Workers | Unknown, now: float, config: NatsBackendConfig
 ) -> tuple[Run, ...] | Unknown:
-    """Of the runs that a worker had in hand when it fell silent, those that are still said to be its own."""
+    """Return the runs that were in flight on workers that are now disconnected, and whose records still name those
+    workers."""
     if isinstance(workers, Unknown):
         return workers
     seconds = config.worker_disconnect_timeout_sec
-    gone = [record for record in workers.records if not record.is_alive(now, seconds)]
-    owners = {run_id: record.worker_id for record in gone for run_id in record.running}
+    disconnected = [record for record in workers.records if not record.is_alive(now, seconds)]
+    owners = {run_id: record.worker_id for record in disconnected for run_id in record.running}
     found = await deployment.runs(list(owners)[:_LEFT_BEHIND_MAX])
     if isinstance(found, Unknown):
         return found
@@ -160,7 +164,7 @@ def _wishes(config: NatsBackendConfig) -> Wishes:
         nats_hosts=tuple(address.hostname or "" for address in addresses),
         nats_port=addresses[0].port or _NATS_PORT,
         replicas=config.jetstream_replicas,
-        # A job holds a flow.yaml as JSON text, where a line break takes two bytes.
+        # A job contains a flow.yaml as JSON text, where a line break takes two bytes.
         payload_bytes=2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + _HEAD_BYTES,
         work_stream=config.work_stream,
         letters_stream=config.dlq_stream,

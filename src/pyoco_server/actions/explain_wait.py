@@ -1,4 +1,4 @@
-"""Say why a run has not begun."""
+"""Explain why a run has not started."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ _DISPUTED = Wait(
 
 
 async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wait | None:
-    """None: the run does not wait, or it cannot be told. No round trip: index and registry are at hand.
+    """Return why the run waits. Returns None if it does not wait, or if the reason cannot be determined in time.
 
-    O(workers + log runs + runs ahead, at most 1,000). Costs nothing for a run that somebody executes or that has
-    ended. It may lag by a moment: by a heartbeat of a worker, and by what the index has not heard yet.
+    No round trip: the index and the registry are in memory. O(workers + log runs + runs ahead, at most 1,000). Costs
+    nothing for a run that is being executed or has ended. The result may lag by one worker heartbeat and by changes
+    that have not reached the index yet.
     """
     if not waits(run):
         return None
@@ -62,7 +63,7 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
             ahead = await _ahead(backend, run)
             workers = [each for each in await backend.registry.all() if run.is_pack or run.tag in each.tags]
     except (Unavailable, TimeoutError) as error:
-        log.debug("cannot tell why the run waits", run_id=run.run_id, error=error)
+        log.debug("cannot determine why the run waits", run_id=run.run_id, error=error)
         return None
     now = backend.clock()
     crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
@@ -120,5 +121,5 @@ async def _ahead(backend: GatewayBackend, run: Run) -> Ahead:
     if run.is_pack:
         return await backend.index.packs_ahead(run.submitted_at, run.run_id, AHEAD_MAX)
     if run.status is RunState.RUNNING:
-        return Ahead(0, None)  # handed back: the queue repeats a job before it delivers a new one
+        return Ahead(0, None)  # released: the queue redelivers a job before it delivers a new one
     return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, AHEAD_MAX)

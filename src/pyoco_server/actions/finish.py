@@ -1,4 +1,4 @@
-"""End a run, once."""
+"""Write the terminal state of a run, once."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ __all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish", "write_ter
 
 log = get_logger(__name__)
 
-#: FLOW-322: a repeated run costs more than a little patience.
+#: FLOW-322: retry the write, because executing a run again costs more than a short wait.
 _TRIES = 3
 _PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The terminal record is written: the job may go."""
+    """The terminal record is written: the job may be acknowledged."""
 
     run: Run
 
 
 @dataclass(frozen=True)
 class Fenced:
-    """Somebody else owns or ended the run: nothing was written, and the queue hears nothing from us."""
+    """Another attempt owns the run, or the run has ended: nothing was written, and the job is not acknowledged."""
 
 
 @dataclass(frozen=True)
 class Unwritten:
-    """The terminal record could not be written: the job has to come again (FLOW-320)."""
+    """The terminal record could not be written: the job has to be redelivered (FLOW-320)."""
 
 
 async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced | Unwritten:
-    """Write the one terminal record of the run: one write, before anyone acknowledges the job (FLOW-307).
+    """Write the one terminal record of the run: one write, before the job is acknowledged (FLOW-307).
 
-    A cancel request that came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a
-    job that is delivered again; a crash after it, a job that finds the run ended.
+    A cancel request that came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a job
+    that is redelivered; a crash after it leaves a job that finds its run ended.
     """
     async with held.lock:
         held.closed = True  # no heartbeat after this
@@ -71,12 +71,13 @@ async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ende
             return Ended(written.run)
         found = await backend.runs.find(held.run.run_id)
         if isinstance(found, Stored) and found.run.is_terminal and found.run.is_owned_by(held.attempt_id):
-            # Our own earlier try, whose answer never came; or a keeper, which took us for dead, has ended our attempt.
-            # Either way the run has ended and the job may go. Whatever letter there is has the same id (`bury_run`).
+            # Either our own earlier write succeeded and its answer was lost, or a keeper considered this worker dead
+            # and ended our attempt. In both cases the run has ended and the job may be acknowledged. A dead letter
+            # written by either has the same id (`bury_run`).
             return Ended(found.run)
         if await refresh(backend, held) is Standing.FENCED:
             log.warning(
-                "the run belongs to somebody else by now; this outcome is dropped",
+                "outcome dropped: another attempt owns the run",
                 run_id=held.run.run_id,
                 attempt=held.run.attempt,
                 outcome=type(outcome).__name__,
@@ -85,24 +86,26 @@ async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ende
 
 
 async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:
-    """Write a terminal record, in its smallest form if it fits in no other."""
+    """Write a terminal record, in its smallest form if the full one is too large."""
     try:
         return await backend.runs.replace(ended, revision)
     except SnapshotTooLargeError as error:  # FLOW-363: never repeat a run because its snapshot is too large
-        log.error("the terminal snapshot does not fit; the smallest is stored", run_id=ended.run_id, error=error)
+        log.error("terminal snapshot too large; storing the smallest form", run_id=ended.run_id, error=error)
         return await backend.runs.replace_smallest(ended, revision)
 
 
 async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | Withdrawn | Absent:
-    """Fail a run that cannot be executed at all (FLOW-316). The run as it ended, here or before; one that somebody
-    wanted to be stopped is cancelled, and has no reason."""
+    """Fail a run that cannot be executed at all, and return its terminal record, written here or earlier (FLOW-316).
+
+    A run whose cancellation was requested becomes CANCELLED, without a reason.
+    """
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack or found.run.is_exec:  # a job of this queue that names one is nobody's
+        if found.run.is_pack or found.run.is_exec:  # packs and programs have their own queues
             return Withdrawn(found.revision)
         if found.run.is_terminal:
             return found.run

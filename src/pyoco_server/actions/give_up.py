@@ -28,19 +28,22 @@ _WHY = "the job was delivered as often as it may be and no worker could end its 
 
 
 async def give_up(backend: Backend, leftover: Leftover, deliveries: int | None = None) -> Busy | None:
-    """End its run as failed (a cancelled one as cancelled), write the dead letter, take the job out. In that order.
+    """End the run as failed (as cancelled if that was requested), write the dead letter, remove the job, in that order.
 
-    Busy: somebody still works on the run, and will end it; nothing was done, ask again later. Raises Unavailable, also
-    when the letter could not be stored, and then the job stays where it is; and Corrupt when the record cannot be read.
+    Returns Busy if a worker still executes the run and will end it: nothing was done, try again later. Raises
+    Unavailable, also if the letter could not be stored, and then the job stays in the queue; and Corrupt if the record
+    cannot be read.
 
-    A job without a record is a foreign producer's (FLOW-310), and its letter is all that is left of it. One whose
-    submission was withdrawn, or whose run ended so long ago that its record is gone, goes without; and so does one that
-    names a pack or a program: these have queues of their own.
+    A job without a record comes from a foreign producer (FLOW-310), and only its letter remains. A job whose submission
+    was withdrawn, or whose run ended so long ago that its record has expired, gets no letter; nor does a job that names
+    a pack or a program, which have their own queues.
 
-    What a crash leaves behind:
-      after the end       a job whose run has ended: the next try writes the letter, if it is missing;
-      after the letter    the same, and the next try takes the job out. The letter has the same id (`bury_run`).
-    Several keepers may try at once: one of them ends the run.
+    A crash leaves behind:
+
+    - after the terminal record: a job whose run has ended. The next try writes the letter if it is missing.
+    - after the letter: the same, and the next try removes the job. The letter has the same id (`bury_run`).
+
+    Several keepers may try concurrently: one of them ends the run.
     """
     job, run_id = _read(leftover)
     ended = await _end(backend, run_id) if run_id is not None else None
@@ -49,7 +52,7 @@ async def give_up(backend: Backend, leftover: Leftover, deliveries: int | None =
     if not await _bury(backend, leftover, job, ended, deliveries):
         raise Unavailable("the letter of a job that was given up is not stored, so the job stays")
     await backend.queue.remove(leftover)
-    log.warning("removed a job that would never have been delivered again", run_id=run_id, tag=leftover.tag)
+    log.warning("removed a job that the queue would never deliver again", run_id=run_id, tag=leftover.tag)
     return None
 
 
@@ -68,7 +71,7 @@ async def _bury(
     ended: Run | Withdrawn | Absent | None,
     deliveries: int | None,
 ) -> bool:
-    """Write the letter, if there is one to write. False: it could not be written."""
+    """Write the letter, if one is called for. Returns False if it could not be written."""
     subject = leftover.subject or None
     if isinstance(ended, Withdrawn):
         return True
@@ -76,7 +79,7 @@ async def _bury(
         return await bury_run(backend, ended, num_delivered=deliveries, subject=subject)
     if isinstance(job, InvalidJob):
         letter = _letter_of_nobody(backend, leftover, job, deliveries)
-        letter_id = f"{job.run_id}.dlq.invalid" if job.run_id else f"{leftover.sequence}.dlq"  # as a worker calls it
+        letter_id = f"{job.run_id}.dlq.invalid" if job.run_id else f"{leftover.sequence}.dlq"  # as a worker does
         return await bury(backend, letter, letter_id)
     if is_forgotten(job, backend.clock(), backend.config.runs_retention_sec):
         return True
@@ -85,14 +88,14 @@ async def _bury(
 
 
 async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent:
-    """The run as it ended, here or before; or what is there instead of it."""
+    """Return the ended run, whether it ended here or earlier, or else what was found in its place."""
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack or found.run.is_exec:  # a job of this queue that names one is nobody's
+        if found.run.is_pack or found.run.is_exec:  # packs and programs have their own queues
             return Withdrawn(found.revision)
         if found.run.is_terminal:
             return found.run

@@ -1,4 +1,4 @@
-"""Show a worker in lists, or leave it out."""
+"""Hide a worker in lists, or show it again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["hide_worker"]
 
 
 async def hide_worker(backend: Backend, worker_id: str, hidden: bool) -> WorkerRecord:
-    """Write down the operator's wish. It stops nothing and deletes nothing (FLOW-146). Raises WorkerNotFound.
+    """Store whether the worker is hidden. Stops nothing and deletes nothing (FLOW-146). Raises WorkerNotFound.
 
-    Two round trips. A crash before the write leaves everything as it was; after it, the wish is kept, and saying it
-    again changes nothing (FLOW-147).
+    Two round trips. A crash before the write changes nothing; after it, the setting is stored, and repeating the
+    request changes nothing (FLOW-147).
     """
-    # What cannot be a worker's id is not asked for: `*` would be a question for all of them.
+    # Invalid ids are not looked up: `*` would match all workers.
     record = None
     if worker_id_problem(worker_id) is None:
         record = await backend.registry.hide(worker_id, hidden, backend.clock())

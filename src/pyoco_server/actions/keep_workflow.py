@@ -1,4 +1,4 @@
-"""Keep a submitted flow.yaml, so that its run can be run again."""
+"""Store a submitted flow.yaml, so that its run can be run again."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["keep_workflow"]
 
 log = get_logger(__name__)
 
-#: After this time memory is not enough, and the store itself is asked: somebody may have emptied it.
+#: After this time the cache is not trusted and the store is checked: the file may have been deleted.
 _TRUST_SECONDS = 600.0
 #: An election takes 4 to 9 s. Storing the same bytes under their own digest is safe to repeat.
 _UNANSWERED_SECONDS = 15.0
 
 
 async def keep_workflow(backend: GatewayBackend, sha256: str, text: str) -> None:
-    """Returns once the file lies in the object store under its sha256 and will stay for as long as a run of now.
+    """Ensure that the file is in the object store under its sha256 and stays there as long as a run recorded now.
 
-    Costs nothing for a file seen lately, one round trip for a known one, four for a new one; of many at once with the
-    same new file, one stores it. The store removes files after twice the retention of runs, so one that is older than
-    the retention is stored anew. A crash leaves the file, which costs space until then. Raises Unavailable.
+    Costs nothing for a file seen recently, one round trip for a known one, four for a new one; of concurrent calls with
+    the same new file, one stores it. The store removes files after twice the retention of runs, so a file older than
+    the retention is stored anew. A crash leaves the file, which takes up space until then. Raises Unavailable.
     """
     if _is_known(backend, sha256):
         return
@@ -34,7 +34,7 @@ async def keep_workflow(backend: GatewayBackend, sha256: str, text: str) -> None
         if _is_known(backend, sha256):
             return
         stored_at = await _stored_at(backend, sha256)
-        if stored_at is None or not _is_young(backend, stored_at):
+        if stored_at is None or not _outlives_new_runs(backend, stored_at):
             await _store(backend, sha256, text.encode())
             stored_at = backend.clock()
         backend.kept_workflows.saw(sha256, Sight(stored_at, seen_at=backend.clock()))
@@ -43,12 +43,14 @@ async def keep_workflow(backend: GatewayBackend, sha256: str, text: str) -> None
 def _is_known(backend: GatewayBackend, sha256: str) -> bool:
     sight = backend.kept_workflows.find(sha256)
     return (
-        sight is not None and backend.clock() - sight.seen_at < _TRUST_SECONDS and _is_young(backend, sight.stored_at)
+        sight is not None
+        and backend.clock() - sight.seen_at < _TRUST_SECONDS
+        and _outlives_new_runs(backend, sight.stored_at)
     )
 
 
-def _is_young(backend: GatewayBackend, stored_at: float) -> bool:
-    """Whether it stays for as long as a run that is recorded now."""
+def _outlives_new_runs(backend: GatewayBackend, stored_at: float) -> bool:
+    """Whether the file stays for as long as a run that is recorded now."""
     retention_seconds = backend.config.runs_retention_sec
     return not retention_seconds or backend.clock() - stored_at < retention_seconds
 
@@ -58,12 +60,13 @@ async def _stored_at(backend: GatewayBackend, sha256: str) -> float | None:
         info = await backend.workflows.info(sha256)
     except ObjectNotFound:
         return None
-    # Under this name something else: it is replaced, as if it were not there.
+    # The object under this name has other content: treat it as missing and replace it.
     return info.modified if info.sha256_hex == sha256 else None
 
 
 async def _store(backend: GatewayBackend, sha256: str, data: bytes) -> None:
-    """Repeated while NATS is there and does not answer, as every other write of a submission is."""
+    """Store the bytes. Retries while NATS is connected but does not answer, as every other write of a submission
+    does."""
     deadline = time.monotonic() + _UNANSWERED_SECONDS
     while True:
         try:
@@ -71,7 +74,7 @@ async def _store(backend: GatewayBackend, sha256: str, data: bytes) -> None:
         except Unavailable as error:
             if not backend.is_up() or time.monotonic() > deadline:
                 raise
-            log.info("storing a flow.yaml again", workflow_yaml_sha256=sha256, error=error)
+            log.info("retrying to store a flow.yaml", workflow_yaml_sha256=sha256, error=error)
         else:
             return
         await asyncio.sleep(0.25)

@@ -1,4 +1,4 @@
-"""Show many dead letters."""
+"""List dead letters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["list_dead_letters", "only_own"]
 
 
 def only_own(caller: Caller, wanted: DeadLetterFilter) -> DeadLetterFilter:
-    """Without authentication everything, with it only letters of one's own runs (FLOW-274, FLOW-275)."""
+    """Restrict the filter to letters of the caller's own runs if authentication is on (FLOW-274, FLOW-275)."""
     return replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
 
 
 async def list_dead_letters(
     backend: GatewayBackend, caller: Caller, wanted: DeadLetterFilter, limit: int, before: int | None = None
 ) -> DeadLetterPage:
-    """The newest letters the caller may see: one look at the index, no round trip."""
+    """Return the newest letters that the caller may see: one index read, no round trip."""
     return await backend.dead_letter_index.page(only_own(caller, wanted), limit, before)

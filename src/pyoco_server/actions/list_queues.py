@@ -1,4 +1,4 @@
-"""Show the queues."""
+"""List the queues."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ __all__ = [
 ]
 
 QUEUES_MAX = 1_000
-#: Runs of which nothing was heard that are looked at, the oldest first. There are few, unless something is wrong.
+#: Runs without recent heartbeats that are read, oldest first. There are few, unless something is wrong.
 QUIET_MAX = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """The runs that wait for one tag, and who serves it."""
+    """The runs that wait for one tag, and the workers that serve it."""
 
     tag: str
-    #: PENDING runs, and those that were handed back and not taken again for a while (`quiet_since`).
+    #: PENDING runs, and runs that were released and not claimed again for a while (`quiet_since`).
     depth: int
-    #: Since when the oldest of them waits, and how long that is. None: nothing waits.
+    #: Since when the oldest of them has waited, and for how long. None: nothing waits.
     oldest_at: float | None
     oldest_age_seconds: float | None
-    #: Workers with this tag that live, and their slots together. A worker with several tags counts for each.
+    #: Live workers with this tag, and the sum of their slots. A worker with several tags counts for each.
     workers_alive: int
     slots: int
     slots_busy: int
-    #: Ten minutes ago. None: not known, yet.
+    #: The depth ten minutes ago. None: not known yet.
     depth_before: int | None
-    #: Runs of this tag that ended per minute, over the last ten minutes at most. None: not known, yet.
+    #: Runs of this tag that ended per minute, over the last ten minutes at most. None: not known yet.
     drained_per_minute: float | None
-    #: When what waits now will have been worked off at that pace. None: nothing waits, or nobody works.
+    #: Time until the waiting runs are done at that pace. None: nothing waits, or no worker is alive, or the pace is not
+    #: known.
     eta_seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingPacks:
-    """The priced runs that wait. They have a queue of their own, and any worker may take them."""
+    """The waiting priced runs. They have their own queue, and any worker may take them."""
 
     depth: int
     oldest_at: float | None
@@ -72,13 +73,13 @@ class Queues:
 
 @dataclass(frozen=True)
 class Line:
-    """The runs that wait for a tag."""
+    """The runs that wait for one tag."""
 
-    #: PENDING.
+    #: PENDING runs.
     pending: int
-    #: RUNNING by their record, and nobody's: a worker gave them back.
+    #: Runs that are RUNNING by their record but have no owner: a worker released them.
     handed_back: int
-    #: Since when the first of all waits: it was submitted, or handed back.
+    #: Since when the first of them has waited: when it was submitted, or released.
     oldest_at: float
 
     @property
@@ -91,11 +92,11 @@ _NOBODY = Crowd(0, 0, 0, 0)
 
 
 async def list_queues(backend: GatewayBackend, trend: Trend) -> Queues:
-    """Tags with waiting runs, the longest queues first; then the other tags of live workers, by name. At most 1,000.
-    Packs are told apart: no worker asks for them by tag.
+    """Return tags with waiting runs, longest queues first; then the other tags of live workers, by name. At most 1,000.
 
-    Two looks at the index and one at the registry, no round trip. O(tags + workers' tags). Raises Unavailable. Queues
-    are shared by all tenants, as workers and metrics are (FLOW-276).
+    Packs are returned separately: workers do not take them by tag. Two index reads and one registry read, no round
+    trip. O(tags + workers' tags). Raises Unavailable. Queues are shared by all tenants, as workers and metrics are
+    (FLOW-276).
     """
     lines, packs = await read_waiting(backend)
     workers = await backend.registry.all()
@@ -134,17 +135,18 @@ def _packs(waiting: Waiting | None, now: float, workers_alive: int) -> WaitingPa
 
 
 def quiet_since(backend: GatewayBackend) -> float:
-    """FLOW-30: a RUNNING run that was not updated since then has nobody who executes it."""
+    """Return the time before which a RUNNING run must have been last updated to count as not executed by any worker
+    (FLOW-30)."""
     return backend.clock() - max(30.0, 3 * backend.config.run_heartbeat_interval_sec)
 
 
 async def read_lines(backend: GatewayBackend) -> dict[str, Line]:
-    """By tag, the longest first. O(tags + QUIET_MAX). Raises Unavailable."""
+    """Return the waiting runs by tag, longest queue first. O(tags + QUIET_MAX). Raises Unavailable."""
     return (await read_waiting(backend))[0]
 
 
 async def read_waiting(backend: GatewayBackend) -> tuple[dict[str, Line], Waiting | None]:
-    """The same, and the packs that wait."""
+    """Return the waiting runs as `read_lines` does, and the waiting packs."""
     counts = await backend.index.counts()
     quiet = await backend.index.quiet(EVERYBODY, quiet_since(backend), QUIET_MAX)
     lines = {tag: Line(waiting.count, 0, waiting.oldest_at) for tag, waiting in counts.waiting.items()}
@@ -162,7 +164,7 @@ async def read_waiting(backend: GatewayBackend) -> tuple[dict[str, Line], Waitin
 
 
 def crowds_by_tag(workers: Iterable[WorkerRecord], now: float, disconnect_seconds: float) -> dict[str, Crowd]:
-    """Each worker is looked at once: O(workers' tags). One that names a tag twice serves it once."""
+    """Return the workers of each tag. O(workers' tags). A worker that names a tag twice counts once."""
     sums: dict[str, list[int]] = {}
     for record in workers:
         one = crowd_of([record], now, disconnect_seconds)

@@ -1,4 +1,4 @@
-"""Show many runs."""
+"""List runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["WholePage", "list_runs", "list_whole_runs"]
 
 @dataclass(frozen=True)
 class WholePage:
-    """As a page of lines, with whole runs. A run whose record cannot be decoded is its line, as UNKNOWN (SAFE-16)."""
+    """A page with complete runs. A run whose record cannot be decoded appears as its list line, as UNKNOWN
+    (SAFE-16)."""
 
     items: list[Run | Summary]
     next: ListPosition | None
@@ -27,16 +28,19 @@ class WholePage:
 async def list_runs(
     backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: ListPosition | None = None
 ) -> Page:
-    """The newest runs that the caller may list, as lines: one look at the index, no round trip. Priced runs are among
-    them for a caller without a key, too: show those by `redacted` (SAFE-5)."""
-    mine = replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
-    return await backend.index.page(mine, limit, after)
+    """Return the newest runs that the caller may list, as lines: one index read, no round trip.
+
+    For a caller without a key the page includes priced runs; pass those through `redacted` before showing them
+    (SAFE-5).
+    """
+    own_runs = replace(wanted, tenant_id=caller.tenant_id or EVERYBODY)
+    return await backend.index.page(own_runs, limit, after)
 
 
 async def list_whole_runs(
     backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: ListPosition | None = None
 ) -> WholePage:
-    """As `list_runs`, each whole: `limit` reads at once. A run that has gone is left out (FLOW-112)."""
+    """List runs as `list_runs` does, but complete: `limit` concurrent reads. Deleted runs are left out (FLOW-112)."""
     page = await list_runs(backend, caller, wanted, limit, after)
     found = await asyncio.gather(*(_find(backend, line) for line in page.items))
     items = [item for item in found if isinstance(item, Summary) or (item is not None and may_list(caller, item))]
@@ -44,9 +48,9 @@ async def list_whole_runs(
 
 
 async def _find(backend: GatewayBackend, line: Summary) -> Run | Summary | None:
-    """None: the run has gone since. One record that cannot be decoded must not hide the others."""
+    """Return the complete run. Returns None if it was deleted; one undecodable record must not hide the others."""
     try:
         found = await backend.runs.find(line.run_id)
-    except RecordUnreadable:  # reported when it was stored, or first read
+    except RecordUnreadable:  # logged when it was stored or first read
         return replace(line, status=UNKNOWN)
     return found.run if isinstance(found, Stored) else None

@@ -1,4 +1,4 @@
-"""Show what happened to the wheel registry."""
+"""List the history of the wheel registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HistoryFilter", "list_wheel_history"]
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryFilter:
-    """Which events are wanted; all conditions hold at once (FLOW-150)."""
+    """Which events to return; all conditions must match (FLOW-150)."""
 
     limit: int = 100
     wheel_name: str | None = None
@@ -20,5 +20,5 @@ class HistoryFilter:
 
 
 async def list_wheel_history(backend: GatewayBackend, wanted: HistoryFilter) -> list[WheelEvent]:
-    """The newest events that match, newest first. O(limit), with a filter O(events). Raises Unavailable."""
+    """Return the newest events that match, newest first. O(limit), with a filter O(events). Raises Unavailable."""
     return await backend.wheel_history.newest(wanted.limit, wanted.wheel_name, wanted.action)

@@ -1,4 +1,4 @@
-"""Show the registered wheels."""
+"""List the registered wheels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ log = get_logger(__name__)
 
 
 async def list_wheels(backend: Backend) -> list[Wheel]:
-    """Every registered wheel, by file name (FLOW-149). O(wheels), in a few round trips. Raises Unavailable."""
+    """Return every registered wheel, by file name (FLOW-149). O(wheels), in a few round trips. Raises Unavailable."""
     return wheels_of(await backend.wheels.catalogue())
 
 
 def wheels_of(catalogue: Catalogue) -> list[Wheel]:
-    """The wheels among the objects; what is none is passed over."""
+    """Return the wheels among the objects; other objects are skipped."""
     return [wheel for info in catalogue.objects if (wheel := wheel_of(info)) is not None]
 
 
 def wheel_of(info: ObjectInfo) -> Wheel | None:
-    """The wheel that an object is. None: somebody else put something there that is no wheel by its name or its tags."""
+    """Return the wheel stored in an object. Returns None if its name or its tags are not those of a valid wheel."""
     try:
         name, tags = read_wheel_name(info.name), read_wheel_tags(info.headers.get(TAGS_HEADER, ""))
     except InvalidWheel as error:
-        log.debug("an object among the wheels is none", object=info.name, error=error)
+        log.debug("skipping object that is not a wheel", object=info.name, error=error)
         return None
     return Wheel(
         name=name,

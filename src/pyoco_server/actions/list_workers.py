@@ -1,4 +1,4 @@
-"""Show the workers."""
+"""List the workers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["SeenWorker", "WorkerFilter", "list_workers", "see_worker"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFilter:
-    """Which workers are wanted; all conditions hold at once (FLOW-136 to FLOW-139)."""
+    """Which workers to return; all conditions must match (FLOW-136 to FLOW-139)."""
 
-    #: The derived states that may be shown.
+    #: The derived states to include.
     states: frozenset[WorkerState] = ALIVE
     include_hidden: bool = False
     #: Only workers that serve this tag.
@@ -27,16 +27,16 @@ class WorkerFilter:
 
 @dataclass(frozen=True)
 class SeenWorker:
-    """A worker's own word, and what we make of it (FLOW-27)."""
+    """A worker's own record, and the state derived from it (FLOW-27)."""
 
     record: WorkerRecord
     state: WorkerState
 
 
 async def list_workers(backend: Backend, wanted: WorkerFilter) -> list[SeenWorker]:
-    """The workers that were heard of last come first (FLOW-141). O(workers) in memory, no round trip.
+    """Return the workers, most recently seen first (FLOW-141). O(workers) in memory, no round trip.
 
-    Raises Unavailable while the registry might be out of date.
+    Raises Unavailable while the registry may be out of date.
     """
     now, silence = backend.clock(), backend.config.worker_disconnect_timeout_sec
     seen = [SeenWorker(record, record.derived_state(now, silence)) for record in await backend.registry.all()]
@@ -46,7 +46,7 @@ async def list_workers(backend: Backend, wanted: WorkerFilter) -> list[SeenWorke
 
 
 async def see_worker(backend: Backend, worker_id: str) -> SeenWorker:
-    """One worker, hidden or not. Raises WorkerNotFound."""
+    """Return one worker, hidden or not. Raises WorkerNotFound."""
     record = await backend.registry.find(worker_id) if worker_id_problem(worker_id) is None else None
     if record is None:
         raise WorkerNotFound

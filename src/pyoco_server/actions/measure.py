@@ -1,4 +1,4 @@
-"""Take the figures of the moment."""
+"""Measure the current figures for metrics."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pyoco_server.ports.index.port import Waiting
 
 __all__ = ["Crowd", "Figures", "Lag", "crowd_of", "measure"]
 
-#: How long a measurement waits for lists to show what is stored.
+#: How long a measurement waits for the lists to catch up with the store.
 _LAG_SECONDS_MAX = 1.0
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Some workers together: those that live, and their slots."""
+    """A group of workers: how many are alive, and their slots."""
 
     alive: int
     slots: int
     slots_busy: int
-    #: Known by name, but stopped or silent.
+    #: Workers that have a record but have stopped or are disconnected.
     gone: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What is there now, of all tenants (FLOW-134)."""
+    """The current figures, over all tenants (FLOW-134)."""
 
-    #: Unix seconds: when this was.
+    #: Time of the measurement, in Unix seconds.
     at: float
-    #: Every status, with or without runs.
+    #: Runs by status; every status is present, also with 0.
     runs: dict[RunState, int]
-    #: PENDING runs by tag; no packs.
+    #: PENDING runs by tag, without packs.
     waiting: dict[str, Waiting]
     workers: Crowd
-    #: In their stream, whatever they say.
+    #: Messages in the dead-letter stream, also those that cannot be decoded.
     dead_letters: int
-    #: By reason, as far as they can be read: every reason there is, and any other that was found.
+    #: Decodable letters by reason: every known reason, and any other that was found.
     reasons: dict[str, int]
     index_lag_seconds: float
     #: Packs by status and money state.
@@ -50,22 +50,22 @@ class Figures:
 
 
 class Lag:
-    """How long lists take to show what is stored, found by trying: ask what was stored last, and wait for it.
+    """Measures how far the lists lag behind the store: read the newest stored revision and wait until it is listed.
 
-    When it does not show in time, the first such question is kept, and the time since then is told: it grows until
-    lists have come so far.
+    If it is not listed in time, the first such revision is kept and the time since then is reported: the value grows
+    until the lists have caught up with that revision.
     """
 
     def __init__(self) -> None:
         self._missed: tuple[int, float] | None = None
 
     async def measure(self, backend: GatewayBackend, seconds: float = _LAG_SECONDS_MAX) -> float:
-        """Two round trips, and up to `seconds`. Raises Unavailable."""
+        """Return the lag in seconds. Two round trips, and up to `seconds` of waiting. Raises Unavailable."""
         newest = await backend.runs.newest()
         asked_at = time.monotonic()
         if self._missed is not None:
             revision, _ = self._missed
-            # A smaller newest revision than before: the bucket is another one.
+            # The newest revision is lower than before: the bucket was created anew.
             if newest < revision or await backend.index.applied(revision, 0):
                 self._missed = None
         if await backend.index.applied(newest, seconds):
@@ -77,7 +77,8 @@ class Lag:
 
 
 async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
-    """Three round trips, then one look at each index. O(statuses + tags + workers + reasons), never O(runs).
+    """Return the figures: three round trips, then one read of each index. O(statuses + tags + workers + reasons), never
+    O(runs).
 
     Raises Unavailable (FLOW-135).
     """
@@ -103,12 +104,12 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
 
 
 def crowd_of(workers: list[WorkerRecord], now: float, disconnect_seconds: float) -> Crowd:
-    """O(workers). Hidden ones count: hiding is for the eye only (FLOW-131)."""
+    """Sum up the workers. O(workers). Hidden ones count: hiding affects lists only (FLOW-131)."""
     alive = [record for record in workers if record.is_alive(now, disconnect_seconds)]
     return Crowd(
         alive=len(alive),
         slots=sum(record.slots for record in alive),
-        # A worker claims a few runs ahead: they are running by its word, but wait for a slot.
+        # A worker claims a few runs ahead: its record lists them as running, but they wait for a slot.
         slots_busy=sum(min(len(record.running), record.slots) for record in alive),
         gone=len(workers) - len(alive),
     )

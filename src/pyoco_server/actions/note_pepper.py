@@ -1,4 +1,5 @@
-"""Remember which pepper API keys are checked with, so that none is made with another (FIND-11)."""
+"""Store a fingerprint of the pepper that API keys are checked with, so that no key is made with another one
+(FIND-11)."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ log = get_logger(__name__)
 
 
 async def note_pepper(backend: GatewayBackend) -> None:
-    """For a gateway that starts. The first one with authentication on stores the fingerprint of its pepper; a later one
-    with another pepper logs a warning, because it refuses every key that was made before. One round trip.
+    """Check the pepper when a gateway starts. One round trip.
 
-    A crash leaves nothing or the fingerprint. Raises Unavailable.
+    The first gateway with authentication on stores the fingerprint of its pepper; a later one with another pepper logs
+    a warning, because it refuses every key made before. A crash leaves nothing or the fingerprint. Raises Unavailable.
     """
     if backend.config.http_auth_mode == "none":
         return

@@ -1,4 +1,4 @@
-"""Write down what happened to the wheel registry."""
+"""Record changes of the wheel registry in its history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ log = get_logger(__name__)
 async def note_wheel_event(
     backend: GatewayBackend, action: WheelAction, wheel: Wheel, caller: Caller, source: WheelSource
 ) -> None:
-    """One event for a change that has happened: one round trip. One that cannot be written is logged, and the change
-    stands (FLOW-227)."""
+    """Write one event for a change that has happened: one round trip.
+
+    An event that cannot be written is logged, and the change stands (FLOW-227).
+    """
     event = WheelEvent(
         event_id=backend.new_id(),
         occurred_at=backend.clock(),
@@ -33,6 +35,6 @@ async def note_wheel_event(
     try:
         await backend.wheel_history.add(event)
     except Unavailable as error:
-        log.error("the wheel history lacks an event", error=error, event=event.document())
+        log.error("wheel history event not written", error=error, event=event.document())
     else:
-        log.info("the wheel registry has changed", event=event.document())
+        log.info("wheel registry changed", event=event.document())

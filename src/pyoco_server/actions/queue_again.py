@@ -1,4 +1,4 @@
-"""Put the job of a run back on its queue, after the queue was deleted and created again (SAFE-15)."""
+"""Publish the job of a run again after its queue was deleted and created anew (SAFE-15)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ log = get_logger(__name__)
 
 
 async def queue_again(backend: Backend, found: Stored) -> bool:
-    """Put the job of a flow run that has none, under the same run id and message id. False: its record does not hold
-    what the job needs: params that were cut off, or a flow.yaml that is no longer kept.
+    """Publish the missing job of a flow run, under the same run id and message id.
 
-    The record of a PENDING run is written once more after the job, with a new time: it is newer than the queue then,
-    so no keeper does this a second time. A crash between leaves a run that is done again; within two minutes the queue
-    drops the second job, later the claim does. A job that a worker takes before that write is claimed as usual, and
-    the write is lost. Two round trips, and those that read an uploaded flow.yaml. Raises Unavailable.
+    Returns False if the record does not contain what the job needs: params were truncated, or the flow.yaml is no
+    longer stored.
+
+    The record of a PENDING run is written again after the job, with a new time: it is then newer than the queue, so no
+    keeper publishes the job a second time. A crash in between leaves a run whose job is published again; the queue
+    drops the second job within two minutes, later the claim does. If a worker takes the job before that write, it
+    claims the run as usual, and the write is lost. Two round trips, and those that read an uploaded flow.yaml. Raises
+    Unavailable.
     """
     run = found.run
     if run.params_truncated:
@@ -32,12 +35,12 @@ async def queue_again(backend: Backend, found: Stored) -> bool:
     try:
         ask = await _submission_of(backend, run)
     except (NotRepeatable, WorkflowTooLarge) as error:
-        log.warning("a run cannot be queued again", run_id=run.run_id, error=error)
+        log.warning("cannot queue a run again", run_id=run.run_id, error=error)
         return False
     await backend.queue.put(job_of(run, ask, found.revision))
     if run.status is RunState.PENDING:
         await backend.runs.replace(beat(run, NOTHING_YET, backend.clock()), found.revision)
-    log.warning("queued a run again; its job was lost with the queue", run_id=run.run_id, tag=run.tag, was=run.status)
+    log.warning("queued a run again: its job was lost with the queue", run_id=run.run_id, tag=run.tag, was=run.status)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Show one run."""
+"""Read one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What the registry says of a run's worker (FLOW-93)."""
+    """What the registry contains about a run's worker (FLOW-93)."""
 
     alive: bool = False
     heartbeat_at: float | None = None
@@ -30,18 +30,21 @@ class WorkerFacts:
 
 
 def may_see(caller: Caller, run: Run) -> bool:
-    """Without a key everything but priced runs, with one only its tenant's runs; a run of nobody is hidden (FLOW-273,
-    FLOW-275, SAFE-5)."""
+    """Whether the caller may read the run.
+
+    Without a key: everything except priced runs. With a key: only the runs of its tenant; a run without a tenant is
+    hidden (FLOW-273, FLOW-275, SAFE-5).
+    """
     return may_list(caller, run) and not is_withheld(caller, run.kind, run.tenant_id)
 
 
 def may_list(caller: Caller, run: Run) -> bool:
-    """Whether a list shows the run, be it redacted."""
+    """Whether a list includes the run, even if redacted."""
     return caller.tenant_id is None or run.tenant_id == caller.tenant_id
 
 
 async def read_run(backend: Backend, caller: Caller, run_id: str) -> Stored:
-    """The newest record: one round trip to the leader. Raises RunNotFound, also for another tenant's run."""
+    """Return the newest record: one round trip to the leader. Raises RunNotFound, also for another tenant's run."""
     found = await find_run(backend, run_id)
     if not may_see(caller, found.run):
         raise RunNotFound
@@ -49,7 +52,8 @@ async def read_run(backend: Backend, caller: Caller, run_id: str) -> Stored:
 
 
 async def find_run(backend: Backend, run_id: str) -> Stored:
-    """The newest record, for code that has access to the store itself: no owner guard. Raises RunNotFound."""
+    """Return the newest record without an owner check, for code that has access to the store itself. Raises
+    RunNotFound."""
     if not is_run_id(run_id):
         raise RunNotFound
     found = await backend.runs.find(run_id)
@@ -59,9 +63,11 @@ async def find_run(backend: Backend, run_id: str) -> Stored:
 
 
 async def worker_of(backend: Backend, run: Run) -> WorkerRecord | None:
-    """What the registry has under the name of the run's worker, be it another process by now. Raises Unavailable.
+    """Return the registry record under the name of the run's worker, even if it belongs to another process by now.
+    Raises Unavailable.
 
-    A stranger's record may hold any text for a name, one that fits other workers' among it: such a name is nobody's.
+    A foreign record may contain any text as the worker name, even a pattern that matches other workers: an invalid name
+    matches none.
     """
     if run.worker_id is None or worker_id_problem(run.worker_id) is not None:
         return None
@@ -69,16 +75,19 @@ async def worker_of(backend: Backend, run: Run) -> WorkerRecord | None:
 
 
 async def worker_facts(backend: Backend, run: Run) -> WorkerFacts | None:
-    """Best effort: None when there is no worker yet, or the registry cannot be read. Costs no round trip."""
+    """Return the facts about the run's worker, best effort. Costs no round trip.
+
+    Returns None if the run has no worker yet, or if the registry cannot be read.
+    """
     if run.worker_id is None:
         return None
     try:
         record = await worker_of(backend, run)
     except Unavailable as error:
-        log.warning("the worker registry cannot be read", run_id=run.run_id, error=error)
+        log.warning("cannot read the worker registry", run_id=run.run_id, error=error)
         return None
     if record is not None and run.instance_id is not None and record.instance_id != run.instance_id:
-        # Another process under the same name: the one that had this run is gone.
+        # Another process under the same name: the process that executed this run has exited.
         return WorkerFacts(heartbeat_at=record.last_heartbeat_at, tags=record.tags, state=WorkerState.DISCONNECTED)
     return _facts(record, backend.clock(), backend.config.worker_disconnect_timeout_sec)
 

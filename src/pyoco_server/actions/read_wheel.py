@@ -17,16 +17,16 @@ __all__ = ["FoundWheel", "find_wheel", "read_wheel"]
 
 @dataclass(frozen=True)
 class FoundWheel:
-    """A wheel, and the object it is."""
+    """A wheel, and the object that stores it."""
 
     wheel: Wheel
     info: ObjectInfo
 
 
 async def find_wheel(backend: Backend, wheel_name: str) -> FoundWheel:
-    """What is known of a wheel: one round trip. Raises WheelNotFound (FLOW-159), Unavailable."""
+    """Return the description of a wheel: one round trip. Raises WheelNotFound (FLOW-159), Unavailable."""
     try:
-        read_wheel_name(wheel_name)  # what cannot be a wheel's name is not asked for
+        read_wheel_name(wheel_name)  # do not look up an invalid wheel name
         info = await backend.wheels.info(wheel_name)
     except (InvalidWheel, ObjectNotFound) as error:
         raise WheelNotFound from error
@@ -37,10 +37,10 @@ async def find_wheel(backend: Backend, wheel_name: str) -> FoundWheel:
 
 
 async def read_wheel(backend: Backend, found: FoundWheel) -> AsyncGenerator[bytes, None]:
-    """Its bytes, in chunks; memory does not grow with them. Close it when done early.
+    """Yield the bytes of a wheel in chunks; memory does not grow with its size. Close the generator if you stop early.
 
-    The last chunk is given only after the digest of all of them was found right. Raises WheelNotFound when the wheel
-    was deleted or replaced meanwhile, Corrupt when the bytes are not those that were registered, Unavailable.
+    The last chunk is yielded only after the digest of the complete content was verified. Raises WheelNotFound if the
+    wheel was deleted or replaced meanwhile, Corrupt if the bytes are not those that were registered, Unavailable.
     """
     held: bytes | None = None
     try:

@@ -12,12 +12,12 @@ __all__ = ["not_repeatable", "read_workflow"]
 
 log = get_logger(__name__)
 
-#: An object that is replaced while it is read is read again: the same bytes lie under another id.
+#: How often an object that is replaced during the read is read again: the same bytes are then stored under another id.
 _READS_MAX = 5
 
 
 async def read_workflow(backend: Backend, sha256: str) -> bytes:
-    """The file as it was uploaded. Raises NotRepeatable when it is gone, or is not what it was; Unavailable."""
+    """Return the file as uploaded. Raises NotRepeatable if it was deleted or its bytes have changed; Unavailable."""
     for _ in range(_READS_MAX):
         try:
             info = await backend.workflows.info(sha256)
@@ -30,7 +30,7 @@ async def read_workflow(backend: Backend, sha256: str) -> bytes:
         try:
             async with aclosing(backend.workflows.read(info)) as chunks:
                 return b"".join([chunk async for chunk in chunks])
-        except ObjectNotFound:  # somebody has just stored it anew
+        except ObjectNotFound:  # it has just been stored anew
             continue
         except Corrupt as error:
             raise _damaged(sha256) from error
@@ -38,7 +38,7 @@ async def read_workflow(backend: Backend, sha256: str) -> bytes:
 
 
 def _damaged(sha256: str) -> NotRepeatable:
-    log.error("a stored flow.yaml is damaged", workflow_yaml_sha256=sha256)
+    log.error("stored flow.yaml is damaged", workflow_yaml_sha256=sha256)
     return not_repeatable("was submitted with a flow.yaml whose stored bytes are damaged", "workflow_damaged")
 
 

@@ -1,4 +1,4 @@
-"""Put the work of one dead letter to work again."""
+"""Redrive one dead letter: submit its work again."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ log = get_logger(__name__)
 
 
 async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, change: Change = UNCHANGED) -> Accepted:
-    """Submit what its run was submitted with as a new run, then delete the letter. In that order.
+    """Submit the work of the letter's run as a new run, then delete the letter, in that order.
 
-    An end is final, so the dead run stays as it is; the new one names it in `rerun_of`. It is submitted under an
-    idempotency key made from the dead run's id, with a space in it, as no user can send one: two clicks, two gateways
+    A terminal state is final, so the dead run stays as it is; the new run names it in `rerun_of`. The submission uses
+    an idempotency key made from the dead run's id, with a space in it, which no user can send: two clicks, two gateways
     or two letters of one run lead to one new run, for as long as keys are remembered. Three round trips and those of
     `rerun`.
 
-    What a crash leaves behind:
-      before the new run  nothing, or what a crash of `rerun` leaves;
-      after it            a new run and the letter: the next redrive finds that run, and deletes the letter.
-    Unavailable after the new run means the same: repeat it.
+    A crash leaves behind:
 
-    Raises DeadLetterNotFound; NotRepeatable when there is no run, it has not ended, or what it was
-    submitted with is gone; KeyReused when it was redriven with another change before; Refused when the change is not
-    possible.
+    - before the new run: nothing, or what a crash of `rerun` leaves;
+    - after it: a new run and the letter. The next redrive finds that run, and deletes the letter.
+
+    Unavailable after the new run leaves the same state: repeat the redrive.
+
+    Raises DeadLetterNotFound; NotRepeatable if there is no run, it has not ended, or its submission is no longer
+    stored; KeyReused if it was redriven with another change before; Refused if the change is not possible.
     """
     found = await find_dead_letter(backend, caller, letter_id)
     if found.letter.is_exec:
@@ -48,22 +49,23 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
         accepted = await rerun(backend, caller, run.run_id, change, f"redrive {run.run_id}")
     except RunNotFound as error:
         raise _not_repeatable("tells of no run that is still kept", "run_gone") from error
-    return await _away_with(backend, found, accepted)
+    return await _delete_letter(backend, found, accepted)
 
 
 async def _redrive_program(
     backend: GatewayBackend, caller: Caller, found: StoredDeadLetter, change: Change
 ) -> Accepted:
-    """The letter itself holds the job, so the run need not be there any more. Raises as `requeue` does, and Refused."""
+    """Submit a program again. The letter contains the job itself, so the run need not exist any more. Raises as
+    `requeue` does, and Refused."""
     if change != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
     submitted = await requeue(backend, caller, found)
     accepted = Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
-    return await _away_with(backend, found, accepted)
+    return await _delete_letter(backend, found, accepted)
 
 
-async def _away_with(backend: GatewayBackend, found: StoredDeadLetter, accepted: Accepted) -> Accepted:
+async def _delete_letter(backend: GatewayBackend, found: StoredDeadLetter, accepted: Accepted) -> Accepted:
     await backend.dead_letters.delete(found.letter_id)
     await forget_letters(backend, {found.letter_id})
     log.info(

@@ -1,4 +1,4 @@
-"""Put the work of many dead letters to work again."""
+"""Redrive many dead letters."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ PROBLEMS_MAX = 20
 
 @dataclass
 class Redriven:
-    """What became of a request."""
+    """The outcome of a request."""
 
-    #: Letters that were looked at. Those that were neither redriven nor failed had just gone.
+    #: Letters that were processed. Those neither redriven nor failed had been redriven or deleted by another caller
+    #: just before.
     matched: int = 0
     redriven: int = 0
     failed: int = 0
-    #: Why, of the first few, by the letters' ids.
+    #: The errors of the first few failures, with the letters' ids.
     problems: list[tuple[int, PyocoError]] = field(default_factory=list)
-    #: Where another request would go on; None: nothing is left.
+    #: Where the next request continues; None: nothing is left.
     next_before: int | None = None
-    #: The newest of our own writes.
+    #: The highest revision that this request wrote.
     revision: int = 0
 
 
 async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: DeadLetterFilter, span: Span) -> Redriven:
-    """Each as `redrive` does it, without a change. One that cannot be redriven stays, and the walk goes on below it.
+    """Redrive each letter as `redrive` does, without a change. One that cannot be redriven stays, and the walk
+    continues below it.
 
-    A crash leaves some redriven and some not; the same request again redrives the others. Raises Unavailable when
-    nothing was done at all.
+    A crash leaves some redriven and others not; repeating the request redrives the others. Raises Unavailable only if
+    nothing was done.
     """
     done = Redriven()
 
@@ -47,12 +49,12 @@ async def redrive_many(backend: GatewayBackend, caller: Caller, wanted: DeadLett
         try:
             accepted = await redrive(backend, caller, str(item.letter_id))
         except DeadLetterNotFound:
-            return  # redriven or deleted by somebody else a moment ago
+            return  # redriven or deleted by another caller a moment ago
         except Unavailable:
             raise
         except PyocoError as error:
             done.failed += 1
-            log.info("a dead letter cannot be redriven", letter_id=item.letter_id, error=error)
+            log.info("cannot redrive a dead letter", letter_id=item.letter_id, error=error)
             if len(done.problems) < PROBLEMS_MAX:
                 done.problems.append((item.letter_id, error))
         else:

@@ -28,7 +28,7 @@ _UNANSWERED_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class WheelUpload:
-    """A wheel that came in whole, under a name and with tags that are valid."""
+    """A completely received wheel, with a valid name and valid tags."""
 
     name: WheelName
     tags: tuple[str, ...]
@@ -37,21 +37,23 @@ class WheelUpload:
 
 
 async def register_wheel(backend: GatewayBackend, caller: Caller, source: WheelSource, upload: WheelUpload) -> Wheel:
-    """Look whether it is newer, read it whole, store it, write the history. In that order.
+    """Check that the wheel is newer, validate its content, store it, write the history event, in that order.
 
-    Whether it is newer is asked twice at least: before it is read, so that the usual mistake costs little, and by the
-    catalogue as it is at the moment the wheel shows. So of many uploads of one package at once one wins (FLOW-213;
-    better than FLOW-219 asks for). A change to any other wheel in between costs another look at the catalogue.
+    The version is checked at least twice: before the content is read, so that the usual mistake costs little, and
+    against the catalogue at the moment the wheel becomes visible. So of concurrent uploads of one package one wins
+    (FLOW-213; stronger than FLOW-219 requires). A change to any other wheel in between costs another read of the
+    catalogue.
 
-    Costs the reading in a thread, two catalogues, the bytes, and four round trips. The bytes are sent again only when
-    NATS did not take all of them.
+    Costs validating the content in a thread, two catalogue reads, the upload, and four round trips. The bytes are sent
+    again only if NATS did not accept all of them.
 
-    What a crash leaves behind:
-      while it is stored  nothing that anybody sees; chunks under no name, which the keeper sweeps;
-      after it is stored  a registered wheel without an event in the history; sent again, it is refused as not newer.
+    A crash leaves behind:
 
-    Raises WheelNotNewer, InvalidWheel when it is not what its name says, NotStored when it is not registered,
-    Unavailable when nobody knows.
+    - while the wheel is being stored: nothing visible; chunks without a name, which the keeper deletes;
+    - after it is stored: a registered wheel without a history event. Uploaded again, it is refused as not newer.
+
+    Raises WheelNotNewer, InvalidWheel if the content does not match the name, NotStored if it is not registered,
+    Unavailable if the outcome is unknown.
     """
     _check_newer(upload.name, await backend.wheels.catalogue())
     await _check_content(backend, upload)
@@ -63,7 +65,7 @@ async def register_wheel(backend: GatewayBackend, caller: Caller, source: WheelS
 
 
 def _check_newer(name: WheelName, catalogue: Catalogue) -> None:
-    """Raises WheelNotNewer."""
+    """Raise WheelNotNewer if a registered version is the same or newer."""
     newest = newest_of(name.package, wheels_of(catalogue))
     if newest is not None and name.version <= newest.name.version:
         message = f"{newest.name.file_name} is registered, and {name.version} is not newer"
@@ -71,7 +73,7 @@ def _check_newer(name: WheelName, catalogue: Catalogue) -> None:
 
 
 async def _check_content(backend: GatewayBackend, upload: WheelUpload) -> None:
-    """Raises InvalidWheel."""
+    """Raise InvalidWheel if the content does not match the name."""
     try:
         await upload.content.examine(lambda file: backend.wheel_files.check(file, upload.name))
     except InvalidWheel as error:
@@ -79,7 +81,8 @@ async def _check_content(backend: GatewayBackend, upload: WheelUpload) -> None:
 
 
 async def _store(backend: GatewayBackend, upload: WheelUpload) -> ObjectInfo:
-    """Repeated while NATS is there and does not take it; never when the wheel may show after all."""
+    """Store the wheel. Retries while NATS is connected and does not accept it; never if the wheel may become visible
+    after all."""
     name, content = upload.name.file_name, upload.content
     headers = {TAGS_HEADER: ",".join(upload.tags)} if upload.tags else None
     admit = partial(_check_newer, upload.name)
@@ -93,7 +96,7 @@ async def _store(backend: GatewayBackend, upload: WheelUpload) -> ObjectInfo:
             ends_at = ends_at or now + _UNANSWERED_SECONDS
             if not backend.is_up() or now > ends_at:
                 raise
-            log.info("storing a wheel again", wheel_name=name, error=error)
+            log.info("retrying to store a wheel", wheel_name=name, error=error)
         await asyncio.sleep(0.25)
     if made.sha256_hex != upload.sha256_hex:
         await backend.wheels.delete(made.name)
@@ -102,7 +105,8 @@ async def _store(backend: GatewayBackend, upload: WheelUpload) -> ObjectInfo:
 
 
 async def _as_listed(backend: GatewayBackend, made: ObjectInfo) -> ObjectInfo:
-    """The same, with the time that lists tell: the store's. Best effort, for it is stored."""
+    """Return the same object with the time that lists show: the store's. Best effort, because the wheel is stored
+    already."""
     try:
         found = await backend.wheels.info(made.name)
     except (Unavailable, ObjectNotFound):

@@ -1,4 +1,4 @@
-"""Submit what a run was submitted with once more."""
+"""Submit the work of a run once more."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What shall be different this time. None: as it was."""
+    """What to change in the new run. None: as it was."""
 
-    #: Laid over the old ones at the top level. For named flows only.
+    #: Merged over the old params at the top level. For named flows only.
     params: Mapping[str, Any] | None = None
     tag: str | None = None
     tags: tuple[str, ...] | None = None
@@ -44,15 +44,15 @@ UNCHANGED = Change()
 async def rerun(
     backend: GatewayBackend, caller: Caller, run_id: str, change: Change, key: str | None = None
 ) -> Accepted:
-    """The same submission as a new run, which belongs to the caller and names the old one in `rerun_of`.
+    """Submit the same work as a new run, which belongs to the caller and names the old one in `rerun_of`.
 
-    Any state of the old run will do, and it stays as it is. One read, then what `submit_once` costs; an uploaded flow
-    is read from the object store besides, and its params are the file's own again. `key` is an idempotency key as in
-    `submit_once`; one with a space in it can come from no user. A repeat under it needs the old run, and its file, as
-    the first one did. A crash leaves what a crash of `submit_once` leaves.
+    The old run may be in any state, and stays as it is. One read, then the cost of `submit_once`; an uploaded flow is
+    also read from the object store, and its params are again those of the file. `key` is an idempotency key as in
+    `submit_once`; no user can send one with a space in it. A repeat under the key needs the old run and its file, as
+    the first call did. A crash leaves what a crash of `submit_once` leaves.
 
-    Raises RunNotFound, also for another tenant's run; NotOfThisKind for a pack; NotRepeatable when what it was
-    submitted with is no longer there; Refused when a change is not possible.
+    Raises RunNotFound, also for another tenant's run; NotOfThisKind for a pack; NotRepeatable if the submission is no
+    longer stored; Refused if a change is not possible.
     """
     old = (await read_run(backend, caller, run_id)).run
     if old.is_exec:
@@ -67,7 +67,7 @@ async def rerun(
 async def _rerun_program(
     backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
 ) -> Accepted:
-    """A new job with the same content, as it was: an idempotency key stands for the id of the job."""
+    """Submit a new job with the same content. The idempotency key takes the place of the job id."""
     if change != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
@@ -76,7 +76,8 @@ async def _rerun_program(
 
 
 def _check_repeatable(old: Run, tag: str) -> None:
-    """Records of other kinds, and of foreign producers, may lack what a submission has."""
+    """Check that the record contains what a submission needs: records of other kinds and of foreign producers may
+    not."""
     if old.is_pack:
         message = "is a priced one, which cannot be run again: submit it anew, under another idempotency key"
         raise NotOfThisKind(f"the run {message}", problems=(Problem(("path", "run_id"), message, "kind"),))
@@ -89,7 +90,7 @@ def _check_repeatable(old: Run, tag: str) -> None:
 async def _named(backend: GatewayBackend, old: Run, change: Change, tag: str) -> Submission:
     if old.params_truncated and change.params is None:
         raise not_repeatable("was too large to keep its params: give all of them", "params_truncated")
-    # What was cut away cannot be laid under anything: then the new params are the whole.
+    # Nothing can be merged over truncated params: the new params replace them completely.
     params = {**({} if old.params_truncated else old.params), **(change.params or {})}
     return Submission(
         flow_name=old.flow_name, tag=tag, tags=_labels(old, change, tag), params=params, rerun_of=old.run_id
@@ -101,7 +102,7 @@ async def _uploaded(backend: GatewayBackend, old: Run, change: Change, tag: str)
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise Refused(message, problems=(Problem(("body", "params"), message, "forbidden"),))
     data = await read_workflow(backend, old.workflow_yaml_sha256 or "")
-    # Reading YAML is processor work of up to tens of milliseconds: not on the event loop.
+    # Parsing YAML takes up to tens of milliseconds of CPU time: not on the event loop.
     file = await asyncio.to_thread(backend.flow_files.read, data)
     return Submission(
         flow_name=old.flow_name,
@@ -116,7 +117,7 @@ async def _uploaded(backend: GatewayBackend, old: Run, change: Change, tag: str)
 
 
 def _labels(old: Run, change: Change, tag: str) -> tuple[str, ...]:
-    """As given, or as they were; a label that only repeated the old tag follows the new one."""
+    """Return the new or the old labels; a label that only repeated the old tag is replaced by the new tag."""
     if change.tags is not None:
         return change.tags
     return (tag,) if old.tags == (old.tag,) else old.tags

@@ -1,4 +1,4 @@
-"""End a run that nobody will ever take."""
+"""End a run that no worker will ever take."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = [
 
 log = get_logger(__name__)
 
-#: A submission writes record and job within its patience for NATS, twice 17 s at the worst.
+#: A submission writes record and job within its patience for NATS, twice 17 s in the worst case.
 SUBMIT_SECONDS_MAX = 40.0
-#: The error of a run that was ended because it had none.
+#: The error of a run that was ended because it had no job.
 NO_JOB = "the run has a record but no job in the queue, so no worker would ever take it; submit it again"
 
 
 def worked_on_seconds(run: Run, now: float, config: NatsBackendConfig) -> float:
-    """For how long a keeper believes, by the run's own heartbeat, that somebody works on it; 0 or less: nobody does.
+    """Return for how many seconds the run counts as executed, by its own heartbeat; 0 or less: no worker executes it.
 
     More patient than a claim: a keeper does not know the heartbeat interval of every worker.
     """
@@ -51,11 +51,12 @@ def worked_on_seconds(run: Run, now: float, config: NatsBackendConfig) -> float:
 
 
 async def life_seconds(backend: Backend, found: Stored) -> float:
-    """For how long a keeper believes that somebody works on the run; 0 or less: nobody does. Raises Unavailable.
+    """Return for how many seconds a keeper treats the run as executed; 0 or less: no worker executes it. Raises
+    Unavailable.
 
-    Its heartbeat comes at an interval that we do not know, and perhaps by another clock. So before a run counts as left
-    alone: it was last written long enough ago, by the clock of the store; and the registry is asked whether the very
-    process that has the run is alive and says that it executes it. One round trip at most.
+    The run's heartbeat interval is unknown, and its times may come from another clock. So a run counts as abandoned
+    only if it was last written long enough ago by the clock of the store, and if the registry does not show the exact
+    process that owns the run as alive and executing it. One round trip at most.
     """
     run, now, patience = found.run, backend.clock(), backend.config.worker_disconnect_timeout_sec
     if run.attempt_id is None:
@@ -67,7 +68,7 @@ async def life_seconds(backend: Backend, found: Stored) -> float:
 
 
 async def _is_executed(backend: Backend, run: Run) -> bool:
-    """By the word of its worker."""
+    """Whether the record of the run's worker lists the run as running."""
     record = await worker_of(backend, run)
     return (
         record is not None
@@ -78,10 +79,10 @@ async def _is_executed(backend: Backend, run: Run) -> bool:
 
 
 def may_wait(found: Stored, oldest: float | None) -> bool:
-    """Whether the job of this run may be among those left in its queue, of which the oldest was stored then.
+    """Whether the job of this run may be among those left in its queue, whose oldest was stored at `oldest`.
 
-    Both times are the store's own, so no clock but one is trusted. A run that was claimed had its job before its record
-    was last written; one that was not gets its job within seconds of its record.
+    Both times come from the store, so only one clock is trusted. A run that was claimed had its job before its record
+    was last written; one that was not claimed gets its job within seconds of its record.
     """
     if oldest is None:
         return False
@@ -90,10 +91,11 @@ def may_wait(found: Stored, oldest: float | None) -> bool:
 
 
 def has_no_job(found: Stored, stock: Stock) -> bool:
-    """Whether the queue, as it was after `found` was last written, holds no job of this run.
+    """Whether the queue, as read after `found` was last written, holds no job of this run.
 
-    Are there too many that wait to look at each, then by time: jobs come in by it. When every job that was never
-    delivered came in later than this run's can have, this run's is among those that were, or nowhere.
+    If too many jobs wait to check each one, the time decides, because jobs are stored in order of time: if every job
+    that was never delivered was stored later than this run's job can have been, this run's job is among the delivered
+    ones, or missing.
     """
     if found.run.run_id in stock.in_hand:
         return False
@@ -104,16 +106,16 @@ def has_no_job(found: Stored, stock: Stock) -> bool:
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """What the queue of a tag held, and when somebody began to look."""
+    """The jobs in the queue of a tag, and when the read began."""
 
     stock: Stock
     at: float
-    #: When the stream of jobs was created, by the clock of the store: it never had the job of a record that is older.
+    #: When the stream of jobs was created, by the clock of the store: it never held the job of an older record.
     begun_at: float = 0.0
 
 
 async def snapshot_queue(backend: Backend, tag: str) -> QueueSnapshot:
-    """Raises Unavailable."""
+    """Read the queue of a tag. Raises Unavailable."""
     now = backend.clock()
     begun_at = await backend.resources.begun_at(Holds.JOBS)
     return QueueSnapshot(await backend.queue.stock(tag), now, begun_at or 0.0)
@@ -123,17 +125,21 @@ async def rescue(
     backend: Backend,
     run_id: str,
     quiet_seconds: float,
-    look: QueueSnapshot | None = None,
+    snapshot: QueueSnapshot | None = None,
     *,
     submit_seconds: float = SUBMIT_SECONDS_MAX,
 ) -> Run | None:
-    """End the run if it has been quiet for that long and has no job in the queue; a cancelled one as `end_cancelled`
-    does. None: it needs no rescue, or its job was lost with the whole queue and was put again (SAFE-15).
+    """End the run if it had no update for that long and has no job in the queue; a cancelled one as `end_cancelled`
+    does.
 
-    `look`: what the queue of its tag was found to hold, if somebody has looked a moment ago; one look serves many runs.
-    When that was is what counts: while nobody has begun the run, its submission may be under way for `submit_seconds`
-    after its record, and its job may come after the look. One read and one compare-and-set, which is lost to anybody
-    who still works on the run. Several keepers may try at once.
+    Returns None if the run needs no rescue, or if its job was lost with the complete queue and was published again
+    (SAFE-15).
+
+    `snapshot`: a recent snapshot of the queue of its tag, if there is one; one serves many runs. The time of the
+    snapshot matters: until a worker claims the run, its submission may take up to `submit_seconds` after the record,
+    and the job may be stored after the snapshot. Costs one read and one compare-and-set, a queue snapshot if none is
+    given, and one registry lookup at most. The write loses against any worker that still executes the run. Several
+    keepers may try concurrently.
     """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_flow:
@@ -141,12 +147,12 @@ async def rescue(
     run = found.run
     if run.status is RunState.CANCELLING:
         return await _end_cancelled(backend, found, quiet_seconds)
-    look = look or await snapshot_queue(backend, run.tag)
-    is_quiet = look.at - max(run.updated_at, run.heartbeat_at) >= quiet_seconds
-    is_settled = run.attempt > 0 or look.at - max(run.updated_at, found.stored_at) >= submit_seconds
-    if not (is_quiet and is_settled and has_no_job(found, look.stock)) or await life_seconds(backend, found) > 0:
+    snapshot = snapshot or await snapshot_queue(backend, run.tag)
+    is_quiet = snapshot.at - max(run.updated_at, run.heartbeat_at) >= quiet_seconds
+    is_settled = run.attempt > 0 or snapshot.at - max(run.updated_at, found.stored_at) >= submit_seconds
+    if not (is_quiet and is_settled and has_no_job(found, snapshot.stock)) or await life_seconds(backend, found) > 0:
         return None
-    if found.stored_at < look.begun_at and await queue_again(backend, found):
+    if found.stored_at < snapshot.begun_at and await queue_again(backend, found):
         return None
     lost = Failed(message=NO_JOB, why=DeadReason.ABANDONED)
     ended = await write_terminal(backend, conclude(run, lost, backend.clock(), KEEPER), found.revision)
@@ -157,17 +163,18 @@ async def rescue(
 
 
 async def end_cancelled(backend: Backend, run_id: str, quiet_seconds: float) -> Run | None:
-    """End a cancelled run that nobody works on, whether or not its job waits: whoever takes that finds the run ended
-    (FLOW-17). None: it is not for us, or not yet.
+    """End a cancelled run that no worker executes, whether or not its job waits: a worker that takes the job finds the
+    run ended (FLOW-17).
 
-    `quiet_seconds` after the request, if nobody has begun it; otherwise as soon as its worker has shown no sign of life
-    for too long (`life_seconds`; the request itself is a write, and begins that time anew). A worker that was merely
-    cut off loses its next write and stops (FLOW-311). One read, one question at most, one compare-and-set.
+    Returns None if the run is not cancelled, is of another kind, or must not be ended yet. A run that was never claimed
+    is ended `quiet_seconds` after the request; otherwise as soon as its worker has sent no heartbeat for too long as
+    well (`life_seconds`; the request itself is a write and restarts that time). A worker that was merely disconnected
+    loses its next write and stops (FLOW-311). One read, one registry lookup at most, one compare-and-set.
     """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or found.run.status is not RunState.CANCELLING:
         return None
-    if not found.run.is_flow:  # the ledger's, the grid's own, or of a version that knows more
+    if not found.run.is_flow:  # the ledger or the grid ends it, or a newer version does
         return None
     return await _end_cancelled(backend, found, quiet_seconds)
 
@@ -179,5 +186,5 @@ async def _end_cancelled(backend: Backend, found: Stored, quiet_seconds: float) 
     ended = await write_terminal(backend, conclude(run, Cancelled(), now, KEEPER), found.revision)
     if not isinstance(ended, Stored):
         return None
-    log.info("ended a cancelled run that nobody works on", run_id=run.run_id, tag=run.tag, attempt=run.attempt)
+    log.info("ended a cancelled run that no worker executes", run_id=run.run_id, tag=run.tag, attempt=run.attempt)
     return ended.run

@@ -1,4 +1,4 @@
-"""Put a backup back."""
+"""Restore a backup."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["Restoration", "plan_restore", "restore"]
 
 @dataclass(frozen=True)
 class Restoration:
-    """What a restore would do. Nothing has been touched yet."""
+    """What a restore would do. Nothing has been changed yet."""
 
     manifest: Manifest
-    #: In this order.
+    #: In the order of the restore.
     streams: tuple[StreamCopy, ...]
-    #: What is there under those names, and is removed first.
+    #: Existing streams under those names, which are removed first.
     removed: tuple[Found, ...]
-    #: What an earlier, interrupted restore of this very backup has put back already, and nobody has touched since.
+    #: Streams that an earlier, interrupted restore of this backup has already restored and that have not changed since.
     already: tuple[str, ...]
-    #: The ledger's file, if it is put back, too; and whether it takes the place of another one.
+    #: The ledger's file, if it is restored, too; and whether it replaces an existing one.
     ledger: StoredFile | None = None
     replaces_ledger: bool = False
 
     @property
     def names(self) -> list[str]:
-        """Of all that is put back, in the order of it."""
+        """The names of everything that is restored, in that order."""
         return [*([LEDGER] if self.ledger is not None else []), *(stream.name for stream in self.streams)]
 
     @property
     def lost(self) -> tuple[Found, ...]:
-        """Of what is removed, that which holds something: all but the leftovers of an interrupted restore."""
+        """The removed streams that hold data: all except the leftovers of an interrupted restore."""
         return tuple(found for found in self.removed if mark_of(found.config) != Mark(self.manifest.backup_id))
 
 
@@ -54,11 +54,12 @@ async def plan_restore(
     may_disturb: bool,
     ledger: LedgerFile | None = None,
 ) -> Restoration:
-    """Check the backup, every byte of it, and look at what is there. Changes nothing.
+    """Verify every byte of the backup and read what exists on the server. Changes nothing.
 
-    Raises BackupFailed: the backup is damaged; or a stream is there and `may_replace` is not set; or somebody listens
-    to one and `may_disturb` is not set: a keeper that looks between two streams ends runs for want of their jobs; or
-    the same is true of the ledger; or the backup holds one, and there is no file to put it into (`ledger` is None).
+    Raises BackupFailed if the backup is damaged; if a stream exists and `may_replace` is not set; if a stream has
+    consumers and `may_disturb` is not set (a keeper that scans between two restored streams ends runs because their
+    jobs are missing); if the same is true of the ledger; or if the backup holds a ledger and there is no file to
+    restore it to (`ledger` is None).
     """
     manifest = await verify_backup(archive, only)
     file = manifest.ledger_if(only)
@@ -88,7 +89,7 @@ async def plan_restore(
 
 
 def _check_ledger(ledger: LedgerFile | None, here: FoundLedger | None, *, may_replace: bool, may_disturb: bool) -> None:
-    """Raises BackupFailed."""
+    """Raise BackupFailed if the ledger may not be restored."""
     if ledger is None:
         raise BackupFailed(
             "the backup holds a ledger, and PYOCO_LEDGER_URL names a database that is no file: "
@@ -110,8 +111,11 @@ def _is_same(file: StoredFile | None, here: FoundLedger | None) -> bool:
 
 
 def _is_as_restored(manifest: Manifest, found: Found) -> bool:
-    """Its mark alone is not enough: somebody may have written to it since, or taken jobs from it. Only of a queue are
-    messages counted; elsewhere some go when their time is up."""
+    """Whether the stream is still as this backup restored it.
+
+    The mark alone is not enough: messages may have been written since, or jobs taken. Messages are counted only for a
+    queue; elsewhere some expire.
+    """
     mark = mark_of(found.config)
     if mark is None or mark.backup_id != manifest.backup_id or mark.end is None:
         return False
@@ -120,9 +124,11 @@ def _is_as_restored(manifest: Manifest, found: Found) -> bool:
 
 
 def _place(config: NatsBackendConfig, streams: Streams, name: str) -> int:
-    """The queues next to last and the runs last: between those two a worker can begin nothing, since there is no record
-    to write, and a keeper can end nothing, since there is no run to see. The other way round it would find runs without
-    jobs, and end them."""
+    """Return the stream's position in the restore order: the queues next to last and the runs last.
+
+    Between those two a worker can start nothing, since there is no record to write, and a keeper can end nothing, since
+    there is no run to see. In the opposite order a keeper would find runs without jobs, and end them.
+    """
     return 2 if name == f"KV_{config.runs_kv_bucket}" else int(name in streams.queues)
 
 
@@ -134,19 +140,20 @@ async def restore(
     report: Callable[[Progress], None],
     ledger: LedgerFile | None = None,
 ) -> None:
-    """Remove what is in the way and put the backup's streams there, one after the other; the ledger before them, since
-    a worker throws a message away whose priced run it does not know.
+    """Remove the existing streams and restore those of the backup, one after the other.
 
-    When something is to be removed, the smallest stream is first restored under another name, and removed again: so a
-    server that cannot take the backup, because it is too old or has too few nodes for `replicas`, is found out before
+    The ledger comes first, because a worker drops a message whose priced run is not in the ledger.
+
+    If something is to be removed, the smallest stream is first restored under another name and removed again: so a
+    server that cannot hold the backup, because it is too old or has too few nodes for `replicas`, is detected before
     anything is lost.
 
-    What a crash leaves behind: streams that are whole and marked with how they are, then perhaps one that is marked as
-    unfinished, then what was there before. The same restore, once more, goes on from there, and neither restores nor
-    removes again what is still as it was marked. Until then nothing should be started: a keeper would end runs whose
-    jobs are not back yet. At the end the marks are taken away: from then on the streams are like any others.
+    A crash leaves complete streams, each marked with its state, then possibly one marked as unfinished, then the old
+    ones. Repeating the same restore continues from there, and neither restores nor removes again what is unchanged
+    since it was marked. Start nothing until then: a keeper would end runs whose jobs are not restored yet. At the end
+    the marks are removed: from then on the streams are like any others.
 
-    Raises BackupFailed, Unavailable; their notes say how far it came.
+    Raises BackupFailed, Unavailable; their notes list what was restored.
     """
     if plan.lost:
         smallest = min(plan.streams, key=lambda stream: stream.size_bytes)
@@ -163,8 +170,8 @@ async def restore(
         for stream in plan.streams:
             if stream.name in in_the_way:
                 await streams.remove(stream.name)
-            told = _told(archive, stream, report)
-            await streams.restore(stream, plan.manifest.backup_id, replicas, told, _changes(archive, stream))
+            content = _chunks(archive, stream, report)
+            await streams.restore(stream, plan.manifest.backup_id, replicas, content, _changes(archive, stream))
             report(Progress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
             done.append(stream.name)
     except BaseException as error:
@@ -174,13 +181,13 @@ async def restore(
             "Start nothing yet: the same restore, run again, goes on from here."
         )
         raise
-    with contextlib.suppress(PyocoError):  # a mark that stays does no harm: it says how the stream was
+    with contextlib.suppress(PyocoError):  # a mark that stays does no harm: it only describes the stream
         for name in done:
             if name != LEDGER:
                 await streams.unmark(name)
 
 
-async def _told(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
+async def _chunks(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
     file, done = _file(stream, DATA), 0
     report(Progress(stream.name, done, file.size_bytes))
     async with contextlib.aclosing(archive.chunks(stream.name, file)) as chunks:

@@ -17,17 +17,17 @@ __all__ = ["DeadLetterView", "find_dead_letter", "find_run", "show_dead_letter"]
 
 @dataclass(frozen=True)
 class DeadLetterView:
-    """A letter, and what there is of its run now."""
+    """A letter, and the current state of its run."""
 
     found: StoredDeadLetter
-    #: None: the job told of no run, or its record is no longer kept.
+    #: None: the job named no run, or its record is no longer stored.
     run_status: str | None
-    #: Whether all is there that a redrive needs.
+    #: Whether everything a redrive needs is available.
     redrivable: bool
 
 
 async def find_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: str) -> StoredDeadLetter:
-    """One round trip. Raises DeadLetterNotFound, also for another tenant's letter (FLOW-273)."""
+    """Return the letter: one round trip. Raises DeadLetterNotFound, also for another tenant's letter (FLOW-273)."""
     number = read_letter_id(letter_id)
     found = None if number is None else await backend.dead_letters.find(number)
     if found is None or (caller.tenant_id is not None and found.letter.tenant_id != caller.tenant_id):
@@ -36,7 +36,7 @@ async def find_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: s
 
 
 async def find_run(backend: GatewayBackend, caller: Caller, found: StoredDeadLetter) -> Run | None:
-    """The run behind a letter: one round trip. None: it told of none, or the caller cannot read it."""
+    """Return the run of a letter: one round trip. Returns None if it names no run, or if the caller cannot read it."""
     if found.letter.run_id is None:
         return None
     try:
@@ -46,10 +46,10 @@ async def find_run(backend: GatewayBackend, caller: Caller, found: StoredDeadLet
 
 
 async def show_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: str) -> DeadLetterView:
-    """The letter and its run: two round trips, three for an uploaded flow. Raises DeadLetterNotFound."""
+    """Return the letter and its run: two round trips, three for an uploaded flow. Raises DeadLetterNotFound."""
     found = await find_dead_letter(backend, caller, letter_id)
     run = await find_run(backend, caller, found)
-    if found.letter.is_exec:  # it holds the job itself
+    if found.letter.is_exec:  # it contains the job itself
         return DeadLetterView(found, None if run is None else run.status, await can_requeue(backend, found.letter))
     if run is None:
         return DeadLetterView(found, None, redrivable=False)
@@ -57,7 +57,7 @@ async def show_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: s
 
 
 async def _is_repeatable(backend: GatewayBackend, run: Run) -> bool:
-    """What is known now; the redrive itself has the last word."""
+    """Whether a redrive is possible as far as is known now; the redrive itself decides."""
     if not run.is_terminal or run.kind != "flow":
         return False
     if run.workflow_yaml_sha256 is None:

@@ -18,23 +18,26 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Accepted:
-    """A submission that counts: its run is recorded and queued."""
+    """An accepted submission: its run is recorded and queued."""
 
     stored: Stored
-    #: An earlier submission under the same idempotency key had made it.
+    #: An earlier submission under the same idempotency key had created it.
     replayed: bool = False
 
 
 async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
-    """Record the run, then put its job on the queue, then answer. In that order; two round trips (FLOW-72).
+    """Record the run, then publish its job, then return, in that order; two round trips (FLOW-72).
 
-    What a crash leaves behind:
-      before the record       nothing;
-      between record and job  a PENDING run without a job, never answered with success: the keeper ends it by its age;
-      after the job           an accepted run whose answer was lost: it runs.
-    Never a job without a run. Raises Refused when the run is too large to record (FLOW-71), Unavailable when either
-    write failed or its outcome could not be found out. A record without a job is then taken back, and the job, should
-    it exist after all, finds it gone (FLOW-75); what cannot be taken back is the keeper's, too.
+    A crash leaves behind:
+
+    - before the record: nothing;
+    - between record and job: a PENDING run without a job, never reported as accepted. The keeper ends it by its age;
+    - after the job: an accepted run whose answer was lost. It runs.
+
+    There is never a job without a run. Raises Refused if the run is too large to record (FLOW-71), Unavailable if
+    either write failed or its outcome could not be determined. A record without a job is then withdrawn, and the job,
+    should it exist after all, finds it withdrawn (FLOW-75); a record that cannot be withdrawn is left to the keeper,
+    too.
     """
     run = accept(ask, caller, backend.new_id(), backend.clock())
     stored = await record_and_queue(backend, run, ask)
@@ -44,8 +47,10 @@ async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
 
 
 async def record_and_queue(backend: Backend, run: Run, ask: Submission) -> Stored | Lost:
-    """The two writes of a submission, and taking the first one back when the second one failed. LOST: somebody has
-    made that run already, and nothing changed. Raises as `submit` does."""
+    """Do the two writes of a submission, and withdraw the record if the second write failed.
+
+    Returns LOST if the run exists already; nothing has changed then. Raises as `submit` does.
+    """
     try:
         stored = await backend.runs.create(run)
     except SnapshotTooLargeError as error:
@@ -57,14 +62,14 @@ async def record_and_queue(backend: Backend, run: Run, ask: Submission) -> Store
     except Unavailable as error:
         if await _take_back(backend, stored.run, stored.revision):
             raise
-        if not await _was_taken(backend, run.run_id):
+        if not await _was_claimed(backend, run.run_id):
             raise
-        log.warning("a publish without an answer had worked: a worker has the run", run_id=run.run_id, error=error)
+        log.warning("unanswered publish had succeeded: a worker has the run", run_id=run.run_id, error=error)
     return stored
 
 
 def check_size(backend: Backend, run: Run) -> None:
-    """Whether it could be recorded, before anything is written. Raises Refused (FLOW-71)."""
+    """Check before any write that the run is small enough to be recorded. Raises Refused (FLOW-71)."""
     try:
         backend.runs.check_size(run)
     except SnapshotTooLargeError as error:
@@ -75,14 +80,14 @@ def _too_large(error: SnapshotTooLargeError) -> Refused:
     return Refused(str(error), problems=(Problem(("body", "params"), str(error), "too_large"),))
 
 
-async def _was_taken(backend: Backend, run_id: str) -> bool:
-    """Whether a worker has claimed the run, which it can only have done with the job in hand."""
+async def _was_claimed(backend: Backend, run_id: str) -> bool:
+    """Whether a worker has claimed the run, which proves that its job was published."""
     found = await backend.runs.find(run_id)
     return isinstance(found, Stored) and found.run.attempt > 0
 
 
 async def _take_back(backend: Backend, run: Run, revision: int) -> bool:
-    """Withdraw a record whose job was not published. False: somebody has written over it since."""
+    """Withdraw a record whose job was not published. Returns False if the record has been written again since."""
     try:
         return await backend.runs.withdraw(run.run_id, revision)
     except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Accept many submissions at once."""
+"""Accept many submissions in one call."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["submit_many"]
 
 log = get_logger(__name__)
 
-#: Submissions on their way at once. Enough to keep NATS busy; more would only make everybody else wait.
+#: Submissions in flight. Enough to keep NATS busy; more would only delay other callers.
 _AT_ONCE = 250
-#: When NATS has failed an item, and so much time has passed, those not yet begun are not begun any more: an outage is
-#: told after the patience for one item (2 s at least), not for one after the other. A refusal comes sooner.
+#: Once NATS has failed an item and this time has passed, the remaining items are not started: an outage is reported
+#: after the patience for one item (2 s at least), not after the sum over all items. A refusal is reported sooner.
 _PATIENCE_SECONDS = 1.0
 
 
 async def submit_many(
     backend: GatewayBackend, caller: Caller, asks: Sequence[tuple[Submission, str | None]]
 ) -> list[Accepted | PyocoError]:
-    """What became of each, in their order; each counts on its own, under its own idempotency key if it has one.
+    """Return the outcome of each submission, in order; each is independent, under its own idempotency key if it has
+    one.
 
-    Each costs what `submit_once` costs, many of them on their way at the same time. A crash leaves each of them where a
-    crash of its own submission would; keys make it safe to send all of them again.
-
-    Raises Unavailable when there were some and NATS failed all of them: one outage is one error.
+    Each costs what `submit_once` costs, many of them concurrently. A crash leaves each of them where a crash of its own
+    submission would; keys make it safe to send all of them again. Raises Unavailable if there were submissions and NATS
+    failed all of them: one outage is one error.
     """
     outcomes: list[Accepted | PyocoError] = [_NOT_BEGUN] * len(asks)
     batch = _Batch(backend, caller, iter(enumerate(asks)), outcomes)
@@ -61,11 +61,11 @@ class _Batch:
         self._backend, self._caller = backend, caller
         self._asks, self._outcomes = asks, outcomes
         self._began = time.monotonic()
-        #: The first failure that was not an item's own.
+        #: The first failure that was not caused by an item itself.
         self.trouble: Unavailable | None = None
 
     async def work(self) -> None:
-        """One submission after the other, until none is left. There are many of these at once."""
+        """Process submissions one after the other, until none is left. Many of these run concurrently."""
         for index, (ask, key) in self._asks:
             if self.trouble is not None and time.monotonic() - self._began > _PATIENCE_SECONDS:
                 return

@@ -1,4 +1,4 @@
-"""Accept a submission at a gateway: its flow.yaml is kept, and an idempotency key makes it count once."""
+"""Accept a submission at a gateway: store its flow.yaml, and deduplicate by idempotency key."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ __all__ = ["submit_once"]
 
 
 async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, key: str | None = None) -> Accepted:
-    """As `submit`; under a key the same submission is accepted once, and every repeat gets the first answer again.
+    """Submit as `submit` does; under a key the same submission is accepted once, and every repeat gets the first
+    answer.
 
     Without a key it costs what `submit` costs. With one: a receipt first, three round trips in all; a repeat takes
-    three, five while nobody has taken the run yet. A new flow.yaml is stored before all that (`keep_workflow`).
+    three, or five while no worker has claimed the run yet. A new flow.yaml is stored before all that (`keep_workflow`).
 
-    What a crash leaves behind, and what a repeat under the same key makes of it:
-      after the receipt  a promise without a run: the repeat makes the run, under the promised id;
-      after the record   a PENDING run that may have no job: the repeat puts the job again, see `_queue_again`;
-      after the job      an accepted run whose answer was lost: the repeat finds it.
-    Until a repeat comes, the keeper ends what has no job; a repeat that comes after that promises another run.
+    What a crash leaves behind, and how a repeat under the same key resolves it:
 
-    Raises KeyReused when the key stands for another submission, Refused when the run is too large to record (then the
-    key is not used up), Unavailable when NATS fails: a repeat under the same key is safe, whatever was stored.
+    - after the receipt: a promise without a run. The repeat creates the run, under the promised id;
+    - after the record: a PENDING run that may have no job. The repeat publishes the job again, see `_queue_again`;
+    - after the job: an accepted run whose answer was lost. The repeat finds it.
+
+    Without a repeat the keeper ends a run that has no job; a repeat that comes after that promises another run.
+
+    Raises KeyReused if the key stands for another submission, Refused if the run is too large to record (then the key
+    is not used up), Unavailable if NATS fails: a repeat under the same key is safe, whatever was stored.
     """
     if ask.workflow_yaml is not None and ask.workflow_yaml_sha256 is not None:
         await keep_workflow(backend, ask.workflow_yaml_sha256, ask.workflow_yaml)
@@ -57,18 +60,18 @@ async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, 
 async def _step(
     backend: GatewayBackend, place: str, receipt: Receipt, run: Run, ask: Submission
 ) -> Accepted | tuple[Receipt, Run]:
-    """Bring the run of the receipt to where it is recorded and queued. Not accepted: something has moved on meanwhile;
-    look again with these.
+    """Record and queue the run of the receipt. If it returns no Accepted, the state has changed meanwhile: try again
+    with the returned values.
 
-    `run` is what would be recorded; the receipt says under which id.
+    `run` is the run to record; the receipt contains its id.
     """
-    # An id of our own making nobody else has used yet: no need to look.
+    # No other process can have used an id that we have just generated: no need to read it.
     found = ABSENT if receipt.run_id == run.run_id else await backend.runs.find(receipt.run_id)
     if isinstance(found, Absent):
         made = await record_and_queue(backend, replace(run, run_id=receipt.run_id), ask)
-        # LOST: somebody with the same receipt was faster, so there is something to look at.
+        # LOST: another submission with the same receipt was faster, so the run exists.
         return Accepted(made) if isinstance(made, Stored) else (receipt, replace(run, run_id=""))
-    if isinstance(found, Withdrawn) or _came_to_nothing(found.run):
+    if isinstance(found, Withdrawn) or _was_abandoned(found.run):
         run = replace(run, run_id=backend.new_id())
         return await backend.receipts.replace(place, run.run_id, receipt), run
     if found.run.status is RunState.PENDING and found.run.attempt == 0:
@@ -77,27 +80,30 @@ async def _step(
     return Accepted(found, replayed=True)
 
 
-def _came_to_nothing(run: Run) -> bool:
-    """Ended by the keeper because it had no job, and nobody ever began it: nothing of it happened."""
+def _was_abandoned(run: Run) -> bool:
+    """Whether the keeper ended the run because it had no job, and no worker ever claimed it: nothing was executed."""
     return run.is_terminal and run.attempt == 0 and run.reason == DeadReason.ABANDONED
 
 
 async def _queue_again(backend: GatewayBackend, found: Stored, ask: Submission) -> Stored | Lost:
-    """Put the job of a run that nobody has begun: whoever recorded it may have died before its job. LOST: the run has
-    moved on; look again.
+    """Publish the job of a run that no worker has claimed: the process that recorded it may have crashed before it
+    published the job.
 
-    The record is written first, over exactly what was found, with a new time and nothing else. From then on nobody can
-    take it back: who recorded it withdraws over the first revision alone, perhaps at this very moment, because its own
-    put failed. Without that write it could withdraw a run that we have just answered for. And the keeper, who ends
-    what has been quiet and has no job, sees that it is not quiet. For the same reason we ourselves never take it back:
-    somebody else may have answered for it.
+    Returns LOST if the run has changed; read it again.
 
-    The job goes out under the run's id once more. Is its first job still in the queue, then within two minutes the
-    queue drops the second; later it stores both, and the claim drops the one that comes second. That the first job was
-    dealt with already and the second is dropped as a repeat cannot be: a job leaves the queue only when its run was
-    begun, has ended or was withdrawn, and this one is none of these. (That is also why a withdrawn run is never brought
-    back under its old id: its first job may be dropped at any moment, and for two minutes no other would be stored.)
-    A job that names the older revision loses its first, blind claim; the worker then reads the record and claims that.
+    The record is written first, over exactly the revision that was found, with a new time and nothing else. From then
+    on it cannot be withdrawn: the process that recorded it withdraws only over the first revision, possibly at this
+    very moment, because its own publish failed. Without that write it could withdraw a run that we have just reported
+    as accepted. And the keeper, which ends runs that have no recent update and no job, sees a recent update. For the
+    same reason this function never withdraws the record: another process may have reported it as accepted.
+
+    The job is published once more under the run's id. If its first job is still in the queue, the queue drops the
+    second one within two minutes; later it stores both, and the claim drops the one that comes second. It cannot happen
+    that the first job was already processed and the second is dropped as a duplicate: a job leaves the queue only after
+    its run was claimed, has ended or was withdrawn, and none of these is true of this run. (That is also why a
+    withdrawn run is never recreated under its old id: its first job may be dropped at any moment, and for two minutes
+    no other would be stored.) A job that names the older revision loses its first, blind claim; the worker then reads
+    the record and claims that.
     """
     touched = await backend.runs.replace(beat(found.run, NOTHING_YET, backend.clock()), found.revision)
     if isinstance(touched, Stored):

@@ -1,4 +1,4 @@
-"""Read a backup and say whether it is whole."""
+"""Verify that a backup is complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["verify_backup"]
 async def verify_backup(
     archive: Archive, only: Collection[str] = (), report: Callable[[str], None] = lambda _: None
 ) -> Manifest:
-    """Every file is there, as long as it was, with the digest it had. Reads all of it, and asks no server.
+    """Check that every file exists with its recorded size and digest. Reads all of them, and contacts no server.
 
-    Raises BackupFailed with everything that is wrong, not the first thing only.
+    Raises BackupFailed with all problems, not only the first.
     """
     manifest = await archive.manifest()
     problems = []

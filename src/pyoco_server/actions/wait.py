@@ -1,4 +1,4 @@
-"""Why a run waits, as it is told."""
+"""The explanation of why a run waits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyoco_server.ports.index.port import Ahead
 
 __all__ = ["AHEAD_MAX", "SECONDS_MAX", "OldestAhead", "Wait", "oldest_of"]
 
-#: Places further back are not counted out: each of them costs 0.1 µs of the one thread that reads the index, at every
-#: look at every run that waits.
+#: Positions further back are not counted: each costs 0.1 µs of the single thread that reads the index, for every read
+#: of every waiting run.
 AHEAD_MAX = 1_000
-#: The explanation is a kindness: the answer does not wait longer for it.
+#: The explanation is optional: the answer does not wait longer for it.
 SECONDS_MAX = 0.5
 
 
 @dataclass(frozen=True)
 class OldestAhead:
-    """The run that has waited longest before this one. Of another tenant's, only the age is told."""
+    """The run that has waited longest before this one. Of another tenant's run, only the age is shown."""
 
     age_seconds: float
     run_id: str | None = None
@@ -28,17 +28,17 @@ class OldestAhead:
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Why a run waits, and what that was concluded from."""
+    """Why a run waits, and the facts that this was concluded from."""
 
     reason: WaitReason
     message: str
     message_ja: str
-    #: 1: it is next. An estimate: jobs are taken by time of submission, unless they have to be repeated.
+    #: 1: it is next. An estimate: jobs are taken in order of submission, unless they have to be redelivered.
     position: int
-    #: It is further back than `position` says: counting was stopped there.
+    #: The real position is further back than `position`: counting stopped there.
     position_capped: bool
-    #: Workers with the run's tag, and their slots together. Of a pack: all workers; of a disputed one: 0. Of a program:
-    #: workers that take it, and how many they run at once.
+    #: Workers with the run's tag, and the sum of their slots. For a pack: all workers; for a disputed one: 0. For a
+    #: program: workers that take it, and how many they run concurrently.
     workers_alive: int
     slots: int
     slots_busy: int

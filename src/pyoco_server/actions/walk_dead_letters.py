@@ -1,4 +1,4 @@
-"""Do something with every dead letter that fits."""
+"""Process every dead letter that matches a filter."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = get_logger(__name__)
 
 _AT_ONCE = 32
 _PAGE = 200
-#: Whoever asked waits for an answer: what is not done by then is left for the next request.
+#: The caller waits for an answer: letters not processed within this time are left for its next request.
 SECONDS_MAX = 20.0
 
 
 @dataclass(frozen=True)
 class Span:
-    """How far a walk goes: so many letters, below that id, in that time."""
+    """The limits of a walk: number of letters, highest id (exclusive), time."""
 
     limit: int
     before: int | None = None
@@ -34,9 +34,9 @@ class Span:
 
 @dataclass
 class Walked:
-    #: Letters that fit and were dealt with.
+    #: Letters that matched and were processed.
     matched: int = 0
-    #: Where another walk would go on; None: nothing is left.
+    #: Where the next walk continues; None: nothing is left.
     next_before: int | None = None
 
 
@@ -47,30 +47,33 @@ async def walk_dead_letters(
     span: Span,
     each: Callable[[StoredDeadLetter], Awaitable[None]],
 ) -> Walked:
-    """Call `each` with every letter the caller may see that fits, the newest first, up to 32 at once.
+    """Call `each` with every matching letter that the caller may see, newest first, up to 32 concurrently.
 
-    Stops at the span's limit, when its time is over, and when `each` raises Unavailable; what is cut off then is as
-    after a crash. Letters that come in meanwhile are not met. Raises Unavailable when nothing was done at all.
+    Stops at the span's limit, when its time is over, and when `each` raises Unavailable; calls that are cut off then
+    leave what a crash would. Letters that are written meanwhile are not included. Raises Unavailable only if nothing
+    was done.
     """
     walked = Walked()
-    mine = only_own(caller, wanted)
+    own_letters = only_own(caller, wanted)
     try:
         async with asyncio.timeout(span.seconds):
             before = span.before
             while True:
-                page = await backend.dead_letter_index.page(mine, min(_PAGE, span.limit - walked.matched), before)
-                # Until all of it is done it would have to be walked again.
+                page = await backend.dead_letter_index.page(
+                    own_letters, min(_PAGE, span.limit - walked.matched), before
+                )
+                # Until the page is complete, a next walk has to start with it again.
                 walked.next_before = page.items[0].letter_id + 1 if page.items else None
                 await _deal_with(page.items, each, walked)
                 walked.next_before = before = page.next_before
                 if before is None or walked.matched >= span.limit:
                     break
     except TimeoutError:
-        log.info("a walk through the dead letters took too long", matched=walked.matched)
+        log.info("walk through dead letters timed out", matched=walked.matched)
     except Unavailable as error:
         if not walked.matched:
             raise
-        log.warning("a walk through the dead letters was cut off", matched=walked.matched, error=error)
+        log.warning("walk through dead letters was cut off", matched=walked.matched, error=error)
     return walked
 
 

@@ -1,1 +1,4 @@
-"""What we need from the world. One folder per port: `port.py` says it in our words, its adapters lie beside it."""
+"""The ports to everything outside the core.
+
+One folder per port: `port.py` defines the protocol, its adapters are beside it.
+"""

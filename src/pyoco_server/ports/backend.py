@@ -1,4 +1,4 @@
-"""The bundle of ports an action may reach. `wiring` fills it."""
+"""The ports that an action may use, in one bundle. `wiring` fills it."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Backend:
     wheels: Objects
     #: Submitted flow.yaml files by their sha256, for re-runs.
     workflows: Objects
-    #: Unix seconds. Passed in, so that a test can hold it still.
+    #: Returns Unix seconds. Injected, so that a test can freeze it.
     clock: Callable[[], float]
-    #: A fresh UUID as text.
+    #: Returns a new UUID as text.
     new_id: Callable[[], str]
-    #: Whether NATS can be reached right now; never waits.
+    #: Returns whether NATS is reachable right now; never blocks.
     is_up: Callable[[], bool]
-    #: Where priced runs and their money are; None: this process does not deal with them.
+    #: The stores of priced runs and their money. None: this process does not handle priced runs.
     priced: Priced | None = None
-    #: Where jobs of programs are; None: this process does not deal with them.
+    #: The stores of program jobs. None: this process does not handle programs.
     programs: Programs | None = None
     #: The streams, buckets and object stores that this process uses.
     resources: Resources = field(default_factory=NoResources)
@@ -54,33 +54,33 @@ class Backend:
 
 @dataclass(frozen=True, kw_only=True)
 class DoorBackend(Backend):
-    """What a door or a router has besides."""
+    """What a door or a router has in addition."""
 
     keys: Keys
-    #: Whether what this process wrote last was stored; never waits.
+    #: Returns whether this process's latest writes were stored; never blocks.
     store_state: Callable[[], StoreState] = lambda: StoreState.TAKES
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorBackend(Backend):
-    """What an operator's command has besides: no index, since it comes and goes."""
+    """What an operator's command has in addition. It has no index, because the command is short-lived."""
 
     dead_letters: DeadLetters
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayBackend(Backend):
-    """What a gateway has besides."""
+    """What a gateway has in addition."""
 
     keys: Keys
     index: Index
     dead_letters: DeadLetters
     dead_letter_index: DeadLetterIndex
     flow_files: FlowFiles
-    #: Which of the submitted flow.yaml files are known to be there.
+    #: The submitted flow.yaml files that are known to be stored.
     kept_workflows: Kept = field(default_factory=Kept)
     receipts: Receipts
     wheel_files: WheelFiles
     wheel_history: WheelHistory
-    #: Whether what this gateway wrote last was stored; never waits.
+    #: Returns whether this gateway's latest writes were stored; never blocks.
     store_state: Callable[[], StoreState] = lambda: StoreState.TAKES

@@ -10,19 +10,19 @@ __all__ = ["FlowFiles"]
 
 
 class FlowFiles(Protocol):
-    """Turns the bytes of a flow.yaml into a flow that keeps the policy of section 7 of the contract.
+    """Parses a flow.yaml into a flow that complies with the policy of section 7 of the contract.
 
-    Gateway and worker read with the same code, so that what one accepts the other can build.
+    Gateway and worker use the same code, so that the worker can build what the gateway has accepted.
     """
 
     def read(self, data: bytes) -> FlowFile:
-        """The flow in `data`. Imports no task code, opens no file, looks at no environment (FLOW-167).
+        """Parse the flow in `data`. Imports no task code, opens no file, reads no environment variable (FLOW-167).
 
-        Raises WorkflowTooLarge above the cap (FLOW-168) and InvalidFlow for anything else that is wrong: bytes
-        that are not UTF-8, bad YAML, a broken policy, a graph the engine cannot parse. The error holds up to 20
-        problems with their places, and repeats little of the user's text. Raises nothing else.
+        Raises WorkflowTooLarge above the size cap (FLOW-168) and InvalidFlow for anything else that is wrong: bytes
+        that are not UTF-8, bad YAML, a violation of the policy, a graph the engine cannot parse. The error contains up
+        to 20 problems with their positions, and repeats little of the user's text. Raises nothing else.
 
-        Blocking CPU work, O(size) for every input: below 1 ms for a usual file, tens of ms for a usual one of
-        256 KiB, some hundreds at worst for one made to be slow. On an event loop, call it in a thread.
+        Blocking CPU work, O(size) for every input: below 1 ms for a typical file, tens of ms for a typical one of 256
+        KiB, a few hundred ms at worst for one crafted to be slow. On an event loop, call it in a thread.
         """
         ...

@@ -1,4 +1,4 @@
-"""The bundle of ports a priced action may reach. `wiring` fills it."""
+"""The ports that an action on priced runs may use, in one bundle. `wiring` fills it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Priced", "nowhere"]
 
 
 async def nowhere(_: str) -> None:
-    """The points at which a test may pause or kill; there are none in production."""
+    """Do nothing. Tests pause or kill at these points."""
 
 
 async def _at_once() -> object:
@@ -29,29 +29,29 @@ async def _at_once() -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """What every process has that deals with priced runs: gateway, worker, keeper."""
+    """What every process has that handles priced runs: gateway, worker, keeper."""
 
     config: PricedConfig
     ledger: Ledger
     budget: Budget
     queue: PackQueue
     results: Results
-    #: Files that packs read.
+    #: Input files of packs.
     inputs: Inputs
-    #: Split mode alone; None in joint mode, where the ledger is all there is.
+    #: Split mode only. None in joint mode, where the ledger needs no hints.
     idempotency_locks: IdempotencyLocks | None
     #: The packs that are offered here, by name.
     packs: Mapping[str, PackSpec] = field(default_factory=lambda: PACKS)
-    #: The workers that are alive, as the registry tells; without a round trip. None: this process does not know them.
-    #: Raises Unavailable.
+    #: Returns the live workers according to the registry, without a round trip. Raises Unavailable. None: this process
+    #: does not follow the registry.
     living_workers: Callable[[], Awaitable[Sequence[WorkerRecord]]] | None = None
-    #: A fresh UUID (version 4) as text.
+    #: Returns a new UUID (version 4) as text.
     new_id: Callable[[], str]
-    #: A row has changed: show it in the lists, soon. Never waits, never raises.
+    #: Called when a row has changed, to update the lists soon. Never blocks, never raises.
     show: Callable[[PricedRun], None]
-    #: Waits until every store has answered once; what is asked before that raises DependencyUnavailable.
+    #: Waits until every store has answered once; calls before that raise DependencyUnavailable.
     until_open: Callable[[], Awaitable[object]] = _at_once
-    #: Whether the ledger is the one that the deployment uses, by the last comparison (SAFE-12).
+    #: Returns whether the ledger is the one that the deployment uses, according to the last comparison (SAFE-12).
     owns_ledger: Callable[[], bool] = lambda: True
-    #: Called with a name at each step of a submit and of an end (contract 23.3).
+    #: Called with the name of each step of a submit and of an end (contract 23.3).
     reached: Callable[[str], Awaitable[None]] = nowhere

@@ -1,4 +1,4 @@
-"""The bundle of ports an action on programs may reach. `wiring/programs.py` fills it."""
+"""The ports that an action on programs may use, in one bundle. `wiring/programs.py` fills it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ __all__ = ["Grace", "Looks", "Programs"]
 
 
 async def _nowhere(_: str) -> None:
-    """The points at which a test may pause or kill; there are none in production."""
+    """Do nothing. Tests pause or kill at these points."""
 
 
 @dataclass
 class Grace:
-    """GRID-44: after JetStream was away, nobody's lease counts as old for a while: its holder could not renew it."""
+    """A grace period after an outage of JetStream, in which no lease counts as expired (GRID-44): its holder could not
+    renew it."""
 
-    #: Unix seconds.
+    #: End of the grace period in unix seconds.
     until: float = 0.0
 
     def covers(self, now: float) -> bool:
@@ -36,14 +37,17 @@ class Grace:
 
 @dataclass
 class Looks:
-    """When a held slot was last looked at for being abandoned: a client at its cap is asked about again and again, and
-    each look is a read. A cache of at most `count_max` slots: to forget is harmless."""
+    """When each held slot was last checked for being abandoned.
+
+    A client at its cap is rejected repeatedly, and each check costs a read. A cache of at most `count_max` slots:
+    forgetting is harmless.
+    """
 
     count_max: int = 100_000
     _seen: dict[tuple[str, str, int], tuple[int, float]] = field(default_factory=dict)
 
     def is_due(self, slot: Slot, now: float, every_seconds: float) -> bool:
-        """Whether it is time for the next look, which then counts as taken."""
+        """Return whether the next check is due, and if so, count it as done."""
         key = slot.group, slot.client, slot.number
         revision, at = self._seen.get(key, (0, 0.0))
         if revision == slot.revision and 0 <= now - at < every_seconds:
@@ -56,7 +60,7 @@ class Looks:
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What every process has that deals with programs: gateway, door, native worker, keeper."""
+    """What every process has that handles programs: gateway, door, native worker, keeper."""
 
     config: GridConfig
     queue: ProgramQueue
@@ -68,10 +72,10 @@ class Programs:
     wakeups: Wakeups
     #: Inputs and outputs of jobs, by `<run_id>/…`.
     artifacts: Objects
-    #: Set by whoever notices that JetStream is back (`loops/programs/quorum.py`), asked wherever a lease is judged.
+    #: Set when JetStream is back (`loops/programs/quorum.py`), read wherever the age of a lease is judged.
     grace: Grace = field(default_factory=Grace)
     looks: Looks = field(default_factory=Looks)
-    #: 0.0 to 1.0, for jitter (GRID-194).
+    #: Returns 0.0 to 1.0, for jitter (GRID-194).
     chance: Callable[[], float] = random.random
-    #: Called with a name at each step of submit, claim and finish (P30).
+    #: Called with the name of each step of submit, claim and finish (P30).
     reached: Callable[[str], Awaitable[None]] = _nowhere

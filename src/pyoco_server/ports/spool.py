@@ -1,4 +1,4 @@
-"""Bytes on their way through this process, on disk for a while: too many to hold, and not yet known to be good."""
+"""Spool bytes on disk while they pass through this process: too many for memory, and not yet validated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyoco_server.errors import NoRoom
 
 __all__ = ["Spool"]
 
-#: Written and read in batches: a hop to another thread costs as much as some ten kilobytes.
+#: Batch size: a switch to another thread costs as much as writing some ten kilobytes.
 _BATCH_BYTES = 1024 * 1024
 #: EFBIG: the process may not have files of that size (`ulimit -f`).
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -29,11 +29,10 @@ T = TypeVar("T")
 
 
 class Spool:
-    """One file without a name: whatever ends this process, kill -9 included, nothing of it is left.
+    """One unnamed file: however this process ends, kill -9 included, nothing of it remains.
 
-    Everything that touches the disk happens in one thread of its own, in order, and never on the event loop. In
-    memory are two batches at most. Who is cancelled in the middle leaves at once; the file is closed after what it
-    was doing.
+    All disk access happens in its own thread, in order, and never on the event loop. At most two batches are in memory.
+    A cancelled caller returns immediately; the file is closed after the operation in progress.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,7 +44,7 @@ class Spool:
         self.size_bytes = 0
 
     async def __aenter__(self) -> Self:
-        """Raises NoRoom."""
+        """Create the file. Raises NoRoom."""
         try:
             await self._in_thread(self._open)
         except BaseException:
@@ -59,25 +58,25 @@ class Spool:
         self._close()
 
     async def write(self, data: bytes) -> None:
-        """Take these bytes, too. Raises NoRoom."""
+        """Append bytes. Raises NoRoom."""
         self.size_bytes += len(data)
         self._batch += data
         if len(self._batch) >= _BATCH_BYTES:
             await self._flush()
 
     async def finish(self) -> str:
-        """That was all. Returns the sha256 of it, in hex, or of what came since the last cut. Raises NoRoom."""
+        """Flush. Return the sha256 in hex of all bytes, or of those since the last `cut`. Raises NoRoom."""
         await self._flush()
         return self._hash.hexdigest()
 
     async def cut(self) -> str:
-        """That was one of several; what comes now is the next. Returns as `finish` does."""
+        """End one part and begin the next. Return the digest of the part, as `finish` does."""
         digest = await self.finish()
         self._hash = hashlib.sha256()
         return digest
 
     async def examine(self, look: Callable[[BinaryIO], T]) -> T:
-        """What `look` makes of the whole file, in the spool's thread: it may block, and seek."""
+        """Run `look` on the complete file in the spool's thread, where it may block and seek. Return its result."""
 
         def lend() -> T:
             with io.BufferedReader(io.FileIO(self._opened.fileno(), closefd=False)) as file:
@@ -87,7 +86,7 @@ class Spool:
         return await self._in_thread(lend)
 
     async def chunks(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """The bytes from the first to the last, or those of a part. May be asked again."""
+        """Yield the bytes of a range, by default all. Repeatable."""
         offset = start
         end = self.size_bytes if end is None else end
         while offset < end:
@@ -106,7 +105,7 @@ class Spool:
     def _open(self) -> None:
         with _no_room():
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115  (`_close` does)
+            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115  (closed by `_close`)
 
     async def _flush(self) -> None:
         batch, self._batch = self._batch, bytearray()
@@ -116,14 +115,14 @@ class Spool:
         self._hash.update(batch)
         rest = memoryview(batch)
         with _no_room():
-            while rest:  # a disk that is nearly full takes a part
+            while rest:  # a nearly full disk may accept only a part
                 rest = rest[self._opened.write(rest) :]
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _close(self) -> None:
-        """After whatever the thread still does: a file must not be closed under its feet. Waits for nothing."""
+        """Close the file after everything the thread still has to do. Does not wait."""
         self._thread.submit(lambda: self._file.close() if self._file is not None else None)
         self._thread.shutdown(wait=False)
 

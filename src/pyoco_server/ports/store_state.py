@@ -1,4 +1,4 @@
-"""Whether what NATS is given to store gets stored, as far as this process has seen."""
+"""Whether NATS stores what it is given, as far as this process has observed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["StoreState"]
 
 
 class StoreState(enum.Enum):
-    #: Nothing speaks against it. A process that stores nothing cannot know better.
+    #: No sign of a problem. A process that stores nothing cannot know better.
     TAKES = "takes"
-    #: It has refused for want of room. It takes again as soon as there is some.
+    #: It has refused for lack of space, and accepts again as soon as there is some.
     FULL = "full"
-    #: It could not write to its disk, and writes nothing more until NATS is restarted, however much room there is.
+    #: It could not write to its disk, and stores nothing until NATS is restarted, however much space there is.
     STUCK = "stuck"

@@ -265,7 +265,7 @@ class Keeper(_Probed):
 class Worker(_Probed):
     """`pyoco-worker`, one priced run at a time."""
 
-    _takes_part = "priced runs are taken"
+    _takes_part = "taking priced runs"
 
     def __init__(self, name: str, settings: Mapping[str, str], folder: Path) -> None:
         super().__init__(name, [_BIN / "pyoco-worker", "--worker-id", name, "--slots", "1"], settings, folder)

@@ -1,1 +1,1 @@
-"""What may be done with priced runs and their money: one verb per file, through ports alone, no float anywhere."""
+"""Use cases of priced runs and their money: one verb per file, implemented through ports only, without floats."""

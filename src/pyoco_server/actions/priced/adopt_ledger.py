@@ -1,4 +1,4 @@
-"""Change which ledger a deployment uses: for an operator who knows why (SAFE-12)."""
+"""Change which ledger a deployment uses, as a deliberate decision of an operator (SAFE-12)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Adoption:
-    """What would change. Nothing has been written yet."""
+    """A planned change. Nothing has been written yet."""
 
     remembered: Remembered
-    #: None: there is no ledger here. The next gateway that starts creates an empty one.
+    #: None: there is no ledger. The next gateway that starts creates an empty one.
     ledger_id: str | None
 
     @property
@@ -31,13 +31,15 @@ class Adoption:
 
 
 async def plan_adoption(known: KnownLedger, ledger_id: str | None) -> Adoption:
-    """Raises DependencyUnavailable."""
+    """Plan the change. Raises DependencyUnavailable."""
     return Adoption(await known.get(), ledger_id)
 
 
 async def adopt_ledger(known: KnownLedger, plan: Adoption) -> None:
-    """One conditional write; the ledgers themselves stay as they are. Processes that run with the ledger of before stop
-    priced runs within 10 s. Raises Conflict when something else was remembered since the plan, DependencyUnavailable.
+    """Store the new ledger id: one conditional write; the ledgers themselves stay as they are.
+
+    Processes that run with the old ledger stop priced runs within 10 s. Raises Conflict if another id was stored since
+    the plan, DependencyUnavailable.
     """
     if not plan.changes:
         return
@@ -47,4 +49,4 @@ async def adopt_ledger(known: KnownLedger, plan: Adoption) -> None:
         is_written = await known.remember(plan.ledger_id, plan.remembered)
     if not is_written:
         raise Conflict("another ledger was remembered a moment ago: look again")
-    log.warning("the deployment uses another ledger from now on", before=plan.before, after=plan.ledger_id)
+    log.warning("the deployment now uses another ledger", before=plan.before, after=plan.ledger_id)

@@ -1,4 +1,4 @@
-"""Whether a process has the ledger that its deployment uses (SAFE-12)."""
+"""Check that a process uses the ledger of its deployment (SAFE-12)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ADOPT = "pyoco-server-admin ledger adopt"
 
 
 class Standing:
-    """Whether the ledger of this process is the deployment's, by the last comparison. Until the first one, it is not.
+    """Whether the ledger of this process is the deployment's, by the last comparison. False until the first one.
 
-    The ledger asks it before each transaction, so that no money moves in the wrong one, whoever wants to move it.
+    The ledger checks this before each transaction, so that no caller can move money in the wrong ledger.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Standing:
         return self._problem is None
 
     def check(self) -> None:
-        """Raises OtherLedger."""
+        """Raise OtherLedger if the last comparison failed, or there was none yet."""
         if self._problem is not None:
             raise OtherLedger(self._problem)
 
@@ -40,7 +40,7 @@ class Standing:
             log.info("the ledger is the one that this deployment uses")
 
     def refuse(self, problem: OtherLedger) -> None:
-        """Logged once for each problem, not once for each comparison."""
+        """Stop priced runs. Logged once per problem, not once per comparison."""
         if self._problem != str(problem):
             self._problem = str(problem)
             log.error("priced runs are stopped: this is not the ledger that the deployment uses", error=problem)
@@ -55,30 +55,31 @@ def _other(ledger_id: str | None, remembered: str) -> OtherLedger:
 
 
 async def refuse_missing_ledger(known: KnownLedger) -> None:
-    """Before a ledger is created: none may be created beside one that is remembered. Raises OtherLedger."""
+    """Raise OtherLedger if the deployment uses a ledger already. Called before a ledger is created, so that no
+    second one appears."""
     remembered = (await known.get()).ledger_id
     if remembered is not None:
         raise _other(None, remembered)
 
 
 async def compare_ledger(ledger: Ledger, known: KnownLedger) -> Remembered:
-    """For a process that does not decide: while no ledger is remembered, its own is accepted. Two reads.
+    """Compare the ledger with the deployment's. While none is stored, the process's own is accepted. Two reads.
 
-    Raises OtherLedger, DependencyUnavailable.
+    For processes that do not decide which ledger is used. Raises OtherLedger, DependencyUnavailable.
     """
     remembered = await known.get()
-    ledger_id = await ledger.stored_id()  # in any case: it raises when the file was deleted
+    ledger_id = await ledger.stored_id()  # in any case: it raises if the file was deleted
     if remembered.ledger_id is not None and remembered.ledger_id != ledger_id:
         raise _other(ledger_id, remembered.ledger_id)
     return remembered
 
 
 async def agree_on_ledger(ledger: Ledger, known: KnownLedger, new_id: Callable[[], str]) -> None:
-    """For a gateway: as `compare_ledger`; and where no ledger is remembered, its own is remembered from now on.
+    """Compare the ledger as `compare_ledger` does; if none is stored yet, store this one. For gateways.
 
-    Of several that start at once the first one to be stored decides, and the others are compared with it. A ledger of
-    an older version has no id and is given one. A crash between the two writes leaves a ledger with an id and nothing
-    remembered: the next start goes on from there.
+    If several gateways start concurrently, the first id that is stored wins, and the others are compared with it. A
+    ledger of an older version has no id and is given one. A crash between the two writes leaves a ledger with an id and
+    no stored id: the next start continues from there.
     """
     while True:
         remembered = await compare_ledger(ledger, known)
@@ -86,7 +87,7 @@ async def agree_on_ledger(ledger: Ledger, known: KnownLedger, new_id: Callable[[
             return
         ledger_id = await ledger.stored_id() or await _given(ledger, new_id())
         if await known.remember(ledger_id, remembered):
-            log.info("from now on this deployment uses this ledger and no other", ledger_id=ledger_id)
+            log.info("this deployment uses this ledger from now on", ledger_id=ledger_id)
             return
 
 

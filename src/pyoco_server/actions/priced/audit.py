@@ -1,4 +1,4 @@
-"""Check that all money adds up. Nothing is repaired (contract 17.4)."""
+"""Check that all money adds up. Repairs nothing (contract 17.4)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["audit"]
 
 #: PRICED-60, second check: the balance.
 _BALANCE = 2
-_LOOKS = 3
+_READS = 3
 _PAUSE = timedelta(milliseconds=300)
 _TENANTS_AT_ONCE = 16
-#: A budget elsewhere has two seconds for an answer: of twenty thousand that are asked for at once, most come too late.
+#: A budget outside the ledger has two seconds to answer: of twenty thousand concurrent requests most would time out.
 _RUNS_AT_ONCE = 64
 
 
 async def audit(priced: Priced, pause: timedelta = _PAUSE) -> AuditReport:
-    """PRICED-60: every difference there is. O(journal); in split mode a look at each tenant's balance, too.
+    """Return all differences (PRICED-60). O(journal); in split mode also one read of each tenant's balance.
 
-    A balance elsewhere may rightly differ from the journal while money is on its way: between a reservation and its
-    T2, between a closing and its commit, or as an orphan. So each tenant's balance is compared with the journal plus
-    what its unsettled runs and open reservations explain; and since the two are not read at one moment, a difference
-    counts only when three looks, with a pause between, find the very same.
+    A balance outside the ledger may rightly differ from the journal while money is in transit: between a reservation
+    and its T2, between a closing and its commit, or as an orphan. So each tenant's balance is compared with the journal
+    plus what its unsettled runs and open reservations explain; and since the two are not read atomically, a difference
+    counts only if three reads, with pauses between them, find exactly the same one.
 
     Raises DependencyUnavailable.
     """
@@ -41,12 +41,12 @@ async def audit(priced: Priced, pause: timedelta = _PAUSE) -> AuditReport:
         return report
     damaged = await _damaged(priced, list(report.available))
     sound = dict.fromkeys((tenant_id for tenant_id in report.available if tenant_id not in damaged), 0)
-    suspects = await _off(priced, sound, is_first=True)
-    for _ in range(_LOOKS - 1):
+    suspects = await _differing(priced, sound, is_first=True)
+    for _ in range(_READS - 1):
         if not suspects:
             break
         await asyncio.sleep(pause.total_seconds())
-        suspects = await _off(priced, suspects, is_first=False)
+        suspects = await _differing(priced, suspects, is_first=False)
     found = [Difference(_BALANCE, tenant_id, None, "the balance in the budget is damaged") for tenant_id in damaged]
     found += [
         Difference(_BALANCE, tenant_id, None, f"the budget has {off:+d} micros beside the journal")
@@ -56,8 +56,8 @@ async def audit(priced: Priced, pause: timedelta = _PAUSE) -> AuditReport:
 
 
 async def _damaged(priced: Priced, tenants: list[str]) -> list[str]:
-    """Tenants whose balance is no number at all: there is nothing to compare, and the others are compared none the
-    less."""
+    """Return the tenants whose balance is not a number: it cannot be compared, and the other tenants are compared
+    all the same."""
 
     async def is_damaged(tenant_id: str) -> bool:
         try:
@@ -74,21 +74,22 @@ async def _damaged(priced: Priced, tenants: list[str]) -> list[str]:
     return sorted(found)
 
 
-async def _off(priced: Priced, before: dict[str, int], *, is_first: bool) -> dict[str, int]:
-    """Tenants whose balance is off, and by how much; after the first look only those that are off by the same."""
+async def _differing(priced: Priced, before: dict[str, int], *, is_first: bool) -> dict[str, int]:
+    """Return the tenants whose balance differs, and by how much; after the first read only those with the same
+    difference as before."""
     tenants = list(before)
     found: dict[str, int] = {}
     for start in range(0, len(tenants), _TENANTS_AT_ONCE):
         some = tenants[start : start + _TENANTS_AT_ONCE]
-        offs = await asyncio.gather(*(_off_by(priced, tenant_id) for tenant_id in some))
+        offs = await asyncio.gather(*(_difference(priced, tenant_id) for tenant_id in some))
         found |= {tenant_id: off for tenant_id, off in zip(some, offs, strict=True) if off}
     if is_first:
         return await _explained(priced, found)
     return {tenant_id: off for tenant_id, off in (await _explained(priced, found)).items() if off == before[tenant_id]}
 
 
-async def _off_by(priced: Priced, tenant_id: str) -> int:
-    """The cheap look: without anything on its way it is enough."""
+async def _difference(priced: Priced, tenant_id: str) -> int:
+    """Return the plain difference. A cheap check, sufficient if no money is in transit."""
     balances, has = await asyncio.gather(
         priced.ledger.read(lambda tx: tx.journal.balances(tenant_id)), priced.budget.balance(tenant_id)
     )
@@ -96,7 +97,7 @@ async def _off_by(priced: Priced, tenant_id: str) -> int:
 
 
 async def _explained(priced: Priced, off: dict[str, int]) -> dict[str, int]:
-    """What is left of these differences once money on its way is counted."""
+    """Return what remains of these differences after money in transit is accounted for."""
     if not off:
         return {}
     open_now = await _open_reservations(priced)
@@ -108,8 +109,8 @@ async def _explained(priced: Priced, off: dict[str, int]) -> dict[str, int]:
         orphaned = sum(
             each.reserved_usd_micros for each in open_now if each.tenant_id == tenant_id and each.run_id not in known
         )
-        on_its_way = sum(_on_its_way(run, outcome) for run, outcome in zip(runs, outcomes, strict=True)) - orphaned
-        if rest := await _off_by(priced, tenant_id) - on_its_way:
+        in_transit = sum(_in_transit(run, outcome) for run, outcome in zip(runs, outcomes, strict=True)) - orphaned
+        if rest := await _difference(priced, tenant_id) - in_transit:
             left[tenant_id] = rest
     return left
 
@@ -123,15 +124,15 @@ async def _outcomes(priced: Priced, runs: Sequence[PricedRun]) -> list[Outcome]:
 
 
 async def _outcome(priced: Priced, run_id: str) -> Outcome:
-    """A damaged one explains nothing."""
+    """Return how the reservation ended. A damaged one counts as not reserved."""
     try:
         return await priced.budget.outcome(run_id)
     except BudgetDamaged:
         return NotReserved()
 
 
-def _on_its_way(run: PricedRun, outcome: Outcome) -> int:
-    """By how much the balance elsewhere is ahead of the journal for this run."""
+def _in_transit(run: PricedRun, outcome: Outcome) -> int:
+    """Return by how much the external balance is ahead of the journal for this run."""
     match outcome:
         case Open(reserved):
             return -reserved if run.money is Money.NONE else 0

@@ -1,4 +1,4 @@
-"""Say that a run is being worked on: renew its lease, and tell the others who may look."""
+"""Renew the lease of a run that is being executed, and extend its message and its Redis lease."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ __all__ = ["beat", "keep_hidden"]
 
 log = get_logger(__name__)
 
-#: For the queue, and for Redis: neither decides, so nobody waits for them for long.
+#: Time limit for the queue and for Redis: neither decides anything, so they may not cause a long wait.
 _HIDE_SECONDS = 5
 
 
 async def beat(priced: Priced, run: PricedRun, lease_token: str) -> bool:
-    """T5. False: the lease is lost for good (PRICED-123): cancel the pack, upload nothing more, do not claim,
-    acknowledge.
+    """Renew the lease (T5).
 
-    Nobody waits for it to be on disk: a power failure that takes the renewal makes the lease end early, and an end is
-    claimed by its guard all the same. Raises DependencyUnavailable: unknown, beat again.
+    Returns False if the lease is lost for good (PRICED-123): cancel the pack, upload nothing more, do not claim,
+    acknowledge the message. The write need not be on disk: if a power failure undoes the renewal, the lease ends early,
+    and the claim's guard still holds. Raises DependencyUnavailable: the outcome is unknown, send another heartbeat.
     """
     is_alive = await priced.ledger.transact_softly(lambda tx: tx.leases.heartbeat(run.run_id, run.version, lease_token))
     if not is_alive:
-        log.warning("the lease of the run is lost", **facts.about(run))
+        log.warning("lease lost", **facts.about(run))
     return is_alive
 
 
 async def keep_hidden(priced: Priced, run: PricedRun, lease_token: str, delivery: Delivery) -> None:
-    """After a beat that went well: the queue's visibility and the Redis lease, too (PRICED-122).
+    """Extend the queue's visibility timeout and the Redis lease after a successful heartbeat (PRICED-122).
 
-    Both at once, five seconds at most, and in vain if need be: a second delivery is skipped, since a run is started
-    once.
+    Both concurrently, for five seconds at most, best effort: if it fails, the redelivered message is skipped, because a
+    run is started only once.
     """
-    doings = [_tried(run, "queue", priced.queue.extend(delivery))]
+    calls = [_best_effort(run, "queue", priced.queue.extend(delivery))]
     if priced.idempotency_locks is not None:
-        doings.append(_tried(run, "idempotency_locks", priced.idempotency_locks.extend_lease(run.run_id, lease_token)))
-    await asyncio.gather(*doings)
+        calls.append(
+            _best_effort(run, "idempotency_locks", priced.idempotency_locks.extend_lease(run.run_id, lease_token))
+        )
+    await asyncio.gather(*calls)
 
 
-async def _tried(run: PricedRun, store: str, doing: Awaitable[object]) -> None:
+async def _best_effort(run: PricedRun, store: str, call: Awaitable[object]) -> None:
     try:
         async with asyncio.timeout(_HIDE_SECONDS):
-            await doing
+            await call
     except (DependencyUnavailable, TimeoutError) as error:
-        log.warning("the message of a run could not be kept hidden", **facts.about(run), store=store, cause=error)
+        log.warning("could not extend the visibility of a message", **facts.about(run), store=store, cause=error)

@@ -1,4 +1,4 @@
-"""Refuse a submission whose reservation is below the price that is known from its inputs (SAFE-1)."""
+"""Refuse a submission whose reservation is below the price computed from its inputs (SAFE-1)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["accepted_before", "below_price"]
 
 
 def below_price(priced: Priced, ask: NewRun) -> BelowPrice | None:
-    """The error; None: the reservation covers the price."""
+    """Return the error. Returns None if the reservation covers the price."""
     least = _least(priced, ask)
     return BelowPrice(usd_up(least)) if ask.reserved_usd_micros < least else None
 
 
 async def accepted_before(priced: Priced, ask: NewRun, refused: PyocoError) -> Placed:
-    """The run of the same submission that was accepted earlier: at another price, while a worker could execute it, or
-    by a version without these rules.
+    """Return the run of the same submission if it was accepted earlier: at another price, while a worker could execute
+    it, or by a version without these rules.
 
-    One read of the ledger, and one of the balance if there is such a run; nothing is written. Raises `refused`: there
-    is none, and the key stays free. KeyBusy, DependencyUnavailable.
+    One read of the ledger, and one of the balance if there is such a run; nothing is written. Raises `refused` if there
+    is no such run, and the key stays free. Raises KeyBusy, DependencyUnavailable.
     """
     row, now_us = await priced.ledger.read(
         lambda tx: (tx.runs.find_by_key(ask.tenant_id, ask.idempotency_key), tx.now_us())
@@ -34,7 +34,7 @@ async def accepted_before(priced: Priced, ask: NewRun, refused: PyocoError) -> P
     try:
         if look_at_same_key(row, ask, now_us) is SameKey.PAST:
             raise refused
-    except KeyReused:  # what is wrong with the submission itself comes before what its key stands for (PRICED-65)
+    except KeyReused:  # an error in the submission itself takes precedence over a reused key (PRICED-65)
         raise refused from None
     return Placed(row, await priced.budget.balance(ask.tenant_id), is_replayed=True)
 

@@ -1,4 +1,4 @@
-"""Where the budgets of a ledger are: agreed on by all who open it, and changed by an operator alone."""
+"""Where a ledger keeps its budgets: all processes must agree, and only an operator changes it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ModeChange:
-    """What would change: the dry run. Nothing, when `before` is `after`."""
+    """The result of the dry run: what would change. Nothing, if `before` is `after`."""
 
     before: BudgetMode | None
     after: BudgetMode
-    #: By tenant, what each will have to spend: what the journal says.
+    #: What each tenant will be able to spend, by tenant, according to the journal.
     available_usd_micros: dict[str, int]
 
 
 async def agree_on_mode(ledger: Ledger, mode: BudgetMode) -> None:
-    """Every process says at its start where it takes the budgets to be; the first one decides.
+    """Check at process start that the setting agrees with the ledger; the first process decides.
 
-    Two that disagree would spend each tenant's money twice, once here and once there. Raises SettingError,
+    Two processes that disagree would spend each tenant's money twice, once in each place. Raises SettingError,
     DependencyUnavailable.
     """
     stands = await ledger.read(lambda tx: tx.modes.get())
@@ -51,9 +51,9 @@ async def agree_on_mode(ledger: Ledger, mode: BudgetMode) -> None:
 
 
 async def plan_mode_change(priced: Priced, to: BudgetMode) -> ModeChange:
-    """The dry run: reads alone. Everything has to be stopped, which nobody can see from here.
+    """Dry run: reads only. All processes must be stopped, which cannot be checked from here.
 
-    O(journal). Raises Conflict while any run's money is not closed, and when a journal has less than nothing.
+    O(journal). Raises Conflict while the money of any run is not closed, and if the journal has a negative balance.
     """
     before = await priced.ledger.read(lambda tx: tx.modes.get())
     tenants = [each.tenant.tenant_id for each in await all_tenants(priced)]
@@ -62,11 +62,11 @@ async def plan_mode_change(priced: Priced, to: BudgetMode) -> ModeChange:
 
 
 async def change_mode(priced: Priced, stock: RepairableBudget | None, plan: ModeChange) -> tuple[Difference, ...]:
-    """Fill the other place from the journal, and turn over last, in one transaction that looks once more whether all
-    is as planned. What the audit finds afterwards: nothing, if all is well.
+    """Fill the new place from the journal, then switch over in one transaction that verifies the plan again.
 
-    `priced` is in the new mode; `stock` is its budget when that is Redis. A crash leaves the old mode with all it
-    needs, and this may be done again. Raises Conflict, DependencyUnavailable.
+    Returns the differences found by an audit afterwards: none, if all is well. `priced` is in the new mode; `stock` is
+    its budget if that is Redis. A crash leaves the old mode fully working, and the change may be repeated. Raises
+    Conflict, DependencyUnavailable.
     """
     if stock is None:
         while await priced.ledger.transact(lambda tx: tx.modes.add_closed_reservations(_ROWS_AT_ONCE)):
@@ -75,7 +75,7 @@ async def change_mode(priced: Priced, stock: RepairableBudget | None, plan: Mode
         for tenant_id in plan.available_usd_micros:
             await refill(priced.ledger, stock, tenant_id)
     await priced.ledger.transact(lambda tx: _turn_over(tx, plan))
-    log.warning("the budgets of the ledger are elsewhere from now on", before=plan.before, after=plan.after.value)
+    log.warning("the ledger's budgets have moved", before=plan.before, after=plan.after.value)
     return (await audit(priced)).differences
 
 

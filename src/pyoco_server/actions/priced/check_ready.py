@@ -1,4 +1,4 @@
-"""Ask the stores of priced runs whether they answer (PRICED-178, SAFE-12, SAFE-13)."""
+"""Check whether the stores of priced runs answer (PRICED-178, SAFE-12, SAFE-13)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ READY_SECONDS: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Which of them answered in time."""
+    """Which checks succeeded in time."""
 
     ledger: bool
     budget: bool
     queue: bool
-    #: What packs make, and what they read.
+    #: The stores of results and of inputs.
     results: bool
     #: The ledger is the one that the deployment uses.
     ledger_identity: bool
@@ -33,29 +33,29 @@ class Readiness:
 
     @property
     def can_execute(self) -> bool:
-        """Whether a worker could end a run that it starts: it sends nothing to the queue."""
+        """Whether a worker could end a run that it starts, which needs no queue."""
         return self.ledger and self.budget and self.results and self.ledger_identity
 
     def document(self) -> dict[str, Any]:
-        """As every process shows it: no host names, no error texts."""
+        """Return the readiness as every process shows it: without host names or error texts."""
         return {
-            "status": _word(self.is_ready),
+            "status": _status(self.is_ready),
             "checks": {
-                "ledger": _word(self.ledger),
-                "budget": _word(self.budget),
-                "queue": _word(self.queue),
-                "results": _word(self.results),
-                "ledger_identity": _word(self.ledger_identity),
+                "ledger": _status(self.ledger),
+                "budget": _status(self.budget),
+                "queue": _status(self.queue),
+                "results": _status(self.results),
+                "ledger_identity": _status(self.ledger_identity),
             },
         }
 
 
-#: Of a process that has none of them.
+#: For a process without stores of priced runs.
 NOT_READY = Readiness(ledger=False, budget=False, queue=False, results=False, ledger_identity=False)
 
 
 async def check_ready(priced: Priced) -> Readiness:
-    """All at once, each within `READY_SECONDS`. Never raises an outage: that is the answer."""
+    """Run all checks concurrently, each within `READY_SECONDS`. Never raises for an outage: it returns it."""
     ledger, budget, queue, results, inputs = await asyncio.gather(
         _answers(priced.ledger.probe),
         _answers(priced.budget.ping),
@@ -81,5 +81,5 @@ async def _answers(ping: Callable[[], Awaitable[None]]) -> bool:
     return True
 
 
-def _word(is_well: bool) -> str:
+def _status(is_well: bool) -> str:
     return "ok" if is_well else "fail"

@@ -1,4 +1,4 @@
-"""Give a tenant money to spend."""
+"""Credit money to a tenant."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Credit:
     balance_usd_micros: int
     #: False: this `ref` was credited before, and nothing changed.
     is_new: bool
-    #: Split mode, and the budget took nothing: by how much it has more than the journal. Not 0: money is on its way, or
-    #: Redis or the ledger has lost some, and the budget has to be rebuilt.
+    #: Split mode, if the budget was not changed: by how much it exceeds the journal. Not 0: money is in transit, or
+    #: Redis or the ledger has lost data and the budget has to be rebuilt.
     off_usd_micros: int = 0
 
 
@@ -32,21 +32,21 @@ class _Noted:
     """The credit is in the journal."""
 
     is_new: bool
-    #: The budget is known to have it.
+    #: The budget is known to contain it.
     is_confirmed: bool
     available_usd_micros: int
 
 
 async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
-    """Once per `ref`, whatever Redis forgets. Makes the tenant when there is none.
+    """Credit the amount once per `ref`, even if Redis loses data. Creates the tenant if it does not exist.
 
-    Joint: one transaction. Split: the journal first, then the budget under the same name (PRICED-58), then a note in
-    the ledger that the budget has it; a crash between them is repaired by asking for the same once more. A credit with
-    that note never goes to the budget again, and one without it only as far as the journal has more than the budget:
-    a Redis that lost its data is rebuilt, and not filled by repeating old credits (PRICED-42).
+    Joint: one transaction. Split: first the journal, then the budget under the same name (PRICED-58), then a note in
+    the ledger that the budget contains it; after a crash in between, repeat the same call. A credit with that note is
+    never sent to the budget again, and one without it only as far as the journal exceeds the budget: a Redis that lost
+    its data is rebuilt, and not filled by repeating old credits (PRICED-42).
 
-    Raises Conflict when `ref` stands for another credit, Refused for what cannot be a tenant, AmountError,
-    DependencyUnavailable (ask again).
+    Raises Conflict if `ref` stands for another credit, Refused for an invalid tenant id, AmountError,
+    DependencyUnavailable (repeat the call).
     """
     check_amount(amount_usd_micros, at_least=1)
     if priced.budget.joins_ledger:
@@ -55,7 +55,7 @@ async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: st
         given = await _split(priced, tenant_id, amount_usd_micros, ref)
     if given.is_new:
         log.info(
-            "a tenant is credited",
+            "tenant credited",
             tenant_id=tenant_id,
             credited_usd_micros=amount_usd_micros,
             balance_usd_micros=given.balance_usd_micros,
@@ -82,10 +82,10 @@ async def _split(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: st
     await priced.ledger.transact(lambda tx: tx.journal.confirm([journal.topup_key(ref)]))
     if isinstance(answer, Credited):
         if not noted.is_new:
-            log.warning("a credit that the journal had is in the budget now, too", tenant_id=tenant_id)
+            log.warning("the budget now contains a credit that only the journal had", tenant_id=tenant_id)
         return Credit(answer.balance_usd_micros, is_new=True)
-    # It had been given. Where the journal did not know of it, the ledger is older than Redis, and a budget that was
-    # rebuilt since has it no more.
+    # The budget had it already. If the journal did not, the ledger is older than Redis, and a budget that was rebuilt
+    # since no longer contains it.
     sums = await priced.ledger.read(lambda tx: tx.journal.balances(tenant_id))
     balance = await priced.budget.balance(tenant_id)
     return Credit(balance, is_new=noted.is_new, off_usd_micros=balance - sums.available_usd_micros)
@@ -103,7 +103,8 @@ def _note(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> _No
 
 
 def _check_same(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> None:
-    """Else the budget would be credited with what the journal never said."""
+    """Raise Conflict if the journal has another credit under `ref`; otherwise the budget would get a credit that is
+    not in the journal."""
     fact = journal.topup(tenant_id, ref, amount_usd_micros)
     line = tx.journal.find(fact.op_key)
     if line is None or (line.tenant_id, line.available_usd_micros) != (tenant_id, amount_usd_micros):

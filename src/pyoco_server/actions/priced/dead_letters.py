@@ -1,4 +1,4 @@
-"""Dead letters of the queue of priced runs: look at them, and send them again."""
+"""List and redrive dead letters of the queue of priced runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class PackDeadLetter:
 
 
 async def list_pack_dead_letters(queue: PackQueue, at_most: int) -> list[PackDeadLetter]:
-    """Some of them, the oldest first where the queue knows. Raises DependencyUnavailable."""
+    """Return up to `at_most` dead letters, oldest first if the queue is ordered. Raises DependencyUnavailable."""
     return [PackDeadLetter(each, _read(each)) for each in await queue.dead_letters(at_most)]
 
 
 async def redrive_pack_dead_letters(queue: PackQueue, letters: Collection[PackDeadLetter]) -> int:
-    """Put these to work again: how many. Safe for runs that were started or refunded meanwhile: nobody starts those.
+    """Send the messages of these letters again, and return how many were sent.
 
-    Raises DependencyUnavailable; those before it are sent.
+    Safe for runs that were started or refunded meanwhile: no worker starts them again. Raises DependencyUnavailable;
+    the messages before it are sent.
     """
     sent = 0
     for letter in letters:
@@ -37,7 +38,7 @@ async def redrive_pack_dead_letters(queue: PackQueue, letters: Collection[PackDe
             continue
         await queue.redrive(letter.delivery)
         sent += 1
-        log.info("a priced run was sent again", run_id=letter.message.run_id, tenant_id=letter.message.tenant_id)
+        log.info("sent a priced run again", run_id=letter.message.run_id, tenant_id=letter.message.tenant_id)
     return sent
 
 

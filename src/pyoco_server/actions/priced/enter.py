@@ -1,4 +1,4 @@
-"""What every request under `/v1` needs before anything else: its tenant, its token of the rate limit, its balance."""
+"""The common start of every request under `/v1`: read the tenant, take a rate-limit token, read the balance."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    #: None: the ledger has never heard of it. It may come in, and has nothing.
+    #: None: not in the ledger yet. The request is allowed, and the balance is 0.
     tenant: Tenant | None
     balance_usd_micros: int
-    #: Without a meaning for a suspended tenant: whoever is refused by its key touches no bucket (PRICED-174).
+    #: Meaningless for a suspended tenant: a request refused because of its key takes no token (PRICED-174).
     rate: Rate
 
 
 async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
-    """Take a token of the tenant's bucket, `get` or `post`, and read its balance: once per request.
+    """Take a token from the tenant's bucket, `get` or `post`, and read its balance: once per request.
 
-    Joint: one transaction that nobody waits to be on disk. Split: one read and two calls to Redis. A rate limit that
-    cannot be asked lets the request pass: it protects, and decides nothing about money.
-
-    Raises DependencyUnavailable when the tenant or the balance cannot be read.
+    Joint: one transaction that need not be on disk. Split: one read and two calls to Redis. If the rate limiter does
+    not answer, the request passes: the limit only protects, and decides nothing about money. Raises
+    DependencyUnavailable if the tenant or the balance cannot be read.
     """
     if priced.idempotency_locks is None:
         return await priced.ledger.transact_softly(lambda tx: _joint(tx, priced, tenant_id, bucket))
@@ -58,7 +57,7 @@ async def _take(idempotency_locks: IdempotencyLocks, tenant_id: str, bucket: str
     try:
         return await idempotency_locks.take(tenant_id, bucket, limit)
     except DependencyUnavailable as error:
-        log.warning("the rate limit could not be asked; the request passes", tenant_id=tenant_id, error=error)
+        log.warning("rate limiter unavailable; the request passes", tenant_id=tenant_id, error=error)
         return Rate(allowed=True, limit=limit, remaining=limit, reset_at=now_us // SECOND_US)
 
 

@@ -1,4 +1,4 @@
-"""What a log line about a priced run says (PRICED-176). Never what a user sent, and no key."""
+"""The fields of log lines about a priced run (PRICED-176). Never anything a user sent, and no key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def about(run: PricedRun) -> dict[str, object]:
 
 
 def step(run: PricedRun, version_before: int | None) -> dict[str, object]:
-    """A change of state that is committed; `run` is the row after it."""
+    """Return the fields of a committed change of state; `run` is the row after it."""
     return {
         **about(run),
         "version_before": version_before,

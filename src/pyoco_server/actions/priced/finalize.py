@@ -1,4 +1,5 @@
-"""End a run: claim the right to, move the money, commit. Everybody who ends one does it by these (contract 5.4)."""
+"""End a run: claim the right to, move the money, commit. Every process that ends a run uses these functions
+(contract 5.4)."""
 
 from __future__ import annotations
 
@@ -27,19 +28,19 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Finished:
-    """The run has ended, once, with this."""
+    """The run has ended, exactly once, with this row."""
 
     run: PricedRun
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A store did not answer for too long. The claim stays, and reconcile completes it: ack nothing."""
+    """A store did not answer for too long. The claim stays, and reconcile completes it: acknowledge nothing."""
 
 
 @dataclass(frozen=True)
 class Disputed:
-    """The money facts contradict each other. Nobody but an operator moves the run on."""
+    """The money facts contradict each other. Only an operator can move the run on."""
 
     run: PricedRun
 
@@ -48,11 +49,11 @@ Ending = Finished | Lost | Unfinished | Disputed
 
 
 class _Contradicts(Exception):
-    """Rolls a joint commit back: its money did not answer as the row says it must."""
+    """Rolls a joint commit back: the money operation did not return what the row requires."""
 
 
-#: What no second try heals, so that a claim would stay for ever: an operator has to know. Each comes before the effect
-#: it refuses. `BudgetDamaged` stands before the outage that it is to others.
+#: Errors that no retry cures, so that a claim would stay forever: an operator has to be notified. Each is raised before
+#: the effect that it refuses. `BudgetDamaged` is caught here before the handler for outages, which it also counts as.
 _CONTRADICTIONS = (_Contradicts, BudgetDamaged, TenantMismatch, AmountError, LedgerRefused)
 
 
@@ -65,10 +66,11 @@ async def claim_end(
     lease_token: str | None = None,
     patience: Patience = NO_PATIENCE,
 ) -> PricedRun | Lost:
-    """Take the sole right to end the run, and write down what is to become of it: one transaction (PRICED-17).
+    """Claim the sole right to end the run, and record the intended outcome: one transaction (PRICED-17).
 
-    LOST: somebody else ends it, or the guard does not hold any more. Stop: no money, no pointer, no status
-    (PRICED-18). Raises DependencyUnavailable: the claim may stand, and reconcile then completes the intent.
+    Returns LOST if another process ends the run, or if the guard no longer holds. Stop then: no money, no pointer, no
+    status (PRICED-18). Raises DependencyUnavailable: the claim may have been written, and reconcile then completes the
+    intent.
     """
     token = priced.new_id()
 
@@ -77,10 +79,15 @@ async def claim_end(
 
     claimed = await decided(priced, run.run_id, work, lambda row: row.finalize_token == token, patience)
     if isinstance(claimed, Lost):
-        log.info("the end of the run is somebody else's", **facts.about(run), step=basis.value, actor=actor.value)
+        log.info(
+            "could not claim the end of the run: another process ends it",
+            **facts.about(run),
+            step=basis.value,
+            actor=actor.value,
+        )
         return claimed
     log.info(
-        "the end of the run is claimed",
+        "claimed the end of the run",
         **facts.step(claimed, run.version),
         **facts.failed(intent.reason_code),
         step=basis.value,
@@ -92,14 +99,15 @@ async def claim_end(
 
 
 async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Patience = PATIENT) -> Ending:
-    """Do to the money what the claim's intent says, then commit: the only way a run ends.
+    """Apply the claim's intent to the money, then commit: the only way a run ends.
 
-    Joint: both are one transaction, so that a lost commit leaves no money moved. Split: the budget first, then the
-    row with its journal entry; a crash between is completed by reconcile with the recorded charge (PRICED-221).
+    Joint: both are one transaction, so that a lost commit moves no money. Split: the budget first, then the row with
+    its journal entry; after a crash in between, reconcile completes it with the recorded charge (PRICED-221).
 
-    A budget that does not answer is asked again, and a commit whose end is unknown is read back and tried again,
-    each for as long as `patience` says; the budget is not called again on the way (PRICED-22). Does not raise
-    DependencyUnavailable. What waiting cannot heal, such as a damaged budget or a refused statement, is a dispute.
+    A budget that does not answer is called again, and a commit with unknown outcome is read back and tried again, each
+    within `patience`; the retries of the commit do not call the budget again (PRICED-22). Does not raise
+    DependencyUnavailable. Errors that waiting cannot cure, such as a damaged budget or a refused statement, lead to a
+    dispute.
     """
     assert claimed.intent is not None
     assert claimed.stage is Stage.CLAIMED
@@ -111,10 +119,10 @@ async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Pat
     except _CONTRADICTIONS as contradiction:
         return await _dispute(priced, claimed, str(contradiction), patience)
     except DependencyUnavailable as error:
-        log.error("the run could not be ended in time; reconcile completes it", **facts.about(claimed), cause=error)
+        log.error("could not end the run in time; reconcile completes it", **facts.about(claimed), cause=error)
         return Unfinished()
     if isinstance(done, Lost):
-        log.info("the run was ended by somebody else", **facts.about(claimed), actor=actor.value)
+        log.info("another process ended the run", **facts.about(claimed), actor=actor.value)
         return done
     await priced.reached("finalize.after_commit")
     await _forget_key(priced, claimed, done)
@@ -125,13 +133,14 @@ async def decided(
     priced: Priced,
     run_id: str,
     work: Callable[[LedgerTx], PricedRun | Lost],
-    is_mine: Callable[[PricedRun], bool],
+    is_own: Callable[[PricedRun], bool],
     patience: Patience,
 ) -> PricedRun | Lost:
-    """A conditional write whose end gets known. After an unknown one it is written again: its guard lets it happen
-    once. LOST is then believed only of a row that does not bear my mark. Raises DependencyUnavailable.
+    """Repeat a conditional write until its outcome is known. After an unknown outcome it is written again: its guard
+    lets it take effect only once. LOST then counts only if the row does not carry our token. Raises
+    DependencyUnavailable.
 
-    Writing before reading is the safe order: the first try may still be on its way while its row is read.
+    Writing before reading is the safe order: the first write may still be in flight while its row is read.
     """
     waiting = patience.begin()
     is_unknown = False
@@ -141,17 +150,17 @@ async def decided(
             if not isinstance(answer, Lost) or not is_unknown:
                 return answer
             row = await priced.ledger.read(lambda tx: tx.runs.get(run_id))
-            return row if row is not None and is_mine(row) else LOST
+            return row if row is not None and is_own(row) else LOST
         except DependencyUnavailable as error:
             is_unknown = True
-            log.warning("the ledger did not answer; what was asked may have happened", run_id=run_id, cause=error)
+            log.warning("ledger did not answer; the write may have succeeded", run_id=run_id, cause=error)
             if not await waiting.again():
                 raise
 
 
 async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> PricedRun | Lost:
-    """Raises _Contradicts, DependencyUnavailable."""
-    # Money and commit are one transaction: to be killed between them is to be killed before it.
+    """End the run in one transaction. Raises _Contradicts, DependencyUnavailable."""
+    # Money and commit are one transaction: a crash between them equals a crash before it.
     await priced.reached("finalize.after_money")
     assert run.intent is not None
     due = expected_charge(run, run.intent)
@@ -160,7 +169,7 @@ async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: Pat
 
 
 async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> PricedRun | Lost:
-    """Raises _Contradicts, DependencyUnavailable."""
+    """Close the reservation, then commit. Raises _Contradicts, DependencyUnavailable."""
     charged = await _move_money(priced, run, actor, patience)
     if isinstance(charged, Contradiction):
         raise _Contradicts(charged.why)
@@ -169,7 +178,7 @@ async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: Pat
 
 
 async def _move_money(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> Charged | Contradiction:
-    """B1, split mode: the budget's own call, until its answer is known. Raises DependencyUnavailable."""
+    """B1, split mode: call the budget until its answer is known. Raises DependencyUnavailable."""
     waiting = patience.begin()
     by = _closing(run, actor)
     while True:
@@ -180,7 +189,7 @@ async def _move_money(priced: Priced, run: PricedRun, actor: Actor, patience: Pa
         except BudgetDamaged:
             raise
         except DependencyUnavailable as error:
-            log.warning("the budget did not answer; it is asked again", **facts.about(run), cause=error)
+            log.warning("budget did not answer; trying again", **facts.about(run), cause=error)
             if not await waiting.again():
                 raise
 
@@ -197,7 +206,8 @@ async def _ask_to_close(priced: Priced, run: PricedRun, by: Closing) -> Charged 
 
 
 def _joint(run: PricedRun, due: Charged, actor: Actor) -> Callable[[LedgerTx], PricedRun | Lost]:
-    """The row first: who has lost it makes no money call at all, and rows are locked before budgets (PRICED-53)."""
+    """Write the row first: a process that has lost the row makes no money call, and rows are locked before budgets
+    (PRICED-53)."""
     by = _closing(run, actor)
     intent = run.intent
     assert intent is not None
@@ -278,17 +288,17 @@ async def _commit(
 ) -> PricedRun | Lost:
     """B2. Raises DependencyUnavailable."""
 
-    def is_mine(row: PricedRun) -> bool:
+    def is_own(row: PricedRun) -> bool:
         return row.finalize_token == run.finalize_token and row.stage is Stage.COMMITTED
 
     try:
-        done = await decided(priced, run.run_id, work, is_mine, patience)
+        done = await decided(priced, run.run_id, work, is_own, patience)
     except _ClosedBefore:
         log.error("the journal has closed this run already", **facts.about(run), alarm="closed_twice")
         return LOST
     if isinstance(done, PricedRun):
         log.info(
-            "the run has ended",
+            "run ended",
             **facts.step(done, run.version),
             **facts.money(
                 done, charge_usd_micros=charged.charge_usd_micros, refund_usd_micros=charged.refund_usd_micros
@@ -304,21 +314,21 @@ async def _dispute(priced: Priced, run: PricedRun, why: str, patience: Patience)
     token = run.finalize_token
     assert token is not None
 
-    def is_mine(row: PricedRun) -> bool:
+    def is_own(row: PricedRun) -> bool:
         return row.finalize_token == token and row.version == run.version + 1
 
     def work(tx: LedgerTx) -> PricedRun | Lost:
         return tx.ends.dispute(run.run_id, run.version, token)
 
     try:
-        disputed = await decided(priced, run.run_id, work, is_mine, patience)
+        disputed = await decided(priced, run.run_id, work, is_own, patience)
     except (DependencyUnavailable, LedgerRefused) as error:
-        log.error("a dispute could not be written down; reconcile does it", **facts.about(run), cause=error)
+        log.error("could not record a dispute; reconcile does it", **facts.about(run), cause=error)
         return Unfinished()
     if isinstance(disputed, Lost):
         return disputed
     log.error(
-        "the money facts of the run contradict each other: an operator has to decide",
+        "money facts of the run contradict each other: an operator has to decide",
         **facts.step(disputed, run.version),
         **facts.money(disputed),
         alarm="disputed",
@@ -333,10 +343,10 @@ def _closing(run: PricedRun, actor: Actor) -> Closing:
 
 
 async def _forget_key(priced: Priced, claimed: PricedRun, done: PricedRun) -> None:
-    """The mapping of a key that may be used again; a hint, so that its failure is only told."""
+    """Delete the mapping of a released key. The mapping is only a hint, so a failure is only logged."""
     if priced.idempotency_locks is None or claimed.idempotency_key is None or done.idempotency_key is not None:
         return
     try:
         await priced.idempotency_locks.forget(done.tenant_id, claimed.idempotency_key)
     except DependencyUnavailable as error:
-        log.warning("a mapping of a released key stays for a while", **facts.about(done), cause=error)
+        log.warning("mapping of a released key stays for a while", **facts.about(done), cause=error)

@@ -1,4 +1,4 @@
-"""What somebody who ends a run may decide: each is one line of the money rules (PRICED-38)."""
+"""The possible intents of a process that ends a run: each is one line of the money rules (PRICED-38)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["failure", "refund", "success", "unavailable"]
 
 
 def success(run: PricedRun, cost_usd_micros: int, result: ResultPointer, tokens_consumed: int = 0) -> Intent:
-    """COMPLETED: what the pack cost is charged, at most what is reserved. Raises AmountError."""
+    """COMPLETED: charge the cost of the pack, at most the reservation. Raises AmountError."""
     return Intent(
         status=Status.COMPLETED,
         money_op=MoneyOp.SETTLE,
@@ -22,7 +22,7 @@ def success(run: PricedRun, cost_usd_micros: int, result: ResultPointer, tokens_
 
 
 def failure(run: PricedRun, reason: Reason, detail: str | None = None, tokens_consumed: int = 0) -> Intent:
-    """FAILED after it was started: the minimum fee is charged, at most what is reserved."""
+    """FAILED after the start: charge the minimum fee, at most the reservation."""
     return Intent(
         status=Status.FAILED,
         money_op=MoneyOp.SETTLE,
@@ -34,12 +34,12 @@ def failure(run: PricedRun, reason: Reason, detail: str | None = None, tokens_co
 
 
 def refund(reason: Reason) -> Intent:
-    """FAILED without ever having been started: everything goes back (PRICED-11)."""
+    """FAILED without a start: refund everything (PRICED-11)."""
     return Intent(status=Status.FAILED, money_op=MoneyOp.REFUND, charge_usd_micros=0, reason_code=reason.value)
 
 
 def unavailable(detail: str) -> Intent:
-    """FAILED after it was started, by the operator's fault: everything goes back (SAFE-3)."""
+    """FAILED after the start, through the operator's fault: refund everything (SAFE-3)."""
     return Intent(
         status=Status.FAILED,
         money_op=MoneyOp.REFUND,

@@ -1,4 +1,4 @@
-"""List the runs that wait for an operator's word."""
+"""List the runs that wait for an operator's decision."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pyoco_server.ports.priced import Priced
 
 __all__ = ["list_disputes"]
 
-#: There should be none; more than this are a matter for a query.
+#: There should be none; use a query to see more than this.
 _SHOWN_MAX = 1000
 
 
 async def list_disputes(priced: Priced) -> list[PricedRun]:
-    """The oldest first, a thousand at most. Raises DependencyUnavailable."""
+    """Return the oldest first, a thousand at most. Raises DependencyUnavailable."""
     return await priced.ledger.read(lambda tx: tx.runs.scan(Scan.DISPUTED, _SHOWN_MAX))

@@ -10,6 +10,6 @@ __all__ = ["list_packs"]
 
 
 async def list_packs(priced: Priced) -> list[tuple[str, Offer]]:
-    """By name, in the order in which they are offered. O(packs * workers), no round trip."""
+    """Return the packs by name, in the order in which they are offered. O(packs * workers), no round trip."""
     workers = await living(priced)
     return [(name, offer_of(name, workers)) for name in priced.packs]

@@ -1,4 +1,4 @@
-"""Look for what an operator of priced runs should know: one look for everybody who asks."""
+"""Check the stores of priced runs for problems that an operator should know: one check serves all callers."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ __all__ = ["DISPUTES_MAX", "Trouble", "look_for_trouble"]
 
 T = TypeVar("T")
 
-#: There should be none; of more it is only told that there are so many.
+#: There should be none; more than this are reported as "at least this many".
 DISPUTES_MAX: Final = 100
 _SECONDS: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What was found, of all tenants. What could not be found out is empty, and `silent` says whose it was."""
+    """The problems found, over all tenants. Facts that could not be read are empty, and `silent` names their stores."""
 
-    #: Runs that wait for an operator's word, the oldest first.
+    #: Runs that wait for an operator's decision, oldest first.
     disputed: tuple[PricedRun, ...] = ()
     audit: AuditNote | None = None
-    #: Dead letters of the queue; roughly.
+    #: Dead letters of the queue; approximate.
     letters: int = 0
-    #: Of ledger, budget, queue and results, those that do not answer.
+    #: The stores (ledger, budget, queue, results) that do not answer.
     silent: tuple[str, ...] = ()
 
 
 async def look_for_trouble(priced: Priced) -> Trouble:
-    """One call to each store, all at once, each within a second. Never raises an outage: that is the answer."""
+    """Make one call to each store, all concurrently, each within a second. Never raises for an outage: it returns
+    it."""
     ledger, queue, budget, results = await asyncio.gather(
-        _within(priced.ledger.read(_look)),
+        _within(priced.ledger.read(_read)),
         _within(priced.queue.depth()),
-        _within(_nothing() if priced.budget.joins_ledger else priced.budget.ping()),
+        _within(_no_op() if priced.budget.joins_ledger else priced.budget.ping()),
         _within(asyncio.gather(priced.results.ping(), priced.inputs.ping())),
     )
     answers = {"ledger": ledger, "budget": budget, "queue": queue, "results": results}
@@ -54,18 +55,18 @@ async def look_for_trouble(priced: Priced) -> Trouble:
     )
 
 
-async def _within(asking: Awaitable[T]) -> tuple[T] | None:
-    """None: no answer in time."""
+async def _within(call: Awaitable[T]) -> tuple[T] | None:
+    """Returns None if there was no answer in time."""
     try:
         async with asyncio.timeout(_SECONDS):
-            return (await asking,)
+            return (await call,)
     except (PyocoError, TimeoutError):
         return None
 
 
-async def _nothing() -> None:
-    """A budget in the ledger answers as the ledger does."""
+async def _no_op() -> None:
+    """A budget in the ledger answers if the ledger does."""
 
 
-def _look(tx: LedgerTx) -> tuple[tuple[PricedRun, ...], AuditNote | None]:
+def _read(tx: LedgerTx) -> tuple[tuple[PricedRun, ...], AuditNote | None]:
     return tuple(tx.runs.scan(Scan.DISPUTED, DISPUTES_MAX)), last_audit(tx)

@@ -1,4 +1,4 @@
-"""Audit, and leave for others what was found."""
+"""Run an audit, and store its result for other processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _NAME: Final = "last_audit"
 
 
 async def audit_and_note(priced: Priced) -> AuditReport:
-    """As `audit`. That the note cannot be written takes nothing from what was found. Raises DependencyUnavailable."""
+    """Run `audit` and store a note about it. Returns the report even if the note cannot be written. Raises
+    DependencyUnavailable."""
     report = await audit(priced)
     try:
         await priced.ledger.transact(lambda tx: _leave(tx, report))
     except DependencyUnavailable as error:
-        log.warning("what the audit found could not be left for others", error=error)
+        log.warning("could not store the result of the audit", error=error)
     return report
 
 
 def last_audit(tx: LedgerTx) -> AuditNote | None:
-    """None: there was none yet."""
+    """Return the note of the last audit. Returns None if there was none yet."""
     return AuditNote.read(tx.notes.get(_NAME))
 
 

@@ -1,4 +1,4 @@
-"""Close reservations that no run holds any more: they outlived their submit, or Redis forgot their end (17.2)."""
+"""Close reservations that no run needs any more: their submit did not finish, or Redis lost their closing (17.2)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ log = get_logger(__name__)
 
 
 async def refund_orphans(priced: Priced) -> int:
-    """Close every open reservation that is old and whose run has ended or is not there; how many that were.
+    """Close every old open reservation whose run has ended or does not exist, and return how many were closed.
 
-    Such a run can never start, so nobody else will close it (PRICED-163). It is refunded, unless the run was charged:
-    then Redis has come back without its last moments, and to refund would give back what the journal has taken. So it
-    is settled with the run's own cost, and money is neither made nor lost.
+    Such a run can never start, so no other process will close it (PRICED-163). It is refunded, unless the run was
+    charged: then Redis was restored without its latest writes, and a refund would return what the journal has charged.
+    So it is settled with the run's own cost, and money is neither created nor lost.
 
-    In joint mode there is nothing to do: row and reservation are made together. One whose tenant's balance is damaged
-    is left. O(open reservations). Raises DependencyUnavailable; what was done stays done.
+    In joint mode there is nothing to do: row and reservation are created together. A reservation whose tenant's balance
+    is damaged is skipped. O(open reservations). Raises DependencyUnavailable; reservations closed before it stay
+    closed.
     """
     if priced.budget.joins_ledger:
         return 0
@@ -53,12 +54,12 @@ async def _refund(priced: Priced, batch: Sequence[OpenReservation]) -> int:
             continue
         try:
             closed = await _close(priced, each, row)
-        except BudgetDamaged:  # one tenant's keeps nobody else's money; the audit tells the alarm
+        except BudgetDamaged:  # one tenant's damage must not block other tenants; the audit raises the alarm
             continue
         if isinstance(closed, Closed):
             refunded += 1
             log.warning(
-                "money that no run holds is given back",
+                "closed a reservation that no run needs",
                 run_id=each.run_id,
                 tenant_id=each.tenant_id,
                 trace_id=None if row is None else row.trace_id,

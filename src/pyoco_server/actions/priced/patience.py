@@ -1,4 +1,4 @@
-"""For how long something is tried again when its store does not answer."""
+"""How long an operation is retried while its store does not answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAUSE_MAX = timedelta(seconds=5)
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Tries within `total`, with pauses that double, up to five seconds each."""
+    """Retries within `total`, with pauses that double, up to five seconds each."""
 
     total: timedelta
     first_pause: timedelta = timedelta(milliseconds=100)
@@ -24,14 +24,14 @@ class Patience:
 
 
 class Waiting:
-    """One stretch of patience, from its making on."""
+    """The retries of one operation; the time runs from construction."""
 
     def __init__(self, patience: Patience) -> None:
         self._pause = patience.first_pause
         self._until_ns = time.monotonic_ns() + patience.total // timedelta(microseconds=1) * 1000
 
     async def again(self) -> bool:
-        """Pause, and True: try once more. False, at once: the next try would come too late."""
+        """Pause and return True: try again. Return False immediately if the next try would be too late."""
         pause_ns = self._pause // timedelta(microseconds=1) * 1000
         if time.monotonic_ns() + pause_ns > self._until_ns:
             return False
@@ -40,8 +40,8 @@ class Waiting:
         return True
 
 
-#: PRICED-22 and the money table: whoever has worked for an outcome tries for a minute.
+#: PRICED-22 and the money table: a process that has executed the run tries for a minute to record its outcome.
 PATIENT = Patience(total=timedelta(seconds=60))
-#: A caller waits for the answer, or a keeper comes again anyway.
+#: For callers that wait for the answer, and for keepers, which try again in their next turn.
 BRIEF = Patience(total=timedelta(seconds=5))
 NO_PATIENCE = Patience(total=timedelta(0))

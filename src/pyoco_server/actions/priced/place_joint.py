@@ -1,4 +1,4 @@
-"""Give a submission its row and its money where both are in one database (contract 11.4)."""
+"""Create the row and the reservation of a submission, both in one database (contract 11.4)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ log = get_logger(__name__)
 
 @contextlib.asynccontextmanager
 async def place_joint(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
-    """T1, the reservation and T2 in one transaction (PRICED-103): who is killed within it has done nothing.
+    """Do T1, the reservation and T2 in one transaction (PRICED-103): a crash within it leaves nothing.
 
-    Raises OverBudget, KeyReused, KeyBusy: nothing changed. DependencyUnavailable: all of it, or nothing.
+    Raises OverBudget, KeyReused, KeyBusy: nothing changed. DependencyUnavailable: either all of it happened, or
+    nothing.
     """
     await priced.reached("submit.after_insert")
     await priced.reached("submit.after_reserve")
     placed, expired = await priced.ledger.transact(lambda tx: _place(tx, ask))
     if expired is not None:
-        log.info("an old run gave its key away", **facts.step(expired, expired.version - 1))
+        log.info("expired run released its idempotency key", **facts.step(expired, expired.version - 1))
         priced.show(expired)
     if not placed.is_replayed:
-        log.info("a run is accepted", **facts.step(placed.run, None), **facts.money(placed.run))
+        log.info("run accepted", **facts.step(placed.run, None), **facts.money(placed.run))
         priced.show(placed.run)
         await priced.reached("submit.after_mark_reserved")
     yield placed
@@ -45,11 +46,11 @@ def _place(tx: LedgerTx, ask: NewRun) -> tuple[Placed, PricedRun | None]:
     if isinstance(found, Exists):
         if look_at_same_key(found.run, ask, tx.now_us()) is SameKey.REPLAY:
             return Placed(found.run, tx.money.balance(ask.tenant_id), is_replayed=True), None
-        gone = tx.ends.expire(found.run.run_id, found.run.version)
-        if isinstance(gone, Lost):
+        freed = tx.ends.expire(found.run.run_id, found.run.version)
+        if isinstance(freed, Lost):
             raise KeyBusy
-        expired, found = gone, tx.runs.create_reserved(ask)
-        if isinstance(found, Exists):  # somebody took the free key first
+        expired, found = freed, tx.runs.create_reserved(ask)
+        if isinstance(found, Exists):  # another submission took the free key first
             raise KeyBusy
     answer = tx.money.reserve(ask.tenant_id, ask.run_id, ask.reserved_usd_micros, ask.trace_id)
     if isinstance(answer, Insufficient):

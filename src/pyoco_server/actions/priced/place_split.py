@@ -1,4 +1,4 @@
-"""Give a submission its row and its money where the budget is elsewhere (contract 11.3)."""
+"""Create the row and the reservation of a submission, with the budget outside the ledger (contract 11.3)."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ __all__ = ["place_split"]
 
 log = get_logger(__name__)
 
-#: PRICED-95: the call, and twice again.
+#: PRICED-95: one call and two retries.
 _RESERVE_TRIES = 3
 
 
 @contextlib.asynccontextmanager
 async def place_split(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
-    """Row, reservation, row again; a lock on the key around it all, which saves work and decides nothing: what decides
-    is the unique key of the row (D-20). Three round trips to the ledger, six to the hints and the budget.
+    """Create the row, reserve, update the row; all under a lock on the key, which only saves work: the unique key of
+    the row decides (D-20).
 
-    Raises as `submit` does. Whatever is left half-way is the sweeper's or the orphan scan's.
+    Three round trips to the ledger, six to the hints and the budget. Raises as `submit` does. The sweeper or the orphan
+    scan cleans up what is left half-done.
     """
     assert priced.idempotency_locks is not None
     lock_token = priced.new_id()
-    is_mine = await _lock(priced.idempotency_locks, ask, lock_token)
+    is_locked = await _lock(priced.idempotency_locks, ask, lock_token)
     try:
         placed = await _replayed(priced, ask)
         if placed is None:
-            if not is_mine:
+            if not is_locked:
                 raise KeyBusy
             await _drop_mapping(priced.idempotency_locks, ask)
             placed = await _place(priced, priced.idempotency_locks, ask)
         yield placed
     finally:
-        if is_mine:
+        if is_locked:
             await _unlock(priced.idempotency_locks, ask, lock_token)
 
 
 async def _replayed(priced: Priced, ask: NewRun) -> Placed | None:
-    """Steps 3 and 4: the row decides (PRICED-5). None: the key is unused, or its run was past retention."""
+    """Steps 3 and 4: the row decides (PRICED-5). Returns None if the key is unused, or its run was past retention."""
     row, now_us = await priced.ledger.read(
         lambda tx: (tx.runs.find_by_key(ask.tenant_id, ask.idempotency_key), tx.now_us())
     )
@@ -59,13 +60,13 @@ async def _replayed(priced: Priced, ask: NewRun) -> Placed | None:
 
 
 async def _answer(priced: Priced, ask: NewRun, row: PricedRun, now_us: int) -> Placed | None:
-    """Contract 11.2. None: the key is free now."""
+    """Contract 11.2. Returns None if the key is free now."""
     if look_at_same_key(row, ask, now_us) is SameKey.REPLAY:
         return Placed(row, await priced.budget.balance(ask.tenant_id), is_replayed=True)
     expired = await priced.ledger.transact(lambda tx: tx.ends.expire(row.run_id, row.version))
     if isinstance(expired, Lost):
         raise KeyBusy
-    log.info("an old run gave its key away", **facts.step(expired, row.version))
+    log.info("expired run released its idempotency key", **facts.step(expired, row.version))
     priced.show(expired)
     return None
 
@@ -75,7 +76,7 @@ async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRu
     made, now_us = await priced.ledger.transact(lambda tx: (tx.runs.create(ask), tx.now_us()))
     if isinstance(made, Exists):
         replayed = await _answer(priced, ask, made.run, now_us)
-        if replayed is None:  # of a row that old nobody else makes another at this very moment
+        if replayed is None:  # a row that old, and another submission took its key at this very moment
             raise KeyBusy
         return replayed
     await priced.reached("submit.after_insert")
@@ -88,7 +89,7 @@ async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRu
     if isinstance(run, Lost):
         await _give_back(priced, made)
         raise DependencyUnavailable("the submission took too long and was given up; try again")
-    log.info("a run is accepted", **facts.step(run, made.version), **facts.money(run))
+    log.info("run accepted", **facts.step(run, made.version), **facts.money(run))
     priced.show(run)
     await priced.reached("submit.after_mark_reserved")
     await _remember(idempotency_locks, ask, run)
@@ -97,12 +98,12 @@ async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRu
 
 
 async def _reserve(priced: Priced, run: PricedRun) -> Reserved | Insufficient | AlreadyReserved:
-    """A lost answer is asked for again: of the same run there is one reservation (PRICED-48)."""
+    """Reserve, and repeat the call after a lost answer: each run has only one reservation (PRICED-48)."""
     for tries_left in reversed(range(_RESERVE_TRIES)):
         try:
             return await priced.budget.reserve(run.tenant_id, run.run_id, run.reserved_usd_micros, run.created_at)
         except DependencyUnavailable as error:
-            log.warning("the budget did not answer a reservation", **facts.about(run), cause=error)
+            log.warning("budget did not answer a reservation", **facts.about(run), cause=error)
             if not tries_left:
                 raise
     raise AssertionError("the last try returns or raises")
@@ -119,20 +120,20 @@ def _confirm(tx: LedgerTx, made: PricedRun) -> PricedRun | Lost:
 
 
 async def _give_back(priced: Priced, run: PricedRun) -> None:
-    """PRICED-96. What fails here is found by the orphan scan."""
+    """PRICED-96. If this fails, the orphan scan finds the reservation."""
     try:
         await priced.budget.refund_full(run.tenant_id, run.run_id, Closing(actor=Actor.API, trace_id=run.trace_id))
     except DependencyUnavailable as error:
-        log.warning("a reservation of a run that was given up stays for a while", **facts.about(run), cause=error)
+        log.warning("reservation of an abandoned run stays for a while", **facts.about(run), cause=error)
 
 
 async def _drop_mapping(idempotency_locks: IdempotencyLocks, ask: NewRun) -> None:
-    """A mapping without a row (PRICED-93)."""
+    """Delete a mapping without a row (PRICED-93)."""
     try:
         if await idempotency_locks.mapped(ask.tenant_id, ask.idempotency_key) is not None:
             await idempotency_locks.forget(ask.tenant_id, ask.idempotency_key)
     except DependencyUnavailable as error:
-        log.warning("the mapping of a key could not be looked at", tenant_id=ask.tenant_id, cause=error)
+        log.warning("could not read the mapping of a key", tenant_id=ask.tenant_id, cause=error)
 
 
 async def _remember(idempotency_locks: IdempotencyLocks, ask: NewRun, run: PricedRun) -> None:
@@ -140,19 +141,19 @@ async def _remember(idempotency_locks: IdempotencyLocks, ask: NewRun, run: Price
         mapped = Mapped(run.run_id, run.payload_hash)
         await idempotency_locks.remember(ask.tenant_id, ask.idempotency_key, mapped, run.created_at)
     except DependencyUnavailable as error:
-        log.warning("the mapping of a key could not be written", **facts.about(run), cause=error)
+        log.warning("could not write the mapping of a key", **facts.about(run), cause=error)
 
 
 async def _lock(idempotency_locks: IdempotencyLocks, ask: NewRun, lock_token: str) -> bool:
     try:
         return await idempotency_locks.lock(ask.tenant_id, ask.idempotency_key, lock_token)
     except DependencyUnavailable:
-        await _unlock(idempotency_locks, ask, lock_token)  # perhaps we have it
+        await _unlock(idempotency_locks, ask, lock_token)  # the lock may have been acquired
         raise
 
 
 async def _unlock(idempotency_locks: IdempotencyLocks, ask: NewRun, lock_token: str) -> None:
     try:
         await idempotency_locks.unlock(ask.tenant_id, ask.idempotency_key, lock_token)
-    except DependencyUnavailable as error:  # it ends by itself
-        log.warning("the lock on a key could not be released", tenant_id=ask.tenant_id, cause=error)
+    except DependencyUnavailable as error:  # the lock expires by itself
+        log.warning("could not release the lock on a key", tenant_id=ask.tenant_id, cause=error)

@@ -1,4 +1,4 @@
-"""A submission that has its row and its money."""
+"""A submission that has its row and its reservation."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = ["Placed"]
 class Placed:
     run: PricedRun
     balance_usd_micros: int
-    #: It had them before: there is nothing to send.
+    #: It had them before: no message has to be sent.
     is_replayed: bool = False

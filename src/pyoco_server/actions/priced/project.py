@@ -1,4 +1,4 @@
-"""Show a priced run among all others, as the ledger has it."""
+"""Write the projection of a priced run, so that it appears among all other runs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["show_row"]
 
 log = get_logger(__name__)
 
-#: Others show newer versions of the same row meanwhile; each of them makes ours needless.
+#: Other processes may project newer versions of the same row meanwhile, which makes this write unnecessary.
 _ROUNDS_MAX = 8
 
 
 async def show_row(runs: Runs, row: PricedRun) -> bool:
-    """Write the projection of this version of the row, unless a newer one is shown. One or two round trips.
+    """Write the projection of this version of the row, unless a newer one is stored. One or two round trips.
 
-    A record that was taken away is not written again: a row has no version after the one that ends its retention, so
-    whoever still holds another one is late. False: nothing was written. Raises Unavailable; and Corrupt, when what is
-    there cannot be read.
+    A record that was withdrawn is not written again: the version that ends a row's retention is its last, so any other
+    version is outdated. Returns False if nothing was written. Raises Unavailable; and Corrupt if the stored record
+    cannot be read.
     """
     shown = project(row)
     for _ in range(_ROUNDS_MAX):
@@ -35,15 +35,15 @@ async def show_row(runs: Runs, row: PricedRun) -> bool:
             return False
         if written:
             return True
-    log.warning("a priced run changes too fast to be shown", run_id=row.run_id)
+    log.warning("priced run changes too fast to be projected", run_id=row.run_id)
     return False
 
 
 def _is_older(found: Stored | Withdrawn | Absent, row: PricedRun) -> bool:
-    """Whether the row is to be shown in place of what is there."""
+    """Whether the row is newer than what is stored."""
     if not isinstance(found, Stored):
         return not isinstance(found, Withdrawn)
     if not found.run.is_pack:
-        log.error("a run of another kind has the id of a priced one", run_id=row.run_id, kind=found.run.kind)
+        log.error("a run of another kind has the id of a priced run", run_id=row.run_id, kind=found.run.kind)
         return False
     return version_of(found.run) < row.version

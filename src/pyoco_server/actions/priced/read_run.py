@@ -1,4 +1,4 @@
-"""Show a run to its owner."""
+"""Read a run for its owner."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class SignedArtifact:
 
 @dataclass(frozen=True)
 class Inline:
-    """What `options.inline` asked for (PRICED-76): the envelope's data, or why it is left out."""
+    """The inline result that `options.inline` requested (PRICED-76): the envelope's data, or why it is left out."""
 
     data: Any = None
-    #: TOO_LARGE or UNAVAILABLE; None: `data` is there.
+    #: TOO_LARGE or UNAVAILABLE; None: `data` is set.
     omitted: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignedResult:
-    """Where the result can be fetched. Addresses may be paths on this server."""
+    """Where the result can be fetched. The URLs may be paths on this server."""
 
     url: str
     sha256: str
-    #: Unix seconds; of every address alike.
+    #: Unix seconds; the same for all URLs.
     expires_at: int
     artifacts: tuple[SignedArtifact, ...]
-    #: None: nobody asked for it.
+    #: None: not requested.
     inline: Inline | None
 
 
@@ -58,14 +58,14 @@ class Reading:
     run: PricedRun
     #: By the ledger's clock, when the row was read.
     now_us: int
-    #: The tenant's available money, read after the row: where a charge shows, it is taken off here.
+    #: The tenant's available money, read after the row: a charge that is visible in the row is deducted here.
     balance_usd_micros: int
-    #: For COMPLETED alone (PRICED-12).
+    #: For COMPLETED runs only (PRICED-12).
     result: SignedResult | None
 
 
 async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
-    """The row as `find_owned` gives it; for a COMPLETED run, addresses made now that are stored nowhere.
+    """Return the row as `find_owned` does; for a COMPLETED run with newly signed URLs, which are stored nowhere.
 
     Raises RunNotFound, RunExpired, DependencyUnavailable.
     """
@@ -76,7 +76,7 @@ async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
 
 
 async def _signed(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> SignedResult:
-    """PRICED-77: good for ten minutes, and never beyond the retention."""
+    """PRICED-77: the URLs are valid for ten minutes, and never beyond the retention."""
     expires_at = min(now_us + PRESIGNED_URL_TTL_SECONDS_DEFAULT * SECOND_US, run.retention_until) // SECOND_US
     url, artifacts, inline = await asyncio.gather(
         priced.results.signed_url(result.key, expires_at),
@@ -104,9 +104,9 @@ async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inli
     try:
         data = await find_envelope(priced, run, result)
     except DependencyUnavailable as error:
-        log.warning("a result could not be read to be shown inline", **facts.about(run), cause=error)
+        log.warning("could not read a result to show it inline", **facts.about(run), cause=error)
         return Inline(omitted="UNAVAILABLE")
     if data is None:
-        log.warning("a result is missing, and could not be shown inline", **facts.about(run))
+        log.warning("result is missing; not shown inline", **facts.about(run))
         return Inline(omitted="UNAVAILABLE")
     return Inline(data=json.loads(data)["data"])

@@ -1,4 +1,4 @@
-"""End a run whose worker has gone silent."""
+"""End a run whose worker sends no more heartbeats."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["reap"]
 
 
 async def reap(priced: Priced, run: PricedRun, actor: Actor = Actor.REAPER, patience: Patience = BRIEF) -> Ending:
-    """FAILED with the minimum fee, whether or not a result was uploaded (PRICED-155). The lease is looked at again in
-    the claim itself, so that a heartbeat after the scan defeats it (PRICED-153).
+    """Fail the run with the minimum fee, whether or not a result was uploaded (PRICED-155).
 
-    A crash after the claim leaves it to reconcile. Raises DependencyUnavailable when it could not be claimed.
+    The claim itself checks the lease again, so that a heartbeat after the scan defeats it (PRICED-153). A crash after
+    the claim leaves it to reconcile. Raises DependencyUnavailable if the end could not be claimed.
     """
     claimed = await claim_end(priced, run, Basis.LEASE_EXPIRED, actor, failure(run, Reason.WORKER_TIMEOUT))
     return claimed if isinstance(claimed, Lost) else await finish(priced, claimed, actor, patience)

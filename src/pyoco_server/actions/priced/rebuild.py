@@ -1,4 +1,4 @@
-"""Make a budget outside the ledger what the journal says it is (split mode, PRICED-61)."""
+"""Rebuild a budget outside the ledger from the journal (split mode, PRICED-61)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _CONFIRMED_AT_ONCE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """What would change: the dry run. Nothing, when `is_needless`."""
+    """The result of the dry run: what would change. Nothing, if `is_needless`."""
 
     tenant_id: str
     balance_after_usd_micros: int
-    #: Reservations that are missing or of another amount.
+    #: Reservations that are missing or have another amount.
     put: tuple[OpenReservation, ...]
-    #: Reservations that no run has any more.
+    #: Reservations whose run does not need them any more.
     drop: tuple[str, ...]
-    #: Credits that nobody knows the budget to have. They are in the new balance.
+    #: Credits that the budget is not known to contain. They are in the new balance.
     credits: tuple[CreditNote, ...]
-    #: What all this was decided on.
+    #: The state of the budget on which this plan is based.
     seen: Stock
 
     @property
     def balance_before_usd_micros(self) -> int | None:
-        """None: it is damaged."""
+        """None: the balance is damaged."""
         return self.seen.balance_usd_micros
 
     @property
@@ -46,11 +46,10 @@ class Rebuild:
 
 
 async def plan_rebuild(priced: Priced, stock: RepairableBudget, tenant_id: str) -> Rebuild:
-    """The dry run: reads alone. Submits have to be stopped, which nobody can see from here. A damaged balance or
-    reservation is no hindrance.
+    """Dry run: reads only. Submits must be stopped, which cannot be checked from here.
 
-    Raises Conflict while the tenant has a run that is being submitted or ended: its money is between two places; and
-    when the journal itself says that it has less than nothing.
+    Works with a damaged balance or reservation, too. Raises Conflict while a run of the tenant is being submitted or
+    ended, because its money is in transit; and if the journal itself has a negative balance.
     """
     if priced.budget.joins_ledger:
         raise Conflict("the budget is in the ledger itself: there is nothing to rebuild")
@@ -58,13 +57,13 @@ async def plan_rebuild(priced: Priced, stock: RepairableBudget, tenant_id: str) 
 
 
 async def rebuild(priced: Priced, stock: RepairableBudget, plan: Rebuild) -> Rebuild:
-    """Do what the dry run said, in one step that happens only if all is still as it was seen: a run that ends or a
-    credit that comes meanwhile refuses it, and nothing is half done. May be done again.
+    """Carry out the plan in one step that takes effect only if everything is still as planned.
 
-    A crash may leave credits noted that the balance does not have yet: too little to spend, never too much, and the
-    next rebuild mends it.
+    A run that ends or a credit that is given meanwhile makes it fail, and nothing is half done. May be repeated. A
+    crash may leave credits noted that the balance does not contain yet: too little to spend, never too much, and the
+    next rebuild corrects it.
 
-    Raises Conflict when the dry run is not true any more, DependencyUnavailable (do it again, from the dry run on).
+    Raises Conflict if the plan is outdated, DependencyUnavailable (repeat, starting with the dry run).
     """
     if await plan_rebuild(priced, stock, plan.tenant_id) != plan:
         raise _changed()
@@ -73,7 +72,7 @@ async def rebuild(priced: Priced, stock: RepairableBudget, plan: Rebuild) -> Reb
 
 
 async def refill(ledger: Ledger, stock: RepairableBudget, tenant_id: str) -> Rebuild:
-    """Dry run and rebuild at once, for a ledger whose mode is being changed: nobody uses this budget yet."""
+    """Plan and rebuild in one call, for a ledger whose mode is being changed: no process uses this budget yet."""
     plan = await _plan(ledger, stock, tenant_id)
     await _write(ledger, stock, plan)
     return plan
@@ -90,26 +89,27 @@ async def _plan(ledger: Ledger, stock: RepairableBudget, tenant_id: str) -> Rebu
     if available < 0:
         raise Conflict(f"the journal has {available} micros for the tenant: find out why, and correct it, first")
     wanted = {run.run_id: _reservation(run) for run in runs}
-    there = {each.run_id: each for each in await stock.reservations_of(tenant_id)}
-    seen = await stock.look(tenant_id, sorted(wanted.keys() | there.keys()))
+    existing = {each.run_id: each for each in await stock.reservations_of(tenant_id)}
+    seen = await stock.look(tenant_id, sorted(wanted.keys() | existing.keys()))
     return Rebuild(
         tenant_id=tenant_id,
         balance_after_usd_micros=available,
-        put=tuple(each for run_id, each in wanted.items() if there.get(run_id) != each),
-        drop=tuple(run_id for run_id in there if run_id not in wanted),
+        put=tuple(each for run_id, each in wanted.items() if existing.get(run_id) != each),
+        drop=tuple(run_id for run_id in existing if run_id not in wanted),
         credits=unconfirmed,
         seen=seen,
     )
 
 
 def _facts(tx: LedgerTx, tenant_id: str) -> tuple[list[PricedRun], int, tuple[CreditNote, ...]]:
-    """All from one moment: a credit that comes later is in neither the sum nor the notes."""
+    """Read all facts in one transaction: a credit that is given later is in neither the sum nor the notes."""
     available = tx.journal.balances(tenant_id).available_usd_micros
     return tx.runs.unsettled(tenant_id), available, tuple(tx.journal.unconfirmed_credits(tenant_id))
 
 
 async def _write(ledger: Ledger, stock: RepairableBudget, plan: Rebuild) -> None:
-    """Notes of credits first: after the balance, a credit that is repeated just then would be given twice."""
+    """Note the credits before the balance is written: otherwise a credit that is repeated in between would be given
+    twice."""
     noted = await stock.note_credits(plan.credits)
     if not await stock.restore(plan.seen, plan.balance_after_usd_micros, plan.put, plan.drop):
         await stock.forget_credits(noted)
@@ -118,7 +118,7 @@ async def _write(ledger: Ledger, stock: RepairableBudget, plan: Rebuild) -> None
         given = [each.op_key for each in plan.credits[start : start + _CONFIRMED_AT_ONCE]]
         await ledger.transact(lambda tx, given=given: tx.journal.confirm(given))  # type: ignore[misc]
     log.warning(
-        "a budget was rebuilt from the journal",
+        "rebuilt a budget from the journal",
         tenant_id=plan.tenant_id,
         balance_before_usd_micros=plan.balance_before_usd_micros,
         balance_after_usd_micros=plan.balance_after_usd_micros,

@@ -1,4 +1,4 @@
-"""Complete an end that was claimed and not made: its holder died, or could not reach its stores."""
+"""Complete a claimed end that was not made: the claim's holder crashed, or could not reach its stores."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = get_logger(__name__)
 
 
 async def reconcile(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
-    """Take the stale claim over, which fences its holder (PRICED-25), then finish what was decided. A settlement that
-    was made already is adopted, never repeated (PRICED-162).
+    """Take over the stale claim, which fences its holder (PRICED-25), then complete its intent.
 
-    A success is published only if its result is there as intended; otherwise the run fails with the minimum fee
-    (PRICED-161). A store of results that does not answer leaves the claim, which becomes stale again.
-    Raises DependencyUnavailable when it could not be taken over.
+    A settlement that was already made is adopted, never repeated (PRICED-162). A success is published only if its
+    result is stored as intended; otherwise the run fails with the minimum fee (PRICED-161). If the store of results
+    does not answer, the claim stays and becomes stale again. Raises DependencyUnavailable if the claim could not be
+    taken over.
     """
     token = priced.new_id()
     taken = await decided(
@@ -37,7 +37,7 @@ async def reconcile(priced: Priced, run: PricedRun, patience: Patience = BRIEF) 
     )
     if isinstance(taken, Lost):
         return taken
-    log.warning("a stale claim is taken over", **facts.step(taken, run.version), alarm="reconcile_action")
+    log.warning("took over a stale claim", **facts.step(taken, run.version), alarm="reconcile_action")
     priced.show(taken)
     await priced.reached("finalize.after_claim")
     assert taken.intent is not None
@@ -50,14 +50,14 @@ async def reconcile(priced: Priced, run: PricedRun, patience: Patience = BRIEF) 
 
 
 async def _checked(priced: Priced, run: PricedRun, result: ResultPointer) -> PricedRun | Lost | Unfinished:
-    """The run, with another intent when its result is not what it should be (T19)."""
+    """Return the run, with another intent if its result is not the intended one (T19)."""
     if result.bucket != priced.results.bucket:
-        log.error("the result of a run lies in a store that this keeper does not look at", **facts.about(run))
+        log.error("the result of a run is in a bucket that this keeper does not read", **facts.about(run))
         return Unfinished()
     try:
         head = await priced.results.head(result.key)
     except DependencyUnavailable as error:
-        log.warning("a result could not be looked at; its claim is left", **facts.about(run), cause=error)
+        log.warning("could not check a result; its claim stays", **facts.about(run), cause=error)
         return Unfinished()
     if head is not None and head.sha256 == result.sha256:
         return run
@@ -72,17 +72,17 @@ async def _fail_missing(priced: Priced, run: PricedRun) -> PricedRun | Lost | Un
     def work(tx: LedgerTx) -> PricedRun | Lost:
         return tx.ends.replace_intent(run.run_id, run.version, token, intent)
 
-    def is_mine(row: PricedRun) -> bool:
+    def is_own(row: PricedRun) -> bool:
         return row.finalize_token == token and row.version == run.version + 1
 
     try:
-        changed = await decided(priced, run.run_id, work, is_mine, NO_PATIENCE)
+        changed = await decided(priced, run.run_id, work, is_own, NO_PATIENCE)
     except DependencyUnavailable as error:
-        log.warning("another intent could not be written; its claim is left", **facts.about(run), cause=error)
+        log.warning("could not write another intent; the claim stays", **facts.about(run), cause=error)
         return Unfinished()
     if isinstance(changed, PricedRun):
         log.warning(
-            "a result is missing or different: the run fails",
+            "result is missing or different: the run fails",
             **facts.step(changed, run.version),
             **facts.failed(intent.reason_code),
             alarm="reconcile_action",

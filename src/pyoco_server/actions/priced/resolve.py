@@ -1,4 +1,4 @@
-"""Decide what becomes of a disputed run: an operator's word, written down as money facts (T18)."""
+"""Resolve a disputed run: record an operator's decision as money facts (T18)."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ class Settle:
 
 @dataclass(frozen=True)
 class Refund:
-    """Give everything back; nothing is published."""
+    """Refund everything; publish nothing."""
 
 
 Decision = Settle | Refund
 
 
 async def resolve(priced: Priced, run_id: str, decision: Decision, memo: str) -> PricedRun:
-    """T18 with its journal entries, in one transaction. Afterwards the journal is whole again (PRICED-16).
+    """Do T18 with its journal entries in one transaction. Afterwards the journal is consistent again (PRICED-16).
 
-    Split: the journal is right then, and the budget is not: rebuild the tenant's (PRICED-61). Joint: balance and
-    reservation follow in the same transaction. If the journal had closed the run already, its kind and its charge
-    stand, and what the decision differs by is a correction of the tenant's money, with `memo` as its reason.
+    Split: the journal is right then, and the budget is not: rebuild the tenant's budget (PRICED-61). Joint: balance and
+    reservation are corrected in the same transaction. If the journal had closed the run already, that kind and charge
+    stand, and the difference to the decision is written as a correction of the tenant's money, with `memo` as its
+    reason.
 
-    Raises RunNotFound, Conflict (not disputed; more than is reserved; against the kind the journal has; changed
-    meanwhile), AmountError (the tenant has not that much left), DependencyUnavailable (unknown; look at the run).
+    Raises RunNotFound, Conflict (not disputed; more than the reservation; the journal has the other kind; changed
+    meanwhile), AmountError (the tenant's balance is too low), DependencyUnavailable (unknown; read the run).
     """
     before, done = await priced.ledger.transact(
         lambda tx: _resolve(tx, run_id, decision, memo, priced.budget.joins_ledger)
     )
     charge = done.actual_cost_usd_micros or 0
     log.warning(
-        "an operator has resolved a disputed run",
+        "an operator resolved a disputed run",
         **facts.step(done, before.version),
         **facts.money(done, charge_usd_micros=charge, refund_usd_micros=done.reserved_usd_micros - charge),
         **facts.failed(done.reason_code),
@@ -87,7 +88,7 @@ def _resolve(
 
 
 def _standing_charge(outcome: Outcome | None, decision: Decision, charge: int) -> int:
-    """Joint mode writes the journal with each closing, and what is written there stands."""
+    """Return the charge that stands. Joint mode writes the journal with each closing, and those entries stay."""
     match outcome, decision:
         case Settled(charged, _), Settle():
             return charged
@@ -100,7 +101,8 @@ def _standing_charge(outcome: Outcome | None, decision: Decision, charge: int) -
 
 
 def _close(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, outcome: Outcome | None) -> None:
-    """Write what is missing of the run's two facts. With `outcome` (joint mode) the balance follows each of them."""
+    """Write those of the run's two money facts that are missing. With `outcome` (joint mode) the balance follows
+    each of them."""
     by = Closing(actor=Actor.OPERATOR, finalize_token=run.finalize_token, trace_id=run.trace_id)
     reserved = run.reserved_usd_micros
     if outcome == Open(reserved) and _close_as_usual(tx, run, decision, charge, by):
@@ -121,7 +123,7 @@ def _close(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, outcom
 
 
 def _close_as_usual(tx: LedgerTx, run: PricedRun, decision: Decision, charge: int, by: Closing) -> bool:
-    """False: the reservation is another tenant's, which was the dispute; nothing changed."""
+    """Close the reservation. Returns False if it belongs to another tenant, which was the dispute; nothing changed."""
     try:
         if isinstance(decision, Settle):
             tx.money.settle(run.tenant_id, run.run_id, charge, by)

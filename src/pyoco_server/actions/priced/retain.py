@@ -1,4 +1,4 @@
-"""Expire runs and files whose retention has passed: content goes, money facts stay."""
+"""Expire runs and files past their retention: content is deleted, money facts stay."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["expire_all", "remove_inputs"]
 log = get_logger(__name__)
 
 _AT_ONCE: Final = 8
-#: In one go: a store that lets each of them wait still leaves time for the rest of a turn.
+#: Failures per turn: a store that times out on every deletion still leaves time for the rest of the turn.
 _FAILURES_MAX: Final = 200
 
 
 async def expire_all(priced: Priced, runs: Sequence[PricedRun]) -> list[PricedRun]:
-    """T16 for each, in one transaction; those that somebody else expired first are left out (PRICED-164).
+    """Do T16 for each run, in one transaction; runs that another process expired first are left out (PRICED-164).
 
-    Readers do not wait for it: they go by the clock (PRICED-80). Raises DependencyUnavailable: all of them, or none.
+    Readers do not depend on it: they compare the retention with the clock (PRICED-80). Raises DependencyUnavailable:
+    all of them happened, or none.
     """
 
     def work(tx: LedgerTx) -> list[PricedRun | Lost]:
@@ -36,20 +37,20 @@ async def expire_all(priced: Priced, runs: Sequence[PricedRun]) -> list[PricedRu
 
     expired = [run for run in await priced.ledger.transact(work) if isinstance(run, PricedRun)]
     for run in expired:
-        log.info("a run is past its retention", **facts.step(run, run.version - 1))
+        log.info("run is past its retention", **facts.step(run, run.version - 1))
         priced.show(run)
     return expired
 
 
 async def remove_inputs(priced: Priced, is_stopping: Callable[[], bool]) -> int:
-    """The objects of all uploads that are over, then their rows, batch after batch; how many are gone. Several may do
-    it at once.
+    """Delete the objects of all expired uploads, then their rows, batch by batch, and return how many were deleted.
 
-    What the store does not delete keeps its row and goes behind all others that are over: it is in nobody's way, and
-    found again. A store that is away is left alone; one that answers and deletes nothing is asked for a few hundred,
-    and then no more. Raises DependencyUnavailable for the ledger's.
+    Several processes may do this concurrently. If the store does not delete an object, its row stays and moves behind
+    all other expired ones: it does not block them, and is found again. If the store is down, the pass stops; if it
+    answers and deletes nothing, the pass stops after a few hundred failures. Raises DependencyUnavailable if the ledger
+    does not answer.
     """
-    gone = 0
+    deleted = 0
     failed: dict[str, DependencyUnavailable] = {}
     while len(failed) < _FAILURES_MAX and not is_stopping():
         found = await priced.ledger.read(lambda tx: tx.uploads.expired(JANITOR_BATCH))
@@ -58,16 +59,14 @@ async def remove_inputs(priced: Priced, is_stopping: Callable[[], bool]) -> int:
             break
         batch = await _delete_all(priced, fresh)
         await priced.ledger.transact(batch.write_down)
-        gone += len(batch.deleted)
+        deleted += len(batch.deleted)
         failed |= batch.failed
         if batch.is_away or len(found) < JANITOR_BATCH:
             break
     if failed:
         upload_id, error = next(iter(failed.items()))
-        log.warning(
-            "inputs were not deleted; they are tried again", count=len(failed), upload_id=upload_id, cause=error
-        )
-    return gone
+        log.warning("inputs were not deleted; will retry", count=len(failed), upload_id=upload_id, cause=error)
+    return deleted
 
 
 @dataclass
@@ -94,7 +93,7 @@ async def _delete_all(priced: Priced, uploads: Sequence[Upload]) -> _Batch:
                 batch.deleted.append(upload.upload_id)
             else:
                 batch.failed[upload.upload_id] = error
-        # Not one: either these are damaged, or the store is away.
+        # Every deletion failed: either these objects are damaged, or the store is down.
         if None not in errors and not await _answers(priced):
             batch.is_away = True
             break

@@ -1,4 +1,4 @@
-"""What a submission is told when its tenant has used its idempotency key before (contract 11.2)."""
+"""Decide about a submission whose tenant has used its idempotency key before (contract 11.2)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ __all__ = ["SameKey", "look_at_same_key"]
 
 
 class SameKey(Enum):
-    #: The run was accepted before: its receipt is given again.
+    #: The run was accepted before: return its receipt again.
     REPLAY = auto()
     #: Its retention has passed: expire it, and the key is free.
     PAST = auto()
 
 
 def look_at_same_key(existing: PricedRun, ask: NewRun, now_us: int) -> SameKey:
-    """PRICED-88, line by line. Raises KeyReused for another submission, KeyBusy for one that is not decided yet."""
+    """Apply PRICED-88, line by line. Raises KeyReused for another submission, KeyBusy while the earlier one is
+    undecided."""
     if existing.retention_until <= now_us:
         return SameKey.PAST
     if existing.payload_hash != ask.payload_hash:
         raise KeyReused
-    if existing.money is Money.NONE or _is_dying(existing):
+    if existing.money is Money.NONE or _will_release_key(existing):
         raise KeyBusy
     return SameKey.REPLAY
 
 
-def _is_dying(run: PricedRun) -> bool:
-    """Its end is claimed, and will release the key."""
+def _will_release_key(run: PricedRun) -> bool:
+    """Whether its end is claimed and will release the key."""
     return run.stage is Stage.CLAIMED and run.intent is not None and run.intent.reason_code in KEY_RELEASING

@@ -1,4 +1,4 @@
-"""Put the message that names a run on the queue."""
+"""Publish the message that names a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["send"]
 
 
 async def send(priced: Priced, run: PricedRun, at_us: int) -> None:
-    """One message; the instant tells a deliberate second sending from a repeat of the first (12.2).
+    """Send one message; the time in it distinguishes a deliberate second sending from a repeat of the first (12.2).
 
     Raises DependencyUnavailable: it may have been sent.
     """

@@ -1,4 +1,4 @@
-"""What the answer of a budget means for a run that is being ended: the table of contract 5.4, once for everybody."""
+"""Interpret the budget's answer for a run that is being ended: the table of contract 5.4, shared by all callers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["AGAIN", "Again", "Charged", "Contradiction", "expected_charge", "jud
 
 @dataclass(frozen=True)
 class Charged:
-    """The money is where the intent wants it. Commit with this."""
+    """The money is as the intent requires. Commit with this."""
 
     charge_usd_micros: int
     refund_usd_micros: int
-    #: False: the row never knew of a reservation, so the journal has nothing to close (PRICED-58).
+    #: False: no reservation was recorded in the row, so the journal has nothing to close (PRICED-58).
     is_journalled: bool = True
 
 
@@ -29,7 +29,7 @@ class Contradiction:
 
 
 class Again:
-    """A reservation appeared between the two questions: the submit was slow. Ask to close it again."""
+    """A reservation appeared between the two calls, because the submit was slow. Repeat the closing."""
 
 
 AGAIN = Again()
@@ -40,7 +40,8 @@ def expected_charge(run: PricedRun, intent: Intent) -> int:
 
 
 def judge(run: PricedRun, answer: Closed | NoReserve, outcome: Outcome | None) -> Charged | Contradiction | Again:
-    """PRICED-24. `outcome` is what the budget says of the run after it answered NoReserve; None after Closed."""
+    """Apply PRICED-24. `outcome` is the reservation's outcome, read after the budget returned NoReserve; None after
+    Closed."""
     is_journalled = run.money is not Money.NONE
     match answer, outcome:
         case Closed(charge, back, _), _:

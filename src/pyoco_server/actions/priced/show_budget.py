@@ -1,4 +1,4 @@
-"""Show a tenant's money: what is left, what is set aside, what was spent, and every fact behind it."""
+"""Show a tenant's money: available, set aside, spent, and every money fact behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BudgetView:
     tenant_id: str
     display_name: str
     status: TenantStatus
-    #: What can be spent right now, by the budget itself; the rest is the journal's.
+    #: What can be spent now, according to the budget itself; the other sums come from the journal.
     balance_usd_micros: int
     held_usd_micros: int
     charged_usd_micros: int
@@ -36,7 +36,7 @@ class SpendView:
 
 
 async def list_budgets(priced: Priced, caller: Caller, after: str) -> list[BudgetView]:
-    """The caller's own, if its id comes after `after`; nothing for a caller without a key (SAFE-5).
+    """Return the caller's own budget, if its id comes after `after`; nothing for a caller without a key (SAFE-5).
 
     O(journal entries of the tenant). Raises DependencyUnavailable.
     """
@@ -45,9 +45,12 @@ async def list_budgets(priced: Priced, caller: Caller, after: str) -> list[Budge
 
 
 async def show_budget(priced: Priced, caller: Caller, tenant_id: str) -> BudgetView:
-    """O(journal entries of the tenant). Raises NotFound (another's is as one that does not exist; the caller's own
-    always is there, and may have nothing), DependencyUnavailable (also when its balance is damaged)."""
-    view = await priced.ledger.read(lambda tx: _view(tx, priced, _seen(tx, caller, tenant_id)))
+    """Return one tenant's budget. O(journal entries of the tenant).
+
+    Raises NotFound for another tenant as for one that does not exist (the caller's own always exists, perhaps with
+    nothing in it), DependencyUnavailable (also if its balance is damaged).
+    """
+    view = await priced.ledger.read(lambda tx: _view(tx, priced, _own_tenant(tx, caller, tenant_id)))
     if priced.budget.joins_ledger:
         return view
     return replace(view, balance_usd_micros=await priced.budget.balance(tenant_id))
@@ -56,32 +59,34 @@ async def show_budget(priced: Priced, caller: Caller, tenant_id: str) -> BudgetV
 async def show_journal(
     priced: Priced, caller: Caller, tenant_id: str, before: int | None, limit: int
 ) -> list[JournalLine]:
-    """The newest first. O(limit). Raises NotFound, DependencyUnavailable."""
+    """Return the newest journal entries first. O(limit). Raises NotFound, DependencyUnavailable."""
 
-    def look(tx: LedgerTx) -> list[JournalLine]:
-        return tx.journal.lines(_seen(tx, caller, tenant_id).tenant_id, before, limit)
+    def query(tx: LedgerTx) -> list[JournalLine]:
+        return tx.journal.lines(_own_tenant(tx, caller, tenant_id).tenant_id, before, limit)
 
-    return await priced.ledger.read(look)
+    return await priced.ledger.read(query)
 
 
 async def show_spend(priced: Priced, caller: Caller, tenant_id: str, span_seconds: int, step_seconds: int) -> SpendView:
-    """What was charged in the last `span_seconds`, in whole steps of unix time: the first may have begun before.
+    """Return the charges of the last `span_seconds`, in full steps of unix time: the first step may begin earlier.
 
     O(charges in that time). Raises NotFound, DependencyUnavailable.
     """
 
-    def look(tx: LedgerTx) -> SpendView:
-        tenant = _seen(tx, caller, tenant_id)
+    def query(tx: LedgerTx) -> SpendView:
+        tenant = _own_tenant(tx, caller, tenant_id)
         now_us, step_us = tx.now_us(), step_seconds * SECOND_US
         since_us = (now_us - span_seconds * SECOND_US) // step_us * step_us
         return SpendView(now_us, since_us, tx.journal.spend(tenant.tenant_id, since_us, step_us))
 
-    return await priced.ledger.read(look)
+    return await priced.ledger.read(query)
 
 
-def _seen(tx: LedgerTx, caller: Caller, tenant_id: str) -> Tenant:
-    """The tenant, if the caller has a key of it, whatever the authentication mode (SAFE-5). What cannot be an id is not
-    looked for: some databases choke on it."""
+def _own_tenant(tx: LedgerTx, caller: Caller, tenant_id: str) -> Tenant:
+    """Return the tenant if the caller has one of its keys, in every authentication mode (SAFE-5).
+
+    Invalid ids are not looked up: some databases fail on them.
+    """
     own = caller.tenant_id
     if own is None or own != tenant_id:
         raise NotFound("there is no such tenant")

@@ -1,4 +1,4 @@
-"""Accept a priced run: set its money aside, record it, put it on the queue, answer."""
+"""Accept a priced run: reserve its money, record it, put it on the queue, return."""
 
 from __future__ import annotations
 
@@ -31,24 +31,27 @@ class Accepted:
     run: PricedRun
     #: The tenant's available money, after this run's reservation.
     balance_usd_micros: int
-    #: An earlier submission under the same key had made it; nothing changed.
+    #: An earlier submission under the same key had created it; nothing changed.
     replayed: bool
 
 
 async def submit(priced: Priced, ask: NewRun) -> Accepted:
-    """Row and reservation, then the message, then the answer. Under one key at most one run, one reservation, one
-    charge, however often and by however many it is asked (PRICED-104).
+    """Create row and reservation, send the message, then return. One key leads to at most one run, one reservation and
+    one charge, however often and however concurrently it is submitted (PRICED-104).
 
-    Joint: one transaction, one send, one write that nobody waits to be on disk. Split: `place_split` says more.
+    Joint: one transaction, one send, one write that need not be on disk. Split: see `place_split`.
 
-    What a crash leaves behind, and who mends it:
-      before the row is reserved   joint: nothing; split: a row the sweeper gives up, its money returned, its key free;
-      between that and the send    a run that was accepted: the sweeper sends it, and a replay gets its receipt;
-      after the send               it runs; perhaps it is sent twice, and started once.
-    The same holds for a caller that goes away: this may be cancelled anywhere.
+    What a crash leaves behind, and how it is repaired:
 
-    What no worker can execute and a reservation below the price are refused before anything is written or the balance
-    is read, unless the same submission was accepted before.
+    - before the row is reserved: joint: nothing; split: a row that the sweeper gives up, with its money returned and
+      its key free;
+    - between that and the send: an accepted run. The sweeper sends it, and a replay gets its receipt;
+    - after the send: it runs. It may be sent twice, and is started once.
+
+    The same holds if the caller disconnects: this may be cancelled at any point.
+
+    A submission that no worker can execute or whose reservation is below the price is refused before anything is
+    written or the balance is read, unless the same submission was accepted before.
 
     Raises Refused, BelowPrice and OverBudget (nothing changed), KeyReused, KeyBusy, SendFailed (ended and refunded, the
     key is free), DependencyUnavailable (unknown; the same key again is safe).
@@ -73,17 +76,17 @@ async def _queue(priced: Priced, run: PricedRun) -> PricedRun:
     try:
         await priced.ledger.transact_softly(lambda tx: tx.runs.mark_enqueued(run.run_id))
     except DependencyUnavailable as error:  # it is sent once more, and started once
-        log.warning("a run was sent, and that could not be noted", **facts.about(run), cause=error)
+        log.warning("sent a run, but could not record that", **facts.about(run), cause=error)
     return run
 
 
 async def _take_back(priced: Priced, run: PricedRun, error: DependencyUnavailable) -> PricedRun:
     """PRICED-99. The claim decides whether the message arrived after all. Raises SendFailed, DependencyUnavailable."""
-    log.warning("the run could not be queued", **facts.about(run), cause=error)
+    log.warning("could not queue the run", **facts.about(run), cause=error)
     intent = refund(Reason.QUEUE_ENQUEUE_FAILED)
     claimed = await claim_end(priced, run, Basis.SEND_FAILED, Actor.API, intent, patience=BRIEF)
     if isinstance(claimed, Lost):
-        log.info("a send without an answer had worked: a worker has the run", **facts.about(run))
+        log.info("unanswered send had succeeded: a worker has the run", **facts.about(run))
         return run
     if isinstance(await finish(priced, claimed, Actor.API, BRIEF), Finished):
         raise SendFailed(run.run_id) from error

@@ -1,4 +1,4 @@
-"""What becomes of runs that nobody starts: given up and refunded, or sent again (contract 16)."""
+"""Handle runs that no worker starts: give them up and refund them, or send them again (contract 16)."""
 
 from __future__ import annotations
 
@@ -21,44 +21,47 @@ __all__ = ["MARGIN_US", "Beginning", "forget_lost_messages", "give_up_abandoned"
 
 log = get_logger(__name__)
 
-#: How far the clocks of queue, ledger and whoever restores may be apart.
+#: Maximum difference between the clocks of the queue, the ledger and the machine of a restore.
 MARGIN_US = 300_000_000
 
 
 async def give_up_aged(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
-    """PRICED-156: queued for too long; everything goes back. No worker can start it any more: T4 has the same limit.
+    """PRICED-156: refund a run that was queued for too long. No worker can start it any more: T4 has the same limit.
 
-    Raises DependencyUnavailable when it could not be claimed, as `give_up_abandoned` does.
+    Raises DependencyUnavailable if its end could not be claimed, as `give_up_abandoned` does.
     """
     return await _give_up(priced, run, Basis.AGED, Reason.RESERVATION_EXPIRED, patience)
 
 
 async def give_up_abandoned(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
-    """PRICED-157: its submit died before the row was reserved. What the budget may hold goes back; the key is free."""
+    """PRICED-157: its submit stopped before the row was reserved. Any reservation in the budget is refunded; the key
+    is free."""
     return await _give_up(priced, run, Basis.ABANDONED, Reason.SUBMIT_ABANDONED, patience)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Of a queue, as it was seen."""
+    """When a queue was created or restored, as last read."""
 
     at_us: int
-    #: Whatever was sent to the queue before it has been looked at for the last time.
+    #: The final pass over messages sent before that time is done.
     is_settled: bool
 
 
 async def forget_lost_messages(priced: Priced, known: Beginning | None) -> Beginning | None:
-    """A queue that was made anew, or restored, may lack what was sent before: runs that still wait count as not sent,
-    and are sent again with the others. A message that is in it all the same is a repeat: T4 makes it harmless
-    (PRICED-108).
+    """Mark the messages of a recreated queue as not sent, so that they are sent again.
 
-    Queue and ledger have clocks of their own, and a submit may still write down what it sent to the queue before: so
-    whatever was sent within MARGIN_US after the beginning is taken for older, too, and is looked for twice: at once,
-    and when that time is over. At most two repeats of a run from each keeper. Clocks that are further apart than that
-    leave a run to its refund (PRICED-156).
+    A queue that was created anew, or restored, may lack messages sent before: runs that still wait count as not sent,
+    and are sent again with the others. If a message is in the queue after all, the new one is a repeat: T4 makes it
+    harmless (PRICED-108).
 
-    Returns the queue's beginning, for the next time: one round trip, and a second one until it is settled; two writes
-    for each beginning. A queue or a ledger that is away is asked again.
+    Queue and ledger have different clocks, and a submit may still record a message as sent that it sent to the old
+    queue: so a message sent within MARGIN_US after the creation counts as older, too, and there are two passes: one
+    immediately, and one when that time is over. At most two repeats of a run from each keeper. If the clocks differ by
+    more than that, a run is left to its refund (PRICED-156).
+
+    Returns the queue's creation, for the next call: one round trip, and a second one until it is settled; two writes
+    for each creation. If the queue or the ledger does not answer, the next call tries again.
     """
     try:
         begun_at = await priced.queue.begun_at()
@@ -73,24 +76,24 @@ async def forget_lost_messages(priced: Priced, known: Beginning | None) -> Begin
             return known
         lost = await priced.ledger.transact(lambda tx: tx.runs.forget_sent(until))
     except DependencyUnavailable as error:
-        log.warning("the queue of priced runs could not be looked at", cause=error)
+        log.warning("could not check the queue of priced runs", cause=error)
         return known
     if lost:
-        log.warning("the queue is newer than messages of runs that wait; they are sent again", count=lost)
+        log.warning("queue was recreated; sending the messages of waiting runs again", count=lost)
     return Beginning(begun_at, is_settled=is_over)
 
 
 async def send_again(priced: Priced, run: PricedRun) -> bool:
-    """PRICED-158: accepted, and nobody knows that it was sent. A second message is harmless. False: it has moved on.
+    """PRICED-158: send an accepted run that is not recorded as sent. A second message is harmless.
 
-    Raises DependencyUnavailable: it may have been sent.
+    Returns False if the run has changed. Raises DependencyUnavailable: it may have been sent.
     """
     now_us = await priced.ledger.read(lambda tx: _now_if_waiting(tx, run))
     if now_us is None:
         return False
     await send(priced, run, now_us)
     await priced.ledger.transact_softly(lambda tx: tx.runs.mark_enqueued(run.run_id))
-    log.warning("a run that was not known to be sent is sent again", **facts.about(run))
+    log.warning("sent a run again that was not recorded as sent", **facts.about(run))
     return True
 
 

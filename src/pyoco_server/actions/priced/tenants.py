@@ -1,4 +1,4 @@
-"""Who is in the ledger, and on what terms."""
+"""List the tenants of the ledger, and change their terms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ShownTenant:
 
 
 async def all_tenants(priced: Priced) -> list[ShownTenant]:
-    """By id. O(tenants), a thousand at a time."""
+    """Return all tenants by id. O(tenants), a thousand at a time."""
     found: list[Tenant] = []
     while True:
         after = found[-1].tenant_id if found else ""
@@ -41,7 +41,7 @@ async def all_tenants(priced: Priced) -> list[ShownTenant]:
 
 
 async def set_tenant_status(priced: Priced, tenant_id: str, status: TenantStatus) -> ShownTenant | None:
-    """None: the ledger has no such tenant. What runs goes on and is settled."""
+    """Change the status. Returns None if the ledger has no such tenant. Runs in progress continue and are settled."""
 
     def change(tx: LedgerTx) -> Tenant | None:
         return tx.tenants.get(tenant_id) if tx.tenants.set_status(tenant_id, status) else None
@@ -51,7 +51,7 @@ async def set_tenant_status(priced: Priced, tenant_id: str, status: TenantStatus
 
 
 async def limit_tenant(priced: Priced, tenant_id: str, per_minute: int | None) -> ShownTenant | None:
-    """None for `per_minute`: as everybody. None as the answer: the ledger has no such tenant."""
+    """Set the tenant's rate limit; None: the default. Returns None if the ledger has no such tenant."""
 
     def change(tx: LedgerTx) -> Tenant | None:
         return tx.tenants.get(tenant_id) if tx.tenants.set_rate_limit(tenant_id, per_minute) else None

@@ -1,4 +1,4 @@
-"""Refuse a submission that no worker can execute, because something is missing on all of them (SAFE-3)."""
+"""Refuse a submission that no worker can execute, because all of them lack something (SAFE-3)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ _SECONDS_MAX: Final = 1
 
 
 async def unserved(priced: Priced, ask: NewRun) -> Refused | None:
-    """The error, with what is missing. None: some worker can execute it, or no worker takes priced runs yet, or nobody
-    can tell. Then the run waits for a worker, and is refunded if none comes. O(workers), no round trip."""
+    """Return the error, with what is missing. O(workers), no round trip.
+
+    Returns None if some worker can execute it, if no worker takes priced runs yet, or if the workers are not known.
+    Then the run waits for a worker, and is refunded if none comes.
+    """
     spec = priced.packs.get(ask.pack_type)
     workers = await living(priced)
     found = shortfall(spec, ask.inputs, workers) if spec is not None and workers else None
     if found is None:
         return None
     place = ("pack_type",) if found.member is None else ("inputs", found.member)
-    log.info("a submission that no worker can execute was refused", pack=ask.pack_type, why=found.text)
+    log.info("refused a submission that no worker can execute", pack=ask.pack_type, why=found.text)
     return Refused(found.text, problems=(Problem(place, found.text, "unavailable"),))
 
 
 async def living(priced: Priced) -> Sequence[WorkerRecord]:
-    """None of them where they are not known at this moment."""
+    """Return the live workers; empty if they are not known at this moment."""
     if priced.living_workers is None:
         return ()
     try:
         async with asyncio.timeout(_SECONDS_MAX):
             return await priced.living_workers()
     except (Unavailable, TimeoutError) as error:
-        log.debug("the registry of workers did not answer", cause=error)
+        log.debug("worker registry did not answer", cause=error)
         return ()

@@ -1,4 +1,4 @@
-"""Take a file that a tenant's packs may read."""
+"""Store a file that a tenant's packs may read."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ __all__ = ["InputFile", "Uploaded", "upload_input"]
 
 log = get_logger(__name__)
 
-#: For the bytes, all of them: well before anybody takes the upload for dead.
+#: Time limit for storing all bytes: well before the upload counts as abandoned.
 _STORE_SECONDS: Final = 900
 assert _STORE_SECONDS < PENDING_SECONDS // 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile:
-    """A file that has come in whole."""
+    """A completely received file."""
 
-    #: Whatever the caller calls it.
+    #: As named by the caller.
     name: str
     content_type: str
     sha256: str
     size_bytes: int
-    #: Its bytes, from the first to the last. May be asked again.
+    #: Return its bytes, from the first to the last. May be called again.
     chunks: Callable[[], AsyncIterator[bytes]]
 
 
 @dataclass(frozen=True)
 class Uploaded:
     upload: Upload
-    #: False: the tenant had brought the same bytes before, and that file serves.
+    #: False: the tenant had uploaded the same bytes before, and that file is used.
     is_new: bool
 
 
 async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploaded:
-    """Reserve the room, store the bytes, confirm. In that order; two transactions and the bytes.
+    """Reserve the room, store the bytes, confirm, in that order; two transactions and the bytes.
 
-    What a crash leaves behind:
-      before the reservation       nothing;
-      between it and the bytes     a row that takes room for an hour; then the retainer removes it;
-      between bytes and confirm    the same, and the object goes with the row;
-      after the confirm            an accepted file whose answer was lost: the same bytes again find it.
-    Never an object without a row. Of the same bytes brought twice at once one file remains, and serves both.
+    A crash leaves behind:
 
-    Raises Refused when the tenant's files would take more than they may, DependencyUnavailable.
+    - before the reservation: nothing;
+    - between it and the bytes: a row that takes up room for an hour. Then the retainer removes it;
+    - between bytes and confirm: the same, and the object is removed with the row;
+    - after the confirm: an accepted file whose answer was lost. Uploading the same bytes again finds it.
+
+    There is never an object without a row. Of two concurrent uploads of the same bytes one file remains, and serves
+    both. Raises Refused if the tenant's files would exceed their limit, DependencyUnavailable.
     """
     earlier = await _earlier(priced, tenant_id, file.sha256)
     if earlier is not None:
@@ -76,7 +77,7 @@ async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploa
     if confirmed.upload_id != new.upload_id:
         await _drop(priced, new)
         return Uploaded(confirmed, is_new=False)
-    log.info("an input was stored", tenant_id=tenant_id, upload_id=new.upload_id, size_bytes=file.size_bytes)
+    log.info("stored an input", tenant_id=tenant_id, upload_id=new.upload_id, size_bytes=file.size_bytes)
     return Uploaded(confirmed, is_new=True)
 
 
@@ -93,14 +94,14 @@ def _new(priced: Priced, tenant_id: str, file: InputFile) -> NewUpload:
 
 
 async def _earlier(priced: Priced, tenant_id: str, sha256: str) -> Upload | None:
-    """A file of the same bytes that is really there: a store may have been emptied by others."""
+    """Return an earlier file with the same bytes that still exists: a store may have been emptied from outside."""
     found = await priced.ledger.read(lambda tx: tx.uploads.find(tenant_id, sha256))
     if found is None:
         return None
     head = await priced.inputs.head(found.key)
     if head is not None and head.size_bytes == found.size_bytes:
         return found
-    log.warning("an input is not there any more", tenant_id=tenant_id, upload_id=found.upload_id)
+    log.warning("input is no longer in its store", tenant_id=tenant_id, upload_id=found.upload_id)
     await priced.ledger.transact(lambda tx: tx.uploads.lose(found.upload_id))
     return None
 
@@ -130,17 +131,20 @@ async def _store(priced: Priced, new: NewUpload, file: InputFile) -> None:
 
 
 async def _abandon(priced: Priced, new: NewUpload) -> None:
-    """It takes no room any more. Nothing for one that was never reserved, or is confirmed after all."""
+    """Free the room of a failed upload. Does nothing for one that was never reserved, or is confirmed after all."""
     try:
         await priced.ledger.transact(lambda tx: tx.uploads.abandon(new.upload_id))
     except DependencyUnavailable as error:
-        log.warning("an upload that failed takes room for an hour", tenant_id=new.tenant_id, cause=error)
+        log.warning("failed upload takes up room for an hour", tenant_id=new.tenant_id, cause=error)
 
 
 async def _drop(priced: Priced, new: NewUpload) -> None:
-    """Somebody was faster with the same bytes: nobody was told of these. What fails here, the retainer does."""
+    """Delete a duplicate: a concurrent upload of the same bytes was faster, and this id was returned to no caller.
+
+    If this fails, the retainer deletes it.
+    """
     try:
         await priced.inputs.delete(new.key)
         await priced.ledger.transact(lambda tx: tx.uploads.remove(new.upload_id))
     except DependencyUnavailable as error:
-        log.warning("an upload that is not needed is removed later", tenant_id=new.tenant_id, cause=error)
+        log.warning("duplicate upload is removed later", tenant_id=new.tenant_id, cause=error)

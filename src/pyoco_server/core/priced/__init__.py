@@ -1,1 +1,1 @@
-"""What a priced run is: its money, its states, and the only ways to change them."""
+"""The model of priced runs: their money, their states, and the only allowed transitions."""

@@ -1,4 +1,4 @@
-"""JSON in the one form it can be hashed in: RFC 8785 (PRICED-85)."""
+"""Canonical JSON for hashing: RFC 8785 (PRICED-85)."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any, Final
 
 __all__ = ["DEPTH_MAX", "INTEGER_MAX", "NotCanonical", "canonical_json"]
 
-#: How deep lists and objects may be nested in each other.
+#: Maximum nesting depth of lists and objects.
 DEPTH_MAX: Final = 64
-#: Beyond it a double, which is what most readers have, would change the number in silence.
+#: A larger integer would be changed silently by readers that parse numbers as doubles, as most do.
 INTEGER_MAX: Final = 2**53 - 1
 
-#: Quote, backslash and control characters are escaped, with the short forms where there are some, and nothing else:
-#: what the RFC asks for.
+#: Escapes quotes, backslashes and control characters, with the short forms where they exist, and nothing else, as the
+#: RFC requires.
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NotCanonical(ValueError):
-    """The value has no canonical form. The text says why, and never what the value is."""
+    """The value has no canonical form. The text contains the reason, and never the value."""
 
     def __init__(self, pointer: str, problem: str) -> None:
         super().__init__(problem)
-        #: Where: a JSON pointer (RFC 6901). Always text that UTF-8 can hold.
+        #: The position as a JSON pointer (RFC 6901). Always valid UTF-8.
         self.pointer = pointer
         self.problem = problem
 
 
 def canonical_json(value: Any) -> bytes:
-    """The same bytes for the same value in every language. O(n log n) for n members. Raises NotCanonical."""
+    """Encode a value to the same bytes in every language. O(n log n) for n members. Raises NotCanonical."""
     return _Writer().write(value)
 
 
 class _Writer:
     def __init__(self) -> None:
         self._out: list[str] = []
-        #: Where we are: written out only for an error.
+        #: The current position, formatted only for an error.
         self._path: list[str | int] = []
 
     def write(self, value: Any) -> bytes:
@@ -83,12 +83,13 @@ class _Writer:
         self._out.append("]" if items else "[]")
 
     def _enter(self) -> None:
-        # Also the end of a value that contains itself.
+        # Also stops at a value that contains itself.
         if len(self._path) >= DEPTH_MAX:
             raise self._trouble(f"is nested more than {DEPTH_MAX} levels deep")
 
     def _order(self, name: Any) -> bytes:
-        """By UTF-16 code units, as JavaScript sorts: an emoji comes before a letter of U+E000 and above."""
+        """Return the sort key: UTF-16 code units, as in JavaScript, so that an emoji comes before a letter of U+E000
+        and above."""
         if not isinstance(name, str):
             raise self._trouble("has a member whose name is not text")
         try:
@@ -119,7 +120,7 @@ class _Writer:
 
 
 def _double(value: float) -> str:
-    """A double as ECMAScript writes it. Python finds the same shortest digits, and sets them differently."""
+    """Format a double as ECMAScript does. Python finds the same shortest digits, but formats them differently."""
     if value == 0:
         return "0"  # -0 too
     mantissa, _, exponent = float.__repr__(abs(value)).partition("e")

@@ -1,4 +1,4 @@
-"""The fixed figures of priced runs (contract section 2). Nobody writes one of them down a second time (PRICED-2)."""
+"""The fixed constants of priced runs (contract section 2). They are defined only here (PRICED-2)."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ __all__ = [
 RETENTION_DAYS: Final = 30
 RETENTION_SECONDS: Final = RETENTION_DAYS * 86_400
 PRESIGNED_URL_TTL_SECONDS_DEFAULT: Final = 600
-#: How long a worker owns a run after its last sign of life.
+#: How long a worker owns a run after its last heartbeat.
 LEASE_TTL_SECONDS: Final = 120
 LEASE_HEARTBEAT_INTERVAL_SECONDS: Final = 30
 REAPER_INTERVAL_SECONDS: Final = 30
-#: The lock on a key saves work only; what decides is the unique index.
+#: The lock on a key only saves work; the unique index decides.
 IDEM_LOCK_TTL_SECONDS: Final = 5
 IDEMPOTENCY_MAPPING_TTL_SECONDS: Final = RETENTION_SECONDS
-#: The age at which a run that is still queued is given up (PRICED-50). No money comes back by an expiry.
+#: The age at which a queued run is given up (PRICED-50). Money is never returned by an expiry alone.
 RESERVATION_TTL_SECONDS: Final = 3600
 POLL_RECOMMENDED_INTERVAL_MS: Final = 1500
 TIMEBOX_SEC_DEFAULT: Final = 90
 TIMEBOX_SEC_MAX: Final = 90
-#: The fee is a fiftieth (0.02) of what is reserved, within these bounds (PRICED-37).
+#: The fee is a fiftieth (0.02) of the reservation, within these bounds (PRICED-37).
 MINIMUM_FEE_DIVISOR: Final = 50
 MINIMUM_FEE_MIN_USD_MICROS: Final = 5_000
 MINIMUM_FEE_MAX_USD_MICROS: Final = 100_000
 #: A claim older than this may be taken over (T15).
 FINALIZE_STALE_SECONDS: Final = 300
-#: A message must not come back while the lease of its run may be alive.
+#: A message must not be redelivered while the lease of its run may be valid.
 QUEUE_VISIBILITY_TIMEOUT_SECONDS: Final = LEASE_TTL_SECONDS
 QUEUE_MAX_RECEIVE_COUNT: Final = 3
 RATE_LIMIT_PER_MINUTE: Final = 60
@@ -84,13 +84,13 @@ MULTIPART_ABORT_DAYS: Final = 7
 
 # PRICED-3
 
-#: The life of a reservation in Redis: it bounds garbage, and is never reached by a run that lives.
+#: The lifetime of a reservation in Redis: it bounds garbage, and a live run never reaches it.
 RESERVE_KEY_TTL_SECONDS: Final = RETENTION_SECONDS
-#: How long it can be read how a reservation was closed.
+#: How long the outcome of a closed reservation can be read.
 OUTCOME_TTL_SECONDS: Final = RETENTION_SECONDS
-#: A row that never got its reservation is given up after this.
+#: A row that never got its reservation is given up after this time.
 SUBMIT_ABANDON_SECONDS: Final = 60
-#: A reserved run that was never confirmed as sent is sent again after this.
+#: A reserved run that was never confirmed as sent is sent again after this time.
 RESEND_AFTER_SECONDS: Final = 60
 SWEEPER_INTERVAL_SECONDS: Final = 60
 RECONCILE_INTERVAL_SECONDS: Final = 60
@@ -104,11 +104,11 @@ RECEIVE_WAIT_SECONDS: Final = 20
 #: Rows per scan.
 JANITOR_BATCH: Final = 100
 
-# From elsewhere in the contract
+# From other parts of the contract
 
-#: An open reservation older than this, whose run has ended or never was, goes back (PRICED-163).
+#: An open reservation older than this, whose run has ended or never existed, is closed (PRICED-163).
 ORPHAN_AFTER_SECONDS: Final = 600
-#: The one profile there is (PRICED-70).
+#: The only existing profile (PRICED-70).
 PROFILE_VERSION: Final = "PROFILE_DPP_0_4_2_2"
 PACK_TYPES: Final = ("ocr", "url", "decision", "compliance", "eval")
 ENVELOPE_SCHEMA_VERSION: Final = "0.4.2.2"

@@ -1,4 +1,5 @@
-"""The result of a pack, and the one document it is stored in (contract 14.1, 14.2). Bytes out; nothing is stored."""
+"""The result of a pack, and the one document in which it is stored (contract 14.1, 14.2). Returns bytes; stores
+nothing."""
 
 from __future__ import annotations
 
@@ -32,28 +33,29 @@ ENVELOPE_CONTENT_TYPE: Final = "application/json; charset=utf-8"
 _MEMBER_CONTENT_TYPE: Final = "application/json"
 _NAME_LENGTH_MAX: Final = 64
 _STEM_LENGTH_MAX: Final = _NAME_LENGTH_MAX - len(".json")
-#: What the column holds.
+#: The maximum of the database column.
 _TOKENS_MAX: Final = 2**63 - 1
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-#: It becomes a header wherever the object is read.
+#: It becomes an HTTP header wherever the object is read.
 _CONTENT_TYPE = re.compile(r"[!-~]+/[ -~]*[!-~]")
 _CONTENT_TYPE_LENGTH_MAX: Final = 127
 
 
 class BadPackResult(ValueError):
-    """A pack returned what cannot be stored: its run fails. The text says why, and never what it returned."""
+    """A pack returned something that cannot be stored: its run fails. The text contains the reason, and never the
+    returned value."""
 
 
 class DoesNotFit(BadPackResult):
-    """The envelope is too large, even with all that can be moved out of it (PRICED-132)."""
+    """The envelope is too large, even with everything moved out that can be (PRICED-132)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file that a pack made."""
+    """A file that a pack created."""
 
-    #: `^[a-z0-9_.-]{1,64}$`, and unlike those of its siblings.
+    #: `^[a-z0-9_.-]{1,64}$`, and unique within the result.
     name: str
     content_type: str
     data: bytes
@@ -61,35 +63,35 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class PackResult:
-    """What a pack returns. It comes from someone else's code, so nothing in it is trusted."""
+    """What a pack returns. It comes from third-party code, so nothing in it is trusted."""
 
     data: Mapping[str, Any]
-    #: What it cost, before the cap at the reservation.
+    #: The cost, before the cap at the reservation.
     actual_cost_usd_micros: int
     artifacts: Sequence[Artifact] = ()
     discard_log: Sequence[Mapping[str, Any]] = ()
     blocked_log: Sequence[Mapping[str, Any]] = ()
     tokens_consumed: int = 0
-    #: 0 to 1, for display; None: the pack has no idea. It changes neither status nor charge (PRICED-128).
+    #: 0 to 1, for display; None: not estimated. It changes neither status nor charge (PRICED-128).
     reliability_score: float | None = None
-    #: What it tells about how it worked, beside its data: further members of the envelope's `meta`.
+    #: Facts about how the pack worked, beside its data: additional members of the envelope's `meta`.
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cover:
-    """What stands on an envelope, whatever is in it: facts of the run's row."""
+    """The members of an envelope that do not depend on the result: facts of the run's row."""
 
     run_id: str
     pack_type: str
     trace_id: str | None
     profile_version: str
-    #: Of all keys of this run: see `result_prefix`.
+    #: The common prefix of all object keys of this run: see `result_prefix`.
     prefix: str
-    #: ISO text.
+    #: ISO 8601 text.
     generated_at: str
     reserved_usd_micros: int
-    #: The charge that the intent carries: already capped (PRICED-131).
+    #: The charge in the intent: already capped (PRICED-131).
     charge_usd_micros: int
     minimum_fee_usd_micros: int
     min_reliability_e4: int
@@ -109,7 +111,7 @@ class SealedObject:
     sha256: str
 
     def listed(self) -> dict[str, Any]:
-        """As the envelope lists it, under its name."""
+        """Return its entry in the envelope, where it is listed under its name."""
         return {
             "key": self.key,
             "sha256": self.sha256,
@@ -120,7 +122,7 @@ class SealedObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Sealed:
-    """An envelope and what belongs to it. Store `objects` first: an envelope never names what is not there."""
+    """An envelope and its artifacts. Store `objects` first, so that an envelope never names a missing object."""
 
     envelope: bytes
     sha256: str
@@ -128,15 +130,15 @@ class Sealed:
 
     @property
     def manifest(self) -> tuple[dict[str, Any], ...]:
-        """For the row: what a reader needs to ask for each artifact."""
+        """The artifacts for the row: what a reader needs to fetch each of them."""
         return tuple({"name": each.name, **each.listed()} for each in self.objects)
 
 
 def seal(cover: Cover, result: PackResult) -> Sealed:
-    """The envelope of a run that completed, of at most `ENVELOPE_MAX_BYTES`.
+    """Build the envelope of a completed run, of at most `ENVELOPE_MAX_BYTES`.
 
-    What does not fit moves out, the largest member of `data` first. O(n log n) for n members, each written once.
-    Raises BadPackResult, and DoesNotFit when the rest is still too large.
+    If it is too large, members of `data` are moved out into artifacts, the largest first. O(n log n) for n members,
+    each encoded once. Raises BadPackResult, and DoesNotFit if the rest is still too large.
     """
     envelope = _Envelope(cover, result)
     for artifact in _listed(result.artifacts):
@@ -146,7 +148,7 @@ def seal(cover: Cover, result: PackResult) -> Sealed:
 
 
 def seal_failed(cover: Cover) -> Sealed:
-    """The envelope of a run that failed at its worker: no data, and nothing beside it (PRICED-133)."""
+    """Build the envelope of a run that failed on its worker: without data or artifacts (PRICED-133)."""
     return _sealed(_encode(_document(cover, "FAILED")))
 
 
@@ -180,7 +182,7 @@ def _document(cover: Cover, status: str) -> dict[str, Any]:
 
 @dataclass
 class _Members:
-    """An object of JSON, member by member, each already written: its size is known at any time, for nothing."""
+    """A JSON object whose members are already encoded, so that its size is known at any time at no cost."""
 
     written: dict[str, bytes] = field(default_factory=dict)
     _inside: int = 0
@@ -201,14 +203,14 @@ class _Members:
 
 
 class _Envelope:
-    """An envelope in the making."""
+    """An envelope under construction."""
 
     def __init__(self, cover: Cover, result: PackResult) -> None:
         document = _document(cover, "COMPLETED")
         document["logs"] = {"discard_log": _listed(result.discard_log), "blocked_log": _listed(result.blocked_log)}
         document["meta"]["reliability_met"] = _met(result.reliability_score, cover.min_reliability_e4)
         document["meta"]["tokens_consumed"] = _tokens(result.tokens_consumed)
-        document["meta"] = _told(result.meta) | document["meta"]  # what the run knows is not the pack's to say
+        document["meta"] = _checked_meta(result.meta) | document["meta"]  # the run's own facts override the pack's
         self._frame, self._data, self._artifacts = _Members(), _Members(), _Members()
         for name, value in document.items():
             self._frame.put(name, _encode(value))
@@ -222,7 +224,7 @@ class _Envelope:
 
     @property
     def size(self) -> int:
-        """Of the whole, to the byte: the frame holds `{}` in the place of data and artifacts."""
+        """The exact size of the complete envelope: the frame contains `{}` in place of data and artifacts."""
         return self._frame.size + self._data.size + self._artifacts.size - 2 * len(b"{}")
 
     def add(self, artifact: Artifact) -> None:
@@ -231,7 +233,7 @@ class _Envelope:
         self._put(self._object(artifact))
 
     def shrink(self) -> None:
-        """Move the largest members out, one by one, until the whole fits. Raises DoesNotFit."""
+        """Move the largest members out, one by one, until the envelope fits. Raises DoesNotFit."""
         sizes = {name: len(value) for name, value in self._data.written.items()}
         for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
             if self.size <= ENVELOPE_MAX_BYTES:
@@ -241,7 +243,7 @@ class _Envelope:
             raise DoesNotFit(f"the envelope has {self.size} bytes, and may have {ENVELOPE_MAX_BYTES}")
 
     def _move_out(self, member: str) -> None:
-        """Not where it would help nothing: a short member is no longer than what would stand for it."""
+        """Move a member out, unless that would save nothing: a short member may be no longer than its replacement."""
         name, value = self._free_name(member), self._data.written[member]
         moved = self._object(Artifact(name=name, content_type=_MEMBER_CONTENT_TYPE, data=value))
         reference = _encode({"$artifact": name})
@@ -263,10 +265,12 @@ class _Envelope:
         self._artifacts.put(added.name, _encode(added.listed()))
 
     def _free_name(self, member: str) -> str:
-        """`Page Text` becomes `page_text.json`, and the next one like it `page_text-2.json`."""
+        """Return an unused artifact name: `Page Text` becomes `page_text.json`, and the next such member
+        `page_text-2.json`."""
         stem = re.sub(r"[^a-z0-9_.-]", "_", member.lower()[:_STEM_LENGTH_MAX])
         while True:
-            # Counted per stem: a thousand names of another script, all underscores, must not take a million looks.
+            # Counted per stem: a thousand names in another script, all turned into underscores, must not take a million
+            # tries.
             self._numbers[stem] += 1
             number = self._numbers[stem]
             end = ".json" if number == 1 else f"-{number}.json"
@@ -302,7 +306,7 @@ def _checked(artifact: Any) -> Artifact:
     return artifact
 
 
-def _told(meta: object) -> dict[str, Any]:
+def _checked_meta(meta: object) -> dict[str, Any]:
     if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
         raise BadPackResult("the meta of a pack is an object with names that are text")
     return dict(meta)
@@ -317,20 +321,21 @@ def _tokens(count: object) -> int:
 def _met(score: object, min_reliability_e4: int) -> bool | None:
     if score is None:
         return None
-    # NaN is not within either.
+    # NaN fails this check, too.
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise BadPackResult("a reliability score lies between 0 and 1")
-    # As decimals: 0.8 has to meet 0.8000, whatever the double beneath it is.
+    # Compared as decimals: 0.8 has to meet 0.8000, whatever its binary representation is.
     return Decimal(str(score)) >= Decimal(min_reliability_e4).scaleb(-4)
 
 
 def _encode(value: Any) -> bytes:
-    """Strict JSON: no NaN, no half of a surrogate pair, no name that is not text. Raises BadPackResult."""
+    """Encode strict JSON: no NaN, no lone surrogates, no names that are not text. Raises BadPackResult."""
     try:
         written = _encoder.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise BadPackResult("a pack's result holds what JSON cannot") from error
-    # After the writing, which ends at a value that contains itself. The encoder would turn 1 into "1", beside a "1".
+    # Checked after encoding, which rejects a value that contains itself. The encoder would turn 1 into "1", next to an
+    # existing "1".
     waiting = [value]
     while waiting:
         item = waiting.pop()

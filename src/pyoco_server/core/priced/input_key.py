@@ -1,4 +1,4 @@
-"""Where the files of a tenant lie that its packs may read, and which keys are its own (PRICED-147)."""
+"""The object keys of input files: where they are stored, and which of them belong to a tenant (PRICED-147)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyoco_server.core.priced.names import is_tenant
 
 __all__ = ["KEY_LENGTH_MAX", "NAME_LENGTH_MAX", "input_key", "input_prefix", "is_own_key", "safe_name"]
 
-#: As S3 has it, in bytes of UTF-8.
+#: The limit of S3, in bytes of UTF-8.
 KEY_LENGTH_MAX: Final = 1024
 NAME_LENGTH_MAX: Final = 64
 
@@ -19,30 +19,34 @@ _NO_NAME: Final = "file"
 
 
 def input_prefix(tenant_id: str) -> str:
-    """Raises ValueError for an id with a slash or the like: its files would lie among another tenant's."""
+    """Return the key prefix of a tenant. Raises ValueError for an invalid id, such as one with a slash, which would
+    place the files among another tenant's."""
     if not is_tenant(tenant_id):
         raise ValueError("the prefix of a tenant's files is made of its id")
     return f"dpp/{tenant_id}/"
 
 
 def input_key(tenant_id: str, upload_id: str, name: str) -> str:
-    """`dpp/{tenant_id}/{upload_id}/{name}`, the name made safe. Raises ValueError for ids that are none."""
+    """Return `dpp/{tenant_id}/{upload_id}/{name}`, with the name made safe. Raises ValueError for invalid ids."""
     if not _UPLOAD.fullmatch(upload_id):
         raise ValueError("an upload is named by a UUID")
     return f"{input_prefix(tenant_id)}{upload_id}/{safe_name(name)}"
 
 
 def safe_name(name: str) -> str:
-    """What may be shown of a file's name: its last step, in lower case, with at most 64 of `a-z 0-9 _ . -`. The end
-    stays, since it says what the file is. Never empty, never `.` or `..`, never with a dot in front."""
+    """Return a safe form of a file name: its last path segment, in lower case, at most 64 of `a-z 0-9 _ . -`.
+
+    If it is too long, the end is kept, since it contains the file type. Never empty, never `.` or `..`, never with a
+    leading dot.
+    """
     last = name.replace("\\", "/").rpartition("/")[2][-4 * NAME_LENGTH_MAX :]
     plain = _NOT_SAFE.sub("_", last.lower())[-NAME_LENGTH_MAX:].lstrip(".-")
     return plain if plain.strip("_.-") else _NO_NAME
 
 
 def is_own_key(key: str, tenant_id: str) -> bool:
-    """Whether the key is one of this tenant's: below its prefix, without steps that some store or client would take
-    for a way out."""
+    """Whether the key belongs to this tenant: it is below the tenant's prefix, and has no segments that a store or
+    client might resolve to a path outside."""
     if not key.startswith(input_prefix(tenant_id)) or len(key.encode("utf-8", "replace")) > KEY_LENGTH_MAX:
         return False
     return key.isprintable() and "\\" not in key and not {"", ".", ".."} & set(key.split("/"))

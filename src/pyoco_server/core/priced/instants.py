@@ -1,4 +1,4 @@
-"""Instants of priced runs: whole microseconds of unix time, and how they are shown."""
+"""Instants of priced runs: integer microseconds of unix time, and their text form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(at_us: int) -> datetime:
-    """Exact: a double of seconds would be off by some tenths of a microsecond."""
+    """Convert exactly: a double of seconds would be off by some tenths of a microsecond."""
     return _EPOCH + timedelta(microseconds=at_us)
 
 
 def iso(at_us: int) -> str:
-    """`2026-02-13T00:00:05Z`; an instant within a second has six more digits, so that no two look the same."""
+    """Return `2026-02-13T00:00:05Z`, with six decimals unless they are zero, so that two different instants differ
+    in text."""
     return utc(at_us).isoformat().removesuffix("+00:00") + "Z"

@@ -1,4 +1,4 @@
-"""The journal's own arithmetic: what each money fact writes, to which accounts. Double entry; entries sum to zero."""
+"""The journal's arithmetic: the entries and accounts of each money fact. Double entry; entries sum to zero."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Txn:
     run_id: str | None = None
     finalize_token: str | None = None
     trace_id: str | None = None
-    #: Required for a correction; never holds anything a user sent.
+    #: Required for a correction; never contains anything a user sent.
     memo: str | None = None
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ def reserve(tenant_id: str, run_id: str, reserved: int, actor: Actor, trace_id: 
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """Whose closing of a reservation it is, for the journal."""
+    """Who closes a reservation, for the journal."""
 
     actor: Actor
     finalize_token: str | None = None
@@ -136,7 +136,7 @@ def _close(kind: Kind, tenant_id: str, run_id: str, reserved: int, charge: int, 
 
 
 def correction(tenant_id: str, ref: str, account: str, amount: int, memo: str) -> Txn:
-    """Put `amount` (which may be negative) on `account`, of the tenant, and take it from `platform:correction`."""
+    """Add `amount` (which may be negative) to `account`, of the tenant, and take it from `platform:correction`."""
     assert account in (available(tenant_id), held(tenant_id))
     return Txn(
         op_key=f"correct:{ref}",

@@ -1,4 +1,4 @@
-"""The message that asks a worker for a priced run (contract 12.1). What the run is made of never travels in it."""
+"""The message that tells a worker to execute a priced run (contract 12.1). It never contains the run's inputs."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from pyoco_server.core.priced.constants import MESSAGE_SCHEMA_VERSION
 
 __all__ = ["MESSAGE_BYTES_MAX", "BadMessage", "PackMessage", "decode", "encode"]
 
-#: Ours have some 200; a stranger's may have a few members more.
+#: Our messages have some 200 bytes; a foreign one may have a few more members.
 MESSAGE_BYTES_MAX = 65_536
-#: As long as a tenant id may be, which is the longest of them.
+#: The maximum length of a tenant id, which is the longest of the texts.
 _TEXT_LENGTH_MAX = 128
 
 
 class BadMessage(ValueError):
-    """A message nobody can act on. It is not acknowledged, and ends as a dead letter (PRICED-106)."""
+    """A message that no worker can process. It is not acknowledged, and becomes a dead letter (PRICED-106)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackMessage:
-    """A run's place in the queue. The row is the truth: what disagrees with it is a bad message."""
+    """A reference to a run, in the queue. The row is the truth: a message that disagrees with it is a bad message."""
 
     run_id: str
     tenant_id: str
     pack_type: str
-    #: When it was sent, as ISO text: tells a deliberate second sending from a repeated one.
+    #: When it was sent, as ISO text: distinguishes a deliberate second sending from a repeated one.
     enqueued_at: str
 
 
 def encode(message: PackMessage) -> bytes:
-    """PRICED-105: exactly five members."""
+    """Encode exactly five members (PRICED-105)."""
     document = asdict(message) | {"schema_version": MESSAGE_SCHEMA_VERSION}
     return json.dumps(document, separators=(",", ":")).encode("ascii")
 
 
 def decode(data: bytes) -> PackMessage:
-    """Members it does not know are passed over. O(size), within 64 KiB. Raises BadMessage, which quotes nothing."""
+    """Decode a message. Unknown members are ignored. O(size), within 64 KiB. Raises BadMessage, which quotes
+    nothing."""
     message = _object(data)
     if message.get("schema_version") != MESSAGE_SCHEMA_VERSION:
         raise BadMessage(f"schema_version is not {MESSAGE_SCHEMA_VERSION!r}")

@@ -1,4 +1,4 @@
-"""What may be a tenant of the ledger: its id is part of object and cache keys."""
+"""Valid tenant ids of the ledger: an id is part of object keys and cache keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two priced submissions the same (contract 11.1)."""
+"""The hash that identifies equal priced submissions (contract 11.1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def payload_hash(
     min_reliability_e4: int,
     profile_version: str,
 ) -> str:
-    """64 hex digits over everything that changes the work, and nothing that only changes how it is shown (PRICED-84).
+    """Return 64 hex digits over everything that changes the work, and nothing that only changes its presentation
+    (PRICED-84).
 
     `inputs` and `artifacts` as received, before any default is filled in. O(n log n) for n members. Raises
-    NotCanonical, whose pointer is the one of the request's body.
+    NotCanonical, whose pointer refers to the request's body.
     """
     whole, fraction = divmod(min_reliability_e4, 10_000)
     document = {

@@ -1,4 +1,5 @@
-"""A priced run as a line among all others. Shown, and never read back as truth: that is the ledger's row."""
+"""A priced run as a record among all other runs. For display only, never read back as truth: that is the ledger's
+row."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from pyoco_server.core.states.priced import Actor, At, Money, Stage, Status
 
 __all__ = ["TAG", "is_over", "is_withheld", "line_of", "project", "redacted", "version_of"]
 
-#: Priced runs have a queue of their own; no worker asks for them by tag, and a flow may have the same one.
+#: Priced runs have their own queue; no worker takes them by tag, and a flow may use the same tag.
 TAG = "packs"
 
-#: A submit that has not set its money aside may yet be taken back without a trace (T3): nobody is shown it.
+#: A submit whose money is not reserved yet may still be withdrawn without a trace (T3): it is not shown.
 _UNSURE = At(Status.QUEUED, Money.NONE, Stage.OPEN)
 
-#: An expired one is shown no more.
+#: An expired run is no longer shown.
 _STATES = {
     Status.QUEUED: RunState.PENDING,
     Status.PROCESSING: RunState.RUNNING,
@@ -27,7 +28,7 @@ _STATES = {
     Status.FAILED: RunState.FAILED,
 }
 
-#: Who ended it, unless its worker did.
+#: Which process ended the run, if not its worker.
 _ENDED_BY = {
     Actor.API: GATEWAY,
     Actor.REAPER: KEEPER,
@@ -42,7 +43,7 @@ def _seconds(at_us: int) -> float:
 
 
 def project(row: PricedRun) -> Run | None:
-    """What lists, watchers and the dashboard show of it; None: nothing, not yet or not any more."""
+    """Build what lists, watchers and the dashboard show. Returns None if the run is not shown yet or not any more."""
     state = _STATES.get(row.status)
     if state is None or row.at == _UNSURE:
         return None
@@ -74,7 +75,7 @@ def _error(row: PricedRun) -> str | None:
 
 
 def _priced(row: PricedRun) -> dict[str, Any]:
-    """Members that other kinds do not have. Amounts in whole micros, and as texts for who only looks."""
+    """Return the members that other kinds do not have. Amounts as integer micros, and as text for display."""
     return {
         "pack_type": row.pack_type,
         "priced_status": row.status.value,
@@ -98,7 +99,7 @@ def _priced(row: PricedRun) -> dict[str, Any]:
 
 
 def is_over(row: PricedRun) -> bool:
-    """Whether its record is to be taken away: nothing follows."""
+    """Whether the row is in its last state, so that its record has to be removed."""
     return row.status is Status.EXPIRED
 
 
@@ -109,7 +110,7 @@ _WORD_LENGTH_MAX = 64
 
 
 def line_of(shown: Run) -> dict[str, Any]:
-    """What a line of a list shows of a pack beside what every line has. Small, whatever a stranger has written."""
+    """Return the additional members of a pack's list line. Small, even if a foreign process wrote the record."""
     line: dict[str, Any] = {name: word for name in _WORDS if _is_word(word := shown.extra.get(name))}
     cost = shown.extra.get("cost")
     if isinstance(cost, dict):
@@ -139,7 +140,7 @@ def is_withheld(caller: Caller, kind: str, tenant_id: str | None) -> bool:
 
 
 def redacted(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """The public members of a priced run; `shown` is its snapshot or its line in a list."""
+    """Return the public members of a priced run; `shown` is its snapshot or its line in a list."""
     public = {name: shown[name] for name in _PUBLIC if shown.get(name) is not None}
     pack_type = shown.get("pack_type")
     if _is_word(pack_type):
@@ -148,6 +149,6 @@ def redacted(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def version_of(shown: Run) -> int:
-    """Which version of the row is shown; -1: that cannot be told."""
+    """Return which version of the row is shown; -1: unknown."""
     version = shown.extra.get("ledger_version")
     return version if type(version) is int else -1

@@ -1,4 +1,4 @@
-"""Why a request was refused or a run failed: every reason code, its title and its status (contract 10.2)."""
+"""Reasons for refused requests and failed runs: every reason code, its title and its status (contract 10.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """A code that programs act on. It never changes its meaning."""
+    """A code for programs to act on. Its meaning never changes."""
 
     AUTH_INVALID = "AUTH_INVALID"
     BUDGET_DRAINED = "BUDGET_DRAINED"
@@ -30,21 +30,22 @@ class Reason(StrEnum):
     VALIDATION_FAILED = "VALIDATION_FAILED"
     RESERVATION_BELOW_PRICE = "RESERVATION_BELOW_PRICE"
     RATE_LIMITED = "RATE_LIMITED"
-    #: Both: the answer to a submit, and what became of its run.
+    #: Used twice: as the answer to a submit, and as the reason of its failed run.
     QUEUE_ENQUEUE_FAILED = "QUEUE_ENQUEUE_FAILED"
     DEPENDENCY_UNAVAILABLE = "DEPENDENCY_UNAVAILABLE"
     WORKER_TIMEOUT = "WORKER_TIMEOUT"
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"
     TIMEBOX_EXCEEDED = "TIMEBOX_EXCEEDED"
     PACK_FAILED = "PACK_FAILED"
-    #: The operator's fault: an engine, a model, language data or a store is missing or unreachable. It costs nothing.
+    #: The operator's fault: an engine, a model, language data or a store is missing or unreachable. The run costs
+    #: nothing.
     PACK_UNAVAILABLE = "PACK_UNAVAILABLE"
     RESULT_STORE_FAILED = "RESULT_STORE_FAILED"
     RESULT_MISSING = "RESULT_MISSING"
     SUBMIT_ABANDONED = "SUBMIT_ABANDONED"
 
 
-#: What a request is answered with. A reason that is not here only ever ends a run.
+#: The HTTP status of each reason. A reason that is missing here only ever ends a run.
 HTTP_STATUS: Final[dict[Reason, int]] = {
     Reason.AUTH_INVALID: 401,
     Reason.BUDGET_DRAINED: 402,
@@ -59,14 +60,14 @@ HTTP_STATUS: Final[dict[Reason, int]] = {
     Reason.DEPENDENCY_UNAVAILABLE: 503,
 }
 
-#: The `Retry-After` that goes with an answer.
+#: The `Retry-After` header of each reason.
 RETRY_AFTER_SECONDS: Final[dict[Reason, int]] = {
     Reason.IDEMPOTENCY_IN_PROGRESS: 1,
     Reason.RATE_LIMITED: RATE_LIMIT_RETRY_AFTER_SECONDS,
     Reason.DEPENDENCY_UNAVAILABLE: 5,
 }
 
-#: What a run's `last_error_reason_code` may be.
+#: The possible values of a run's `last_error_reason_code`.
 RUN_FAILURES: Final = frozenset(
     {
         Reason.WORKER_TIMEOUT,
@@ -81,7 +82,8 @@ RUN_FAILURES: Final = frozenset(
     }
 )
 
-#: Runs that end so give their idempotency key back: the caller was told to try again with it (PRICED-89).
+#: Runs that fail for these reasons release their idempotency key, because the caller was told to retry with it
+#: (PRICED-89).
 KEY_RELEASING: Final = frozenset({Reason.QUEUE_ENQUEUE_FAILED, Reason.SUBMIT_ABANDONED})
 
 _TITLES: Final[dict[Reason, str]] = {
@@ -108,10 +110,10 @@ _TITLES: Final[dict[Reason, str]] = {
 
 
 def title_of(reason: Reason) -> str:
-    """Fixed per code. Not called `title`: every str has one of those."""
+    """Return the fixed title of a code. Not named `title`, which is a method of every str."""
     return _TITLES[reason]
 
 
 def problem_type(reason: Reason) -> str:
-    """The URI of the problem: `urn:dpp:problem:run-not-found`."""
+    """Return the URI of the problem: `urn:dpp:problem:run-not-found`."""
     return f"urn:dpp:problem:{reason.value.lower().replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""Where the objects of a run lie: the keys follow from its row (PRICED-165)."""
+"""The object keys of a run's results, which follow from its row (PRICED-165)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ARTIFACT = re.compile(r"[a-z0-9_.-]{1,64}")
 
 
 def result_prefix(tenant_id: str, created_at_us: int, run_id: str) -> str:
-    """`dpp/{tenant_id}/{yyyy}/{mm}/{dd}/{run_id}/`, with the day of `created_at` in UTC.
+    """Return `dpp/{tenant_id}/{yyyy}/{mm}/{dd}/{run_id}/`, with the day of `created_at` in UTC.
 
-    Raises ValueError for an id with a slash or the like: its objects would lie among another tenant's.
+    Raises ValueError for an invalid id, such as one with a slash, which would place the objects among another tenant's.
     """
     if not is_tag(tenant_id) or not is_run_id(run_id):
         raise ValueError("an object key is made of a tenant id and the UUID of a run")
@@ -34,7 +34,7 @@ def result_prefix(tenant_id: str, created_at_us: int, run_id: str) -> str:
 
 
 def tenant_of(key: str) -> str:
-    """Whose object it is."""
+    """Return the tenant that owns an object."""
     return key.removeprefix("dpp/").partition("/")[0]
 
 
@@ -43,18 +43,18 @@ def envelope_key(prefix: str) -> str:
 
 
 def artifact_key(prefix: str, name: str) -> str:
-    """Raises ValueError for a name that is none."""
+    """Return the key of an artifact. Raises ValueError for an invalid name."""
     return f"{prefix}{artifact_suffix(name)}"
 
 
 def artifact_suffix(name: str) -> str:
-    """The end of the key. Raises ValueError for a name that is none."""
+    """Return the end of the key. Raises ValueError for an invalid name."""
     if not is_artifact_name(name):
         raise ValueError("the name of an artifact has 1 to 64 of: a-z 0-9 _ . -")
     return f"artifacts/{name}"
 
 
 def is_artifact_name(name: str) -> bool:
-    """The contract's grammar without `.` and `..`: every HTTP client would take those steps itself and ask for
-    another object."""
+    """Whether the name matches the contract's grammar and is not `.` or `..`, which every HTTP client would resolve
+    itself, and then request another object."""
     return _ARTIFACT.fullmatch(name) is not None and name not in {".", ".."}

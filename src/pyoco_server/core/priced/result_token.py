@@ -1,4 +1,4 @@
-"""The signed token that opens one result object until it expires (PRICED-81)."""
+"""The signed token that grants access to one result object until it expires (PRICED-81)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LENGTH_MAX = 1024
 
 
 def sign(key: str, expires_at: int, secret: bytes) -> str:
-    """A token for `key`, good before `expires_at` (unix seconds). Whoever holds it needs nothing else.
+    """Return a token for `key`, valid before `expires_at` (unix seconds). It needs no other credentials.
 
-    Raises ValueError without a secret, and for a key too long to be opened again.
+    Raises ValueError without a secret, and for a key whose token would be too long to be accepted.
     """
     if not secret:
         raise ValueError("without a secret anybody could sign")
@@ -28,14 +28,15 @@ def sign(key: str, expires_at: int, secret: bytes) -> str:
 
 
 def open_token(token: str, now: int, secret: bytes) -> str | None:
-    """The key it opens, or None: a bad signature, an expired token and rubbish are told apart by nobody. O(length)."""
+    """Return the key of a valid token. Returns None alike for a bad signature, an expired token and garbage.
+    O(length)."""
     if not secret or len(token) > LENGTH_MAX or not token.isascii():
         return None
     payload, _, signature = token.rpartition(".")
-    # The texts are compared, not what they decode to: one token has one form.
+    # Compare the encoded texts, not the decoded bytes, so that a token has only one valid form.
     if not hmac.compare_digest(_signature(payload, secret), signature):
         return None
-    # Ours from here on, unless the secret was used for something else.
+    # From here on the content is ours, unless the secret was used for something else.
     try:
         facts = json.loads(base64.b64decode(payload + "=" * (-len(payload) % 4), altchars=b"-_", validate=True))
     except ValueError:

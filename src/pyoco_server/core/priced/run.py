@@ -1,6 +1,6 @@
-"""A priced run as the ledger holds it, the ask it came from, and what somebody who ends it has decided.
+"""A priced run as stored in the ledger, the submission it came from, and the intent of the process that ends it.
 
-Instants are whole microseconds of unix time, by the ledger's clock. Money is whole micros of a US dollar.
+Instants are integer microseconds of unix time, by the ledger's clock. Money is integer micros of a US dollar.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class TenantStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """Who pays. A tenant the ledger has never heard of is ACTIVE and has nothing."""
+    """The payer of runs. A tenant that is not in the ledger yet is ACTIVE and has no money."""
 
     tenant_id: str
     display_name: str
     status: TenantStatus = TenantStatus.ACTIVE
-    #: Requests a minute, of either sort; None: as everybody.
+    #: Requests per minute, in each bucket; None: the default.
     rate_limit_per_min: int | None = None
     created_at: int = 0
 
@@ -43,7 +43,7 @@ class MoneyOp(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ResultPointer:
-    """Where the result is: written to the row by a commit, and by nothing else."""
+    """Where the result is stored. Written to the row only by a commit."""
 
     bucket: str
     key: str
@@ -79,16 +79,17 @@ class ResultPointer:
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What the holder of a claim has decided. Recorded with the claim, so that whoever finishes needs no guess.
+    """The decision of a claim's holder. Recorded with the claim, so that another process can complete it without
+    guessing.
 
-    Its texts are made plain: one that a database does not take would be claimed as JSON, and could never be committed.
+    Its texts are made plain: a text that a database does not accept could be claimed as JSON, but never be committed.
     """
 
     status: Status
     money_op: MoneyOp
     charge_usd_micros: int
     reason_code: str | None = None
-    #: Never holds anything a user sent.
+    #: Never contains anything a user sent.
     error_detail: str | None = None
     tokens_consumed: int = 0
     result: ResultPointer | None = None
@@ -118,7 +119,7 @@ class Intent:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """Raises ValueError for what we did not write."""
+        """Parse a stored intent. Raises ValueError for a document that this code did not write."""
         try:
             result = document["result"]
             return cls(
@@ -136,7 +137,7 @@ class Intent:
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """An ask that has been checked: whatever is in here can be recorded as it is."""
+    """A validated submission: everything in it can be recorded as it is."""
 
     run_id: str
     tenant_id: str
@@ -152,13 +153,14 @@ class NewRun:
     artifacts: Mapping[str, Any]
     inputs: Mapping[str, Any]
     trace_id: str
-    #: Which key asked; shown in lists, and no part of the money.
+    #: The API key of the submission; shown in lists, not part of the money.
     api_key_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedRun:
-    """One row of `runs`, whole. Column names differ where the unit or the type is said: see `ports/ledger/rows.py`."""
+    """One complete row of `runs`. Column names differ where they include the unit or the type: see
+    `ports/ledger/rows.py`."""
 
     run_id: str
     tenant_id: str
@@ -172,7 +174,7 @@ class PricedRun:
     payload_hash: str
     version: int
     reserved_usd_micros: int
-    #: The charge; None until it has ended.
+    #: The charge; None until the run has ended.
     actual_cost_usd_micros: int | None
     minimum_fee_usd_micros: int
     timebox_sec: int
@@ -194,7 +196,7 @@ class PricedRun:
     trace_id: str | None
     created_at: int
     updated_at: int
-    #: When a worker started it; None: nobody has.
+    #: When a worker started it; None: not started.
     started_at: int | None = None
     api_key_id: str | None = None
 
@@ -208,5 +210,5 @@ class PricedRun:
 
     @property
     def used_usd_micros(self) -> int:
-        """What was charged; nothing until it has ended (PRICED-75)."""
+        """The charge; 0 until the run has ended (PRICED-75)."""
         return (self.actual_cost_usd_micros or 0) if self.has_ended else 0

@@ -1,4 +1,4 @@
-"""A file that a tenant brings for its packs."""
+"""A file that a tenant uploads for its packs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final
 
 __all__ = ["PENDING_SECONDS", "ROOM_BYTES_MIN", "NewUpload", "Upload", "room_of"]
 
-#: An upload that has not ended after this time never will: it, and whatever is left of it, goes.
+#: An upload that is unfinished after this time never finishes: it is removed, with everything left of it.
 PENDING_SECONDS: Final = 3_600
-#: What the smallest file takes of its tenant's room: so the bytes that a tenant may have bound its files, too.
+#: The room that the smallest file takes up: so a tenant's byte limit bounds the number of its files, too.
 ROOM_BYTES_MIN: Final = 64 * 1024
 
 
 def room_of(size_bytes: int) -> int:
-    """What a file of this size takes of its tenant's room."""
+    """Return how much of its tenant's room a file of this size takes up."""
     return max(size_bytes, ROOM_BYTES_MIN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewUpload:
-    """What is known of a file before its bytes are stored."""
+    """The facts about a file before its bytes are stored."""
 
     upload_id: str
     tenant_id: str
@@ -32,7 +32,7 @@ class NewUpload:
 
 @dataclass(frozen=True, kw_only=True)
 class Upload(NewUpload):
-    """As the ledger has it. Both instants are microseconds."""
+    """An upload as stored in the ledger. Both instants are microseconds."""
 
     created_at: int
     expires_at: int

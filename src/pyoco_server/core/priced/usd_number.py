@@ -1,4 +1,4 @@
-"""Money that arrives as a JSON number: exactly the dollars that were written, or none (PRICED-216)."""
+"""Money received as a JSON number: converted to exactly the written amount, or refused (PRICED-216)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pyoco_server.core.priced.money import parse_usd, usd_exact
 
 __all__ = ["MIN_USD", "usd_of_number"]
 
-#: The least that a tool may be told to spend.
+#: The smallest amount that a tool accepts.
 MIN_USD: Final = Decimal("0.01")
 _END_USD: Final = Decimal(10**9)
 _PLACES: Final = Decimal("0.0001")
 
 
 def usd_of_number(number: object) -> str:
-    """The four-decimal text of a number: 0.1 is `0.1000`. Raises ValueError, which names the rule and not the value.
+    """Return the four-decimal text of a number: 0.1 is `0.1000`. Raises ValueError, which names the rule and not the
+    value.
 
-    Whoever read the JSON may have made a double of the number already. Its shortest text that leads back to it is what
-    was written, as far as anybody can tell; nothing is computed with the double itself.
+    The JSON parser may already have converted the number to a double. The shortest text that maps to that double is
+    taken as what was written; nothing is computed with the double itself.
     """
     usd = _decimal(number)
     if usd is None or not usd.is_finite():
@@ -34,9 +35,9 @@ def usd_of_number(number: object) -> str:
 
 
 def _decimal(number: object) -> Decimal | None:
-    """None: it is no number."""
+    """Return the exact decimal. Returns None if `number` is not a number."""
     if isinstance(number, bool):
         return None
-    if isinstance(number, int):  # as it is: one of thousands of digits has no text
+    if isinstance(number, int):  # converted directly: an int of thousands of digits has no text form
         return Decimal(number)
     return Decimal(str(number)) if isinstance(number, Real | Decimal) else None

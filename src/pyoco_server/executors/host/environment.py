@@ -30,8 +30,6 @@ def pack_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Nothing that begins like a setting: a pack is told what it needs. Nor from the dotenv file."""
     secrets = secret_variables()
     kept = {
-        name: value
-        for name, value in variables.items()
-        if name not in secrets and not name.startswith(_NOT_FOR_PACKS)
+        name: value for name, value in variables.items() if name not in secrets and not name.startswith(_NOT_FOR_PACKS)
     }
     return {**kept, "PYOCO_LOAD_DOTENV": "false"}

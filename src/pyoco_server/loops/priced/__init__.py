@@ -1,1 +1,1 @@
-"""What runs for ever for priced runs: the keeper's duties, and the worker's lane."""
+"""Endless loops for priced runs: the keeper's duties, and the pack worker."""

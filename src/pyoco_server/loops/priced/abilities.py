@@ -14,45 +14,45 @@ __all__ = ["Abilities", "Look"]
 
 log = get_logger(__name__)
 
-#: What this machine can do with these packs, and perhaps what keeps it from executing others; those of them that it
-#: does not name lack nothing. Blocks.
+#: Checks what this machine can execute of these packs. The result may also name problems with other packs; requested
+#: packs that it does not name lack nothing. Blocks.
 Look = Callable[[Collection[str]], Mapping[str, Ability]]
 
-#: Between looks, and while something is missing.
-_LOOK_SECONDS: Final = 30.0
+#: Time between checks; the second one while something is missing.
+_CHECK_SECONDS: Final = 30.0
 _MISSING_SECONDS: Final = 5.0
-#: A look that hangs is given up.
+#: A check that hangs is abandoned.
 _TURN_SECONDS_MAX: Final = 60.0
 
 
 class Abilities(Loop):
-    """Looks every so often, and at once after a run that failed because something was missing.
+    """Checks periodically, and immediately after a run that failed because something was missing.
 
-    What it cannot do: see a loss before it looks. A run that is started meanwhile fails and is refunded.
+    It cannot detect a loss before the next check. A run that is started meanwhile fails and is refunded.
     """
 
     def __init__(self, packs: Iterable[str], look: Look) -> None:
-        super().__init__(every_seconds=_LOOK_SECONDS, turn_seconds_max=_TURN_SECONDS_MAX)
+        super().__init__(every_seconds=_CHECK_SECONDS, turn_seconds_max=_TURN_SECONDS_MAX)
         self._packs, self._look = frozenset(packs), look
         self._found: Mapping[str, Ability] = {}
-        #: Set after the first look, whatever came of it.
+        #: Set after the first check, whatever its result.
         self.looked = asyncio.Event()
         #: Called when something has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
     @property
     def packs(self) -> frozenset[str]:
-        """Those that can be executed."""
+        """The packs that can be executed."""
         return frozenset(name for name in self._packs if not self._of(name).missing)
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """What is missing for others, by pack."""
+        """What is missing for the other packs, by pack."""
         return {name: each.missing for name, each in sorted(self._found.items()) if each.missing}
 
     @property
     def provides(self) -> Mapping[str, tuple[str, ...]]:
-        return {name: there for name in sorted(self.packs) if (there := self._of(name).provides) is not None}
+        return {name: provided for name in sorted(self.packs) if (provided := self._of(name).provides) is not None}
 
     def covers(self, pack: str, needs: Collection[str]) -> bool:
         return pack in self._packs and self._of(pack).covers(needs)
@@ -66,7 +66,7 @@ class Abilities(Loop):
             self._found = await asyncio.to_thread(self._look, self._packs)
         finally:
             self.looked.set()
-        self._every_seconds = _MISSING_SECONDS if self.missing else _LOOK_SECONDS
+        self._every_seconds = _MISSING_SECONDS if self.missing else _CHECK_SECONDS
         if self._found != before:
             self._log_changes(before)
             self.when_changed()
@@ -75,6 +75,6 @@ class Abilities(Loop):
         for name in sorted(self._found.keys() | before.keys()):
             now, then = self._of(name).missing, before.get(name, ABLE).missing
             if now and now != then:
-                log.error("a pack cannot be executed here", pack=name, missing=now)
+                log.error("pack cannot be executed on this worker", pack=name, missing=now)
             elif now != then:
-                log.info("a pack can be executed again", pack=name)
+                log.info("pack can be executed again", pack=name)

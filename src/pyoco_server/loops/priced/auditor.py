@@ -1,4 +1,4 @@
-"""Checks, now and then, that all money adds up (contract 17.4)."""
+"""Checks periodically that all money adds up (contract 17.4)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OPEN_ALARM_US = 86_400 * SECOND_US
 
 
 class Auditor(Duty):
-    """Tells every difference, and every reservation that is open for more than a day, as an alarm; and leaves in the
-    ledger how many differences there were, for gateways to show.
+    """Logs every difference, and every reservation that is open for more than a day, as an alarm; and stores the number
+    of differences in the ledger, for gateways to show.
 
-    What it cannot do: repair. A difference is a defect or a manipulation, and to hide it would be the worst of all.
+    It never repairs anything. A difference is a defect or a manipulation, and must not be hidden.
     """
 
     def __init__(self, priced: Priced) -> None:
@@ -40,21 +40,21 @@ class Auditor(Duty):
                 run_id=each.run_id,
                 detail=each.detail,
             )
-        log.info("the journal was audited", tenants=report.tenants, differences=len(report.differences))
-        await self._tell_old_reservations()
+        log.info("journal audited", tenants=report.tenants, differences=len(report.differences))
+        await self._log_old_reservations()
 
-    async def _tell_old_reservations(self) -> None:
+    async def _log_old_reservations(self) -> None:
         now_us = await self._priced.ledger.read(lambda tx: tx.now_us())
-        told = 0
+        logged = 0
         async with aclosing(self._priced.budget.open_reservations(now_us - _OPEN_ALARM_US)) as reservations:
             async for each in reservations:
                 log.error(
-                    "money is set aside for more than a day",
+                    "money has been set aside for more than a day",
                     alarm="old_reservation",
                     run_id=each.run_id,
                     tenant_id=each.tenant_id,
                     reserved_usd_micros=each.reserved_usd_micros,
                 )
-                told += 1
-                if told == JANITOR_BATCH:
+                logged += 1
+                if logged == JANITOR_BATCH:
                     return

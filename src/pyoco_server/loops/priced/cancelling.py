@@ -1,4 +1,4 @@
-"""Waiting that something else may cut short."""
+"""Waits that an event can interrupt."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ T = TypeVar("T")
 
 
 async def unless(work: Coroutine[Any, Any, T], *events: asyncio.Event) -> T | None:
-    """What `work` returns, or None when one of the events is set before: `work` is cancelled then. Should it end all
-    the same, what it returns is not lost."""
+    """Return the result of `work`. Returns None if one of the events is set first: `work` is cancelled then.
+
+    If `work` completes in spite of the cancellation, its result is returned.
+    """
     working = asyncio.ensure_future(work)
     waiting = {asyncio.ensure_future(event.wait()) for event in events}
     try:
@@ -24,7 +26,8 @@ async def unless(work: Coroutine[Any, Any, T], *events: asyncio.Event) -> T | No
 
 
 async def cancelled(tasks: Collection[asyncio.Future[Any]]) -> None:
-    """Cancels them and waits for their end. More than once: before Python 3.12 a cancel can be swallowed."""
+    """Cancel the tasks and wait until they are done. Cancels repeatedly: before Python 3.12 a cancellation can be
+    swallowed."""
     while left := {task for task in tasks if not task.done()}:
         for task in left:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What the keeper's duties for priced runs share: look for rows, the oldest first, and see to each."""
+"""The common part of the keeper's duties for priced runs: scan for rows, oldest first, and process each."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ __all__ = ["Duty"]
 log = get_logger(__name__)
 
 _AT_ONCE = 8
-#: Longer than any one row takes with its stores away.
+#: Longer than any single row takes while its stores are down.
 _TURN_SECONDS_MAX = 300
 
 
 class Duty(Loop):
-    """A loop over rows of the ledger. Several keepers may do the same duty at once: whatever is done to a row is done
-    by its version, so that one of them wins and the others leave it.
+    """A loop over rows of the ledger.
+
+    Several keepers may do the same duty concurrently: every change of a row names its version, so that one of them wins
+    and the others skip it.
     """
 
     def __init__(self, priced: Priced, *, every_seconds: int) -> None:
         super().__init__(every_seconds=every_seconds, turn_seconds_max=_TURN_SECONDS_MAX)
         self._priced = priced
 
-    async def each(self, kind: Scan, see_to: Callable[[PricedRun], Awaitable[object]]) -> int:
-        """See to every row that qualifies, some at once, batch after batch; how many went well.
+    async def each(self, kind: Scan, process: Callable[[PricedRun], Awaitable[object]]) -> int:
+        """Process every row that qualifies, several concurrently, batch by batch, and return how many succeeded.
 
-        One row that fails does not keep the others of its batch. A batch in which a store was away is the last: the
-        rows stay as they are, and the next turn finds them. So is a batch that brings nothing new.
+        A row that fails does not stop the others of its batch. A batch in which a store was unavailable is the last
+        one: the rows stay as they are, and the next turn finds them. A batch without new rows is the last one, too.
         """
         seen: set[str] = set()
-        well = 0
+        succeeded = 0
         while not self._stopping.is_set():
             rows = await self._priced.ledger.read(lambda tx: tx.runs.scan(kind, JANITOR_BATCH))
             fresh = [row for row in rows if row.run_id not in seen]
             seen |= {row.run_id for row in fresh}
-            went_well = await self._some_at_once(kind, fresh, see_to)
-            well += went_well
-            if len(rows) < JANITOR_BATCH or not fresh or went_well < len(fresh):
+            succeeded_now = await self._concurrently(kind, fresh, process)
+            succeeded += succeeded_now
+            if len(rows) < JANITOR_BATCH or not fresh or succeeded_now < len(fresh):
                 break
-        return well
+        return succeeded
 
-    async def _some_at_once(
-        self, kind: Scan, rows: list[PricedRun], see_to: Callable[[PricedRun], Awaitable[object]]
+    async def _concurrently(
+        self, kind: Scan, rows: list[PricedRun], process: Callable[[PricedRun], Awaitable[object]]
     ) -> int:
-        well = 0
+        succeeded = 0
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
-            oks = await asyncio.gather(*(self._one(kind, row, see_to) for row in some))
-            well += sum(oks)
-            # Claiming more rows while a store is away would only leave more claims behind.
+            oks = await asyncio.gather(*(self._one(kind, row, process) for row in some))
+            succeeded += sum(oks)
+            # Claiming more rows while a store is down would only leave more unfinished claims.
             if not any(oks) or self._stopping.is_set():
                 break
-        return well
+        return succeeded
 
-    async def _one(self, kind: Scan, row: PricedRun, see_to: Callable[[PricedRun], Awaitable[object]]) -> bool:
+    async def _one(self, kind: Scan, row: PricedRun, process: Callable[[PricedRun], Awaitable[object]]) -> bool:
         try:
-            return not isinstance(await see_to(row), Unfinished)
+            return not isinstance(await process(row), Unfinished)
         except DependencyUnavailable as error:
-            log.warning(
-                "a run could not be seen to; it is tried again", **facts.about(row), duty=kind.value, cause=error
-            )
+            log.warning("could not process a run; will retry", **facts.about(row), duty=kind.value, cause=error)
             return False
-        except Exception:  # the top of a duty: one defective row must not keep the others from their money
-            log.exception("a run cannot be seen to", **facts.about(row), duty=kind.value)
+        except Exception:  # top level of a duty: one defective row must not block the others
+            log.exception("failed to process a run", **facts.about(row), duty=kind.value)
             return True

@@ -1,4 +1,4 @@
-"""The files that a run's inputs name, brought to the worker before its pack begins."""
+"""Fetch the files that a run's inputs name to the worker, before its pack starts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["Files", "Unfetched", "fetch_files"]
 
 log = get_logger(__name__)
 
-#: For all files of a run together. It is no part of the timebox, and heartbeats go on meanwhile.
+#: For all files of a run together. Not part of the timebox; heartbeats continue meanwhile.
 _TRIES: Final = Tries(seconds=120.0, pauses=(1.0, 4.0, 15.0))
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where a worker keeps the files of its runs, and how long it tries to get them."""
+    """Where a worker stores the files of its runs, and how long it tries to fetch them."""
 
     scratch: Scratch
     tries: Tries = _TRIES
 
 
 class Unfetched(Exception):
-    """The pack cannot begin."""
+    """The pack cannot start."""
 
     def __init__(self, code: str, detail: str, *, is_outage: bool = False) -> None:
         super().__init__(code)
-        #: As of a pack that failed by itself: the owner reads it, so it names no key.
+        #: The same type of failure as of the pack itself. Its owner can read it, so it names no key.
         self.fault = Faulted(f"{code}: {detail}", is_unavailable=is_outage)
         #: The store did not answer.
         self.is_outage = is_outage
@@ -49,16 +49,17 @@ class Unfetched(Exception):
 async def fetch_files(
     priced: Priced, run: PricedRun, keys: Sequence[str], into: Path, tries: Tries = _TRIES
 ) -> Mapping[str, str]:
-    """Where each file lies now, by its key. Each is fetched once, one after another, and no further than it may be
-    large. A store that does not answer is asked again, for as long as `tries` says.
+    """Fetch each file once, one after another, and return its local path by key. A file over the size limit is not read
+    to its end.
 
-    The keys were checked when the run was submitted; they are checked again here, since a slip there would let one
-    tenant read another's files (PRICED-147). Raises Unfetched.
+    If the store does not answer, the fetch is retried within `tries`. The keys were checked when the run was submitted;
+    they are checked again here, because a mistake there would let one tenant read another's files (PRICED-147). Raises
+    Unfetched.
     """
     wanted = list(dict.fromkeys(keys))
     for number, key in enumerate(wanted, 1):
         if not is_own_key(key, run.tenant_id):
-            log.error("a run names a file that is not its tenant's", **facts.about(run))
+            log.error("a run names a file of another tenant", **facts.about(run))
             raise Unfetched("INPUT_REFUSED", f"file {number} of {len(wanted)} is not one of this tenant's")
     deadline = time.monotonic() + tries.seconds
     found: dict[str, str] = {}
@@ -84,7 +85,7 @@ async def _fetch(
         except TooLarge:
             raise Unfetched("INPUT_TOO_LARGE", f"{which} has more than {bytes_max} bytes") from None
         except (DependencyUnavailable, NoRoom, TimeoutError) as error:
-            log.warning("a file of a run was not fetched; trying again", **facts.about(run), cause=error)
+            log.warning("could not fetch a file of a run; trying again", **facts.about(run), cause=error)
         else:
             if head is None:
                 raise Unfetched("INPUT_MISSING", f"{which} is not there: it was never uploaded, or has expired")

@@ -1,4 +1,4 @@
-"""Keeping the lease of one priced run, beside its execution."""
+"""Renews the lease of one priced run while it is executed."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: A beat that the ledger did not answer is tried again after this.
+#: Pause after a heartbeat that the ledger did not answer.
 _AGAIN_SECONDS = 1.0
-#: A beat that is under way when the heart stops may end by itself for so long.
+#: How long a heartbeat that is in flight at the stop may take to complete.
 _LAST_BEAT_SECONDS = 2.0
 
 
 class Heartbeat:
     """Renews the lease (T5) from the start of the run until its end is claimed (PRICED-122).
 
-    What it cannot do: revive a lease, or beat while this process stands still. Then the next beat tells that the run
-    is another's to end, and nothing more is done for it.
+    It cannot revive a lease, or renew it while this process is suspended. The next heartbeat then shows that another
+    process ends the run, and this one does nothing more for it.
     """
 
     def __init__(self, priced: Priced, run: PricedRun, delivery: Delivery, held_at: float) -> None:
-        """`held_at`: monotonic time before the start was asked for, so that we never think the lease longer than it
-        is."""
+        """`held_at`: monotonic time before the start was requested, so that the lease is never assumed to be longer
+        than it is."""
         assert run.lease_token is not None
         self._priced, self._run, self._lease_token, self._delivery = priced, run, run.lease_token, delivery
         self._every = float(priced.config.priced_heartbeat_sec)
@@ -61,7 +61,7 @@ class Heartbeat:
         await self.stop()
 
     async def stop(self) -> None:
-        """No beat is under way when this returns. May be called twice."""
+        """Stop. No heartbeat is in flight when this returns. May be called twice."""
         self._stopping.set()
         task = self._task
         if task is None:
@@ -70,9 +70,10 @@ class Heartbeat:
         await cancelled({task} if self._hiding is None else {task, self._hiding})
 
     async def while_mine(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` returns; None as soon as the lease is lost, and `work` is cancelled then."""
+        """Return the result of `work`. Returns None as soon as the lease is lost, and `work` is cancelled then."""
         made = await unless(work, self._lost)
-        # Lost in the same moment is lost: whoever ends the run now does not know of the outcome (PRICED-123).
+        # Losing the lease in the same moment counts as lost: the process that ends the run then does not have the
+        # outcome (PRICED-123).
         return None if self.is_lost else made
 
     async def _beat_on(self) -> None:
@@ -84,10 +85,10 @@ class Heartbeat:
                 async with asyncio.timeout(max(0.0, self._held_until - asked_at)):
                     is_mine = await beat(self._priced, self._run, self._lease_token)
             except (DependencyUnavailable, TimeoutError) as error:
-                log.warning("a lease was not renewed", **facts.about(self._run), cause=error)
+                log.warning("lease not renewed", **facts.about(self._run), cause=error)
                 is_mine = time.monotonic() < self._held_until
-            except Exception:  # the top of a loop: a defect must not leave a run without a heart
-                log.exception("a heartbeat failed", **facts.about(self._run))
+            except Exception:  # top level of a loop: a defect must not leave a run without heartbeats
+                log.exception("heartbeat failed", **facts.about(self._run))
                 is_mine = time.monotonic() < self._held_until
             else:
                 wait, self._held_until = self._every, asked_at + self._ttl
@@ -98,18 +99,20 @@ class Heartbeat:
                 return
 
     def _hide(self) -> None:
-        """Beside the beats: a queue that does not answer must not cost the lease, which the ledger alone decides."""
+        """Extend the visibility beside the heartbeats: a queue that does not answer must not cost the lease, which
+        only the ledger decides."""
         if self._hiding is None or self._hiding.done():
             self._hiding = asyncio.create_task(self._keep_hidden(), name=f"visibility {self._run.run_id}")
 
     async def _keep_hidden(self) -> None:
         try:
             await keep_hidden(self._priced, self._run, self._lease_token, self._delivery)
-        except Exception:  # the top of a task: the next beat tries again
-            log.exception("the message of a run was not kept hidden", **facts.about(self._run))
+        except Exception:  # top level of a task: the next heartbeat tries again
+            log.exception("failed to extend the visibility of a message", **facts.about(self._run))
 
     async def _stopped_within(self, seconds: float) -> bool:
-        """Also when the lease would end before: then it is looked at in its last moment."""
+        """Wait for the stop, at most until the lease would end, so that it is checked in its last moment. Returns
+        whether the stop was requested."""
         seconds = max(0.0, min(seconds, self._held_until - time.monotonic()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

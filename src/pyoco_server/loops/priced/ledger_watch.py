@@ -1,4 +1,4 @@
-"""Comparing the ledger with the one that the deployment uses, for as long as a process runs (SAFE-12)."""
+"""Compares the ledger with the one that the deployment uses, while the process runs (SAFE-12)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyoco_server.loops.loop import Loop
 
 __all__ = ["LedgerWatch"]
 
-#: A difference has to be found within 10 s, an answer that takes 2 s included.
+#: A difference has to be found within 10 s, including an answer that takes 2 s.
 _EVERY_SECONDS = 3.0
 _TURN_SECONDS_MAX = 4.0
 
 
 class LedgerWatch(Loop):
-    """Stops priced runs while the ledger is another than the remembered one, and lets them go on once it is not.
+    """Stops priced runs while the ledger is not the remembered one, and resumes them when it is again.
 
-    What it cannot do: compare while NATS or the ledger does not answer. Then the last comparison holds, since neither
-    priced runs nor their money move without them.
+    It cannot compare while NATS or the ledger does not answer. The last result then stays valid, since without them
+    neither priced runs nor their money move.
     """
 
     def __init__(self, compare: Callable[[], Awaitable[object]], standing: Standing) -> None:

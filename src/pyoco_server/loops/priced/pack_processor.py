@@ -1,4 +1,4 @@
-"""One message of a priced run, from hand to acknowledgement (contract section 13)."""
+"""Processes one message of a priced run, from delivery to acknowledgement (contract section 13)."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ __all__ = ["Live", "PackProcessor"]
 
 log = get_logger(__name__)
 
-#: PRICED-112: also for a message that met a defect of ours.
+#: PRICED-112: also for a message that hit a defect of ours.
 _LATER_SECONDS = 30
-#: A message nobody can act on becomes a dead letter soon.
+#: A message that no worker can process should become a dead letter soon.
 _BAD_SECONDS = 1
-#: A pack of other workers: they have this long to take it.
+#: For a pack that this worker does not serve: other workers have this long to take it.
 _NOT_MINE_SECONDS = 5
-#: How long a started run waits for a process, should its own have died: one takes half a second to start.
+#: How long a started run waits for a process if its own has crashed: starting one takes half a second.
 _BEGIN_SECONDS = 60.0
-#: A result of this size is sealed in a thread: the heartbeats of other runs do not wait for it.
+#: A result of this size is sealed in a thread, so that it does not delay the heartbeats of other runs.
 _LARGE_BYTES = 262_144
-#: For the envelope of a failed run, which nothing will point to.
+#: For the envelope of a failed run, to which no row points.
 _FAILED_ENVELOPE_SECONDS = 5.0
 
 _WAITS = At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
@@ -64,14 +64,14 @@ _WAITS = At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
 
 @dataclass(eq=False)
 class Live:
-    """One message in hand, and what it has become."""
+    """One message in processing, and what it has become."""
 
     run: PricedRun | None = None
     execution: Execution | None = None
-    #: The task that carries it.
+    #: The task that processes it.
     lane: asyncio.Task[None] | None = None
     when_started: Callable[[], None] = lambda: None
-    #: The end is being claimed or made: it is soon over, and better not cut short.
+    #: The end is being claimed or made: it takes only a moment, and should not be interrupted.
     is_ending: bool = False
 
 
@@ -80,10 +80,10 @@ def _now_us() -> int:
 
 
 class PackProcessor:
-    """Carries one message after another from hand to acknowledgement.
+    """Processes one message after another, from delivery to acknowledgement.
 
-    What the queue hears: an ack after a won commit, after a lost guard and for what is not to be started; a nack for
-    what could not even be started; nothing after an error whose effect is unknown (PRICED-120). A redelivery of a run
+    Sends an ack after a successful commit, after a lost guard and for a run that must not be started; a nack for a run
+    that could not even be started; nothing after an error whose effect is unknown (PRICED-120). A redelivery of a run
     that was started is always skipped.
     """
 
@@ -102,9 +102,10 @@ class PackProcessor:
         self._files, self._tries, self._patience, self._now_us = files, tries, patience, now_us
 
     async def work(self, delivery: Delivery, seat: WarmProcess, live: Live) -> Status | None:
-        """Each step adds one fact; nothing is decided twice. How the run ended, if it ended here.
+        """Process one message; each step adds one fact, and nothing is decided twice. Returns the run's final status if
+        it ended here.
 
-        Raises DependencyUnavailable when a store did not answer; then nothing was acknowledged.
+        Raises DependencyUnavailable if a store did not answer; then nothing was acknowledged.
         """
         held_at = time.monotonic()
         started = await self._start(delivery)
@@ -119,29 +120,31 @@ class PackProcessor:
         if intent is not None and not heartbeat.is_lost:
             live.is_ending = True
             return await self._end(started.run, intent, delivery)
-        log.warning("the run is not this worker's any more", **facts.about(started.run))
+        log.warning("lease lost; doing nothing more for the run", **facts.about(started.run))
         await self._ack(delivery)  # PRICED-123: nothing more is done for it
         return None
 
     async def _start(self, delivery: Delivery) -> Started | None:
-        """None: nothing is to be executed, and the queue has heard why."""
+        """Start the run of a message. Returns None if there is nothing to execute; the message was then acked or put
+        back."""
         try:
             message = decode(delivery.body)
         except BadMessage as error:  # PRICED-106
-            log.error("a message nobody can act on was received", count=delivery.count, why=str(error))
+            log.error("received a message that no worker can process", count=delivery.count, why=str(error))
             await self._put_back(delivery, _BAD_SECONDS)
             return None
         if message.pack_type not in self._abilities.packs:
             await self._pass_on(message, delivery)
             return None
-        if not await self._fitness.is_well_now():  # rather a receive too many than a run that cannot be ended
+        if not await self._fitness.is_well_now():  # rather one receive too many than a run that cannot be ended
             await self._put_back(delivery, _LATER_SECONDS)
             return None
         started = await start_run(self._priced, message, delivery, self._covers)
         if isinstance(started, NotHere):
             await self._pass_on(message, delivery)
         elif isinstance(started, PutBack):
-            # Not for a strange message: a doubt ends the receives of all lanes, and each may burn one of a good run.
+            # Not for a bad message: a doubt interrupts the receives of all lanes, and each may use up one of a good
+            # run's receives.
             if started.is_outage:
                 self._fitness.doubt()
             await self._put_back(delivery, started.delay_seconds)
@@ -154,13 +157,13 @@ class PackProcessor:
         spec = self._priced.packs.get(run.pack_type)
         try:
             needs = spec.needs(inputs) if spec is not None else ()
-        except Exception as error:  # noqa: BLE001 - a plug-in's own code: it fails in the pack, where it is told
-            log.error("a pack cannot tell what it needs", **facts.about(run), cause=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - third-party code; the pack reports the error when it runs
+            log.error("pack failed to determine what it needs", **facts.about(run), cause=type(error).__name__)
             return True
         return self._abilities.covers(run.pack_type, needs)
 
     async def _end(self, run: PricedRun, intent: Intent, delivery: Delivery) -> Status | None:
-        """PRICED-116, PRICED-117"""
+        """Claim the end of the run, make it, and acknowledge the message (PRICED-116, PRICED-117)."""
         claimed = await claim_end(
             self._priced, run, Basis.LEASE, Actor.WORKER, intent, run.lease_token, patience=self._patience
         )
@@ -176,7 +179,8 @@ class PackProcessor:
         return ended.run.status if isinstance(ended, Finished) else None
 
     async def _intend(self, started: Started, seat: WarmProcess, live: Live) -> Intent | None:
-        """Execute the pack and store what it made; what is to become of the run. None: it was stopped by us."""
+        """Execute the pack, store its result, and return the intent for the run. Returns None if this worker stopped
+        the execution."""
         outcome = await self._execute(started, seat, live)
         if isinstance(outcome, Stopped):
             return None
@@ -191,12 +195,14 @@ class PackProcessor:
         return intent
 
     async def _execute(self, started: Started, seat: WarmProcess, live: Live) -> Outcome:
-        """With the files that its inputs name, which are there for as long as it runs."""
+        """Execute the pack with the files that its inputs name, which are kept for as long as it runs."""
         spec = self._priced.packs.get(started.run.pack_type)
         try:
             keys = spec.files(started.inputs) if spec is not None else ()
-        except Exception as error:  # noqa: BLE001 - a plug-in's own code: it costs the one run, and now
-            log.error("a pack cannot tell which files it needs", **facts.about(started.run), cause=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - third-party code; only this run fails
+            log.error(
+                "pack failed to determine which files it needs", **facts.about(started.run), cause=type(error).__name__
+            )
             return Faulted("INPUT_REFUSED: the pack cannot tell which files it needs")
         if not keys:
             return await self._execute_with({}, started, seat, live)
@@ -205,12 +211,12 @@ class PackProcessor:
                 files = await fetch_files(self._priced, started.run, keys, room, self._files.tries)
                 return await self._execute_with(files, started, seat, live)
         except Unfetched as error:
-            log.warning("the files of a run were not fetched", **facts.about(started.run), why=error.fault.detail)
+            log.warning("could not fetch the files of a run", **facts.about(started.run), why=error.fault.detail)
             if error.is_outage:
                 self._fitness.doubt()
             return error.fault
         except NoRoom as error:
-            log.error("the files of a run have no place", **facts.about(started.run), error=error)
+            log.error("no room for the files of a run", **facts.about(started.run), error=error)
             return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run", is_unavailable=True)
 
     async def _execute_with(self, files: Mapping[str, str], started: Started, seat: WarmProcess, live: Live) -> Outcome:
@@ -235,7 +241,7 @@ class PackProcessor:
         began = time.monotonic()
         outcome = await live.execution.outcome()
         log.info(
-            "a pack was executed",
+            "pack executed",
             **facts.about(run),
             pack_type=run.pack_type,
             outcome=type(outcome).__name__,
@@ -245,7 +251,8 @@ class PackProcessor:
         return outcome
 
     async def _success(self, run: PricedRun, executed: Executed) -> Intent:
-        """Or a failure, when what it made cannot be stored."""
+        """Seal and stage the result. Returns the intent of a success, or of a failure if the result cannot be
+        stored."""
         result = executed.result
         charge = charge_on_success(result.actual_cost_usd_micros, run.reserved_usd_micros)
         try:
@@ -266,7 +273,8 @@ class PackProcessor:
         return await asyncio.to_thread(seal, cover, executed.result)
 
     async def _store_failed(self, run: PricedRun, intent: Intent) -> None:
-        """PRICED-133: for whoever looks into the store; the run does not point to it, and does not wait for it."""
+        """Store the envelope of a failed run (PRICED-133). For people who inspect the store; no row points to it,
+        and the run does not wait for it."""
         sealed = seal_failed(self._cover(run, intent.charge_usd_micros))
         await stage_once(self._priced, run, sealed, _FAILED_ENVELOPE_SECONDS)
 
@@ -285,8 +293,11 @@ class PackProcessor:
         )
 
     async def _pass_on(self, message: PackMessage, delivery: Delivery) -> None:
-        """For another worker. Before its receives are used up a fresh copy takes its place, so that a fleet in which
-        not everyone serves every pack makes no dead letters of good runs. A run that waits no more gets no copy."""
+        """Leave a message to another worker.
+
+        Before its receives are used up a new copy replaces it, so that a fleet in which not every worker serves every
+        pack does not turn good runs into dead letters. A run that no longer waits gets no copy.
+        """
         if delivery.count < QUEUE_MAX_RECEIVE_COUNT - 1:
             return await self._put_back(delivery, _NOT_MINE_SECONDS)
         row, now_us = await self._priced.ledger.read(lambda tx: (tx.runs.get(message.run_id), tx.now_us()))
@@ -294,27 +305,28 @@ class PackProcessor:
             return await self._put_back(delivery, _BAD_SECONDS)
         if row.at == _WAITS:
             log.info(
-                "a run of a pack that is not served here is passed on", **facts.about(row), pack_type=row.pack_type
+                "passing on a run whose pack this worker does not serve", **facts.about(row), pack_type=row.pack_type
             )
             await send(self._priced, row, now_us)
         return await self._ack(delivery)
 
     async def _ack(self, delivery: Delivery) -> None:
-        """A lost ack is a redelivery, which is skipped (PRICED-120)."""
+        """Acknowledge a message. If the ack is lost, the message is redelivered and skipped (PRICED-120)."""
         try:
             await self._priced.queue.ack(delivery)
         except DependencyUnavailable as error:
-            log.warning("an acknowledgement was not sent; the message comes again", cause=error)
+            log.warning("could not acknowledge a message; it will be redelivered", cause=error)
 
     async def _put_back(self, delivery: Delivery, delay_seconds: int) -> None:
         try:
             await self._priced.queue.nack(delivery, delay_seconds)
         except DependencyUnavailable as error:
-            log.warning("a message was not given back; it comes again by itself", cause=error)
+            log.warning("could not put a message back; it will be redelivered", cause=error)
 
 
 def _failure(run: PricedRun, outcome: Outcome) -> Intent:
-    """PRICED-118: the minimum fee; nothing where the operator is at fault (SAFE-3)."""
+    """Return the intent of a failed execution (PRICED-118): the minimum fee; nothing if the operator is at fault
+    (SAFE-3)."""
     assert isinstance(outcome, Faulted | TimedOut)
     if isinstance(outcome, TimedOut):
         return intents.failure(run, Reason.TIMEBOX_EXCEEDED, f"the pack took longer than {run.timebox_sec} s")

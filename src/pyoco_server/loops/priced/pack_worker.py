@@ -1,4 +1,4 @@
-"""The worker's lane of priced runs: as many at once as it has slots."""
+"""The worker of priced runs: executes as many concurrently as it has slots."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: A message that met an outage or a defect of ours comes again after this.
+#: A message that hit an outage or a defect of ours is redelivered after this time.
 _LATER_SECONDS = 30
 #: After a receive that failed.
 _PAUSE_SECONDS = 1.0
-#: What is being ended when the time to finish is over has this long: it is a transaction or two.
+#: Runs that are being ended when the drain time is over get this long: ending takes a transaction or two.
 _ENDING_SECONDS = 5.0
 
 
 class PackWorker:
-    """Executes priced runs until it is told to stop.
+    """Executes priced runs until it is stopped.
 
-    Each slot asks for one message once a process waits for it, and for the next when that one is dealt with: what
-    waits in a worker's hand burns its visibility (PRICED-110). While a store does not answer, nobody asks.
+    Each slot receives one message once a process is ready for it, and the next one when that is done: a message that
+    waits in a worker uses up its visibility timeout (PRICED-110). While a store does not answer, nothing is received.
 
-    `start` returns once it takes work, `stop` once nothing of it runs; both may be called twice and at once.
+    `start` returns once the worker accepts work, `stop` once nothing of it runs; both may be called twice and
+    concurrently.
     """
 
     def __init__(
@@ -56,27 +57,27 @@ class PackWorker:
         tries: Tries | None = None,
         patience: Patience = PATIENT,
     ) -> None:
-        """`packs`: those it takes; none: all that the executor has."""
+        """`packs`: the packs to take; empty: all that the executor has."""
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
         self._outage = Outage(log)
         self._files, self._tries, self._patience = files, tries or Tries(), patience
         self._fitness = Fitness(priced)
-        #: Tells what is missing for its packs; None: nothing ever is. Set it before the start.
+        #: Reports what is missing for its packs; None: nothing ever is. Set it before the start.
         self.look: Look | None = None
         self._abilities: Abilities | None = None
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._lanes: set[asyncio.Task[None]] = set()
         self._lives: dict[Live, None] = {}
-        #: How the run that was ended here last has ended.
+        #: The final status of the last run that was ended here.
         self.last_status: str | None = None
         #: Called whenever `running`, `packs` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
     @property
     def packs(self) -> tuple[str, ...]:
-        """Those it executes: all that could be loaded, of those it takes, and lack nothing. None while it does not
-        run."""
+        """The packs that it executes now: those it takes that could be loaded and lack nothing. Empty while it does
+        not run."""
         return () if self._abilities is None else tuple(sorted(self._abilities.packs))
 
     @property
@@ -88,16 +89,19 @@ class PackWorker:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The ids of the runs in hand."""
+        """The ids of the runs in progress."""
         return tuple(live.run.run_id for live in self._lives if live.run is not None)
 
     @property
     def restarts(self) -> int:
-        """Processes that had to be replaced because they fell over or were killed."""
+        """The number of processes that were replaced because they crashed or were killed."""
         return self._executor.restarts
 
     async def start(self) -> None:
-        """Raises UsageError when no pack can be executed here."""
+        """Start the worker. Raises UsageError if the executor cannot start.
+
+        If the executor has none of the packs to take, the worker logs a warning and takes nothing.
+        """
         async with self._gate:
             if self._lanes:
                 return
@@ -105,9 +109,9 @@ class PackWorker:
             await self._executor.start()
             served = self._executor.packs & (self._packs or self._executor.packs)
             if not served:  # it could only pass on what it receives
-                log.warning("none of the packs is known here: no priced run is taken", packs=sorted(self._packs))
+                log.warning("none of the packs is known here: taking no priced runs", packs=sorted(self._packs))
                 return
-            abilities = await self._looked(served)
+            abilities = await self._checked(served)
             processor = PackProcessor(
                 self._priced,
                 abilities,
@@ -120,22 +124,25 @@ class PackWorker:
             await self._fitness.start()
             self._lanes = {asyncio.create_task(self._lane(processor), name=f"packs {n}") for n in range(self._slots)}
             self._abilities = abilities
-            self._tell()
-            log.info("priced runs are taken", packs=self.packs, slots=self._slots)
+            self._notify()
+            log.info("taking priced runs", packs=self.packs, slots=self._slots)
 
-    async def _looked(self, served: frozenset[str]) -> Abilities:
-        """What it can execute, by a first look."""
+    async def _checked(self, served: frozenset[str]) -> Abilities:
+        """Return what this worker can execute, after a first check."""
         look = self.look
         abilities = Abilities(served, look or (lambda _: {}))
         if look is not None:
-            abilities.when_changed = self._tell
+            abilities.when_changed = self._notify
             await abilities.start()
             await abilities.looked.wait()
         return abilities
 
     async def stop(self, drain_seconds: float = 0.0) -> None:
-        """Receive nothing more, and let what runs finish. What has not after `drain_seconds` (0: no limit) is killed
-        and left as it is, without a claim: the reaper ends it (PRICED-125)."""
+        """Receive nothing more, and let running packs finish.
+
+        A run that is unfinished after `drain_seconds` (0: no limit) is killed and left without a claim: the reaper ends
+        it (PRICED-125).
+        """
         async with self._gate:
             self._stopping.set()
             abilities, self._abilities = self._abilities, None
@@ -152,10 +159,10 @@ class PackWorker:
             await self._files.scratch.stop()
 
     async def _give_up(self) -> None:
-        """The time to finish is over."""
+        """Kill the runs that are unfinished when the drain time is over."""
         for live in [each for each in self._lives if not each.is_ending]:
             if live.run is not None:
-                log.warning("the priced run did not finish in time; it is left to the reaper", run_id=live.run.run_id)
+                log.warning("priced run did not finish in time; it is left to the reaper", run_id=live.run.run_id)
             if live.execution is not None:
                 live.execution.kill()
         ending = {live for live in self._lives if live.is_ending}
@@ -175,12 +182,12 @@ class PackWorker:
             except DependencyUnavailable as error:
                 self._outage.failed("no priced run could be received", error)
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
-            except Exception:  # the top of a loop: a lane that has ended would be a slot that is deaf
-                log.exception("a lane of priced runs failed; it goes on")
+            except Exception:  # top level of a loop: a dead lane would be a slot that receives nothing
+                log.exception("a lane of priced runs failed; it continues")
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
 
     async def _take_one(self, processor: PackProcessor, seat: WarmProcess) -> None:
-        live = Live(lane=asyncio.current_task(), when_started=self._tell)
+        live = Live(lane=asyncio.current_task(), when_started=self._notify)
         try:
             delivery = await self._received()
             if delivery is not None:
@@ -189,33 +196,34 @@ class PackWorker:
         finally:
             self._lives.pop(live, None)
             try:
-                if live.execution is not None:  # over already, unless the lease was lost: then it has its five seconds
+                if live.execution is not None:  # over already, unless the lease was lost: then it gets five seconds
                     live.execution.cancel()
                     await live.execution.outcome()
             finally:
                 seat.leave()
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.when_changed()
 
     async def _work(self, processor: PackProcessor, delivery: Delivery, seat: WarmProcess, live: Live) -> None:
         try:
             status = await processor.work(delivery, seat, live)
         except DependencyUnavailable as error:
-            log.warning("a store did not answer; the message comes again", count=delivery.count, cause=error)
+            log.warning("a store did not answer; the message will be redelivered", count=delivery.count, cause=error)
             self._fitness.doubt()
-        except Exception:  # the top of one message: a defect of ours must not end the lane
-            log.exception("a message of a priced run was not dealt with; it comes again", count=delivery.count)
+        except Exception:  # top level of one message: a defect of ours must not end the lane
+            log.exception("failed to process a message of a priced run; it will be redelivered", count=delivery.count)
         else:
             self.last_status = status.value if status is not None else self.last_status
             return
-        if live.run is None:  # later it is of no use: the run was started, and another start is skipped
+        if live.run is None:  # after the start a redelivery is useless: another start is skipped
             with contextlib.suppress(DependencyUnavailable):
                 await self._priced.queue.nack(delivery, _LATER_SECONDS)
 
     async def _received(self) -> Delivery | None:
-        """None: we are to stop, or a store does not answer, or there was nothing for a while."""
+        """Receive one message. Returns None on a stop, if a store does not answer, or if there was no message for a
+        while."""
         if await self._unless_stopped(self._fitness.well.wait()) is None:
             return None
         receiving = self._priced.queue.receive(1, RECEIVE_WAIT_SECONDS)

@@ -1,4 +1,5 @@
-"""Priced runs among all others: each process shows what it changed, and the keeper what was missed."""
+"""Projects priced runs among all other runs: each process projects its own changes, and the keeper those that were
+missed."""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ __all__ = ["ProjectionKeeper", "Projector"]
 
 log = get_logger(__name__)
 
-#: Rows that wait to be shown. More are dropped: the keeper finds them.
+#: Rows that wait to be projected. More are dropped: the keeper finds them.
 _WAITING_MAX = 10_000
 _AT_ONCE = 32
 
 
 class Projector(Loop):
-    """Shows rows soon after they changed, the newest version of each, many at once.
+    """Projects rows soon after they changed, only the newest version of each, many concurrently.
 
-    What it cannot do: promise. A process that ends, or a NATS that is away, loses what was waiting; the keeper's pass
-    over the ledger finds it.
+    It guarantees nothing: a process that exits, or a NATS outage, loses the waiting rows; the keeper's pass over the
+    ledger finds them.
     """
 
     def __init__(self, runs: Runs) -> None:
@@ -37,7 +38,7 @@ class Projector(Loop):
         self.dropped = 0
 
     def show(self, row: PricedRun) -> None:
-        """Never waits, never raises."""
+        """Queue the row. Never waits, never raises."""
         older = self._waiting.get(row.run_id)
         if older is not None and older.version >= row.version:
             return
@@ -50,15 +51,15 @@ class Projector(Loop):
     async def turn(self) -> None:
         while self._waiting:
             rows = [self._waiting.popitem(last=False)[1] for _ in range(min(_AT_ONCE, len(self._waiting)))]
-            ends = await asyncio.gather(*(show_row(self._runs, row) for row in rows), return_exceptions=True)
-            for row, end in zip(rows, ends, strict=True):
-                if isinstance(end, PyocoError):
-                    log.info("a priced run could not be shown; the keeper will", run_id=row.run_id, error=end)
-                elif isinstance(end, BaseException):
-                    raise end
+            results = await asyncio.gather(*(show_row(self._runs, row) for row in rows), return_exceptions=True)
+            for row, result in zip(rows, results, strict=True):
+                if isinstance(result, PyocoError):
+                    log.info("could not project a priced run; the keeper will", run_id=row.run_id, error=result)
+                elif isinstance(result, BaseException):
+                    raise result
 
     async def stop(self) -> None:
-        """What waits is shown first, if that is quick: the next process would not know of it."""
+        """Stop after projecting the waiting rows, if that is quick: no other process has them."""
         if self._task is not None and self._waiting:
             self.nudge()
             for _ in range(20):
@@ -69,14 +70,14 @@ class Projector(Loop):
 
 
 class ProjectionKeeper(Loop):
-    """Goes over the ledger's rows in the order of their changes, and shows those that nobody has shown.
+    """Scans the ledger's rows in the order of their changes, and projects those that were missed.
 
-    A row may be committed a little after the instant it bears: so the last half minute is looked at again at each
-    turn, and what was seen in it is remembered. At first all rows are gone over, 500 at a time: one read of the record
-    for each. Later turns read a record once for each version of a row, so they cost O(rows of the last half minute).
+    A row may be committed a little later than its timestamp: so each turn scans the last half minute again, and
+    remembers what it has seen there. The first turn scans all rows, 500 at a time: one read of the record for each.
+    Later turns read a record once for each version of a row, so they cost O(rows of the last half minute).
 
-    What it cannot do: find a row that was committed more than half a minute after its instant. The next start does, or
-    its next change.
+    It cannot find a row that was committed more than half a minute after its timestamp. The next start does, or the
+    row's next change.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class ProjectionKeeper(Loop):
     ) -> None:
         super().__init__(every_seconds=every_seconds, turn_seconds_max=3600.0)
         self._ledger, self._runs = ledger, runs
-        #: For how long a record outlives its run's end: what ended earlier has been shown for that long. 0: for ever.
+        #: How long a record outlives its run's end: a run that ended earlier was shown for that long. 0: forever.
         self._kept_us = math.ceil(runs_retention_seconds * 1_000_000)
-        #: Everything before this place has been looked at.
+        #: All rows before this position have been scanned.
         self._place = (0, "")
-        #: Rows of the last half minute that are known to be shown: instant and version.
+        #: Rows of the last half minute that are known to be projected: timestamp and version.
         self._seen: dict[str, tuple[int, int]] = {}
 
     _OVERLAP_US = 30_000_000
@@ -100,7 +101,7 @@ class ProjectionKeeper(Loop):
         settled_us = now_us - self._OVERLAP_US
         while True:
             rows = await self._page(place)
-            await self._show([row for row in rows if not self._is_forgotten(row, now_us)])
+            await self._show([row for row in rows if not self._has_expired(row, now_us)])
             if rows:
                 place = rows[-1].updated_at, rows[-1].run_id
             if place[0] <= settled_us:
@@ -114,25 +115,27 @@ class ProjectionKeeper(Loop):
     async def _page(self, place: tuple[int, str]) -> list[PricedRun]:
         return await self._ledger.read(lambda tx: tx.runs.changed_since(place[0], place[1], self._PAGE))
 
-    def _is_forgotten(self, row: PricedRun, now_us: int) -> bool:
-        """Its record has expired before its row does. It is not to come back at each start of a keeper."""
+    def _has_expired(self, row: PricedRun, now_us: int) -> bool:
+        """Whether the record has expired before the row. It must not reappear at each start of a keeper."""
         return row.has_ended and 0 < self._kept_us < now_us - row.updated_at
 
     async def _show(self, rows: list[PricedRun]) -> None:
         fresh = [row for row in rows if self._seen.get(row.run_id, (0, -1))[1] < row.version]
         for start in range(0, len(fresh), _AT_ONCE):
             some = fresh[start : start + _AT_ONCE]
-            ends = await asyncio.gather(*(show_row(self._runs, row) for row in some), return_exceptions=True)
-            for row, end in zip(some, ends, strict=True):
-                if isinstance(end, Unavailable) or (isinstance(end, BaseException) and not isinstance(end, PyocoError)):
-                    raise end  # the turn is taken again from where it was
-                if isinstance(end, PyocoError):  # one that cannot be shown must not hide the others
-                    self.outage.crashed("a priced run cannot be shown", end, run_id=row.run_id)
-                elif end:
-                    log.info("a priced run was shown late", run_id=row.run_id, version_after=row.version)
+            results = await asyncio.gather(*(show_row(self._runs, row) for row in some), return_exceptions=True)
+            for row, result in zip(some, results, strict=True):
+                if isinstance(result, Unavailable) or (
+                    isinstance(result, BaseException) and not isinstance(result, PyocoError)
+                ):
+                    raise result  # the turn is repeated from its last position
+                if isinstance(result, PyocoError):  # a row that cannot be projected must not block the others
+                    self.outage.crashed("a priced run cannot be shown", result, run_id=row.run_id)
+                elif result:
+                    log.info("projected a priced run late", run_id=row.run_id, version_after=row.version)
         self._seen |= {row.run_id: (row.updated_at, row.version) for row in rows}
 
     def _forget(self) -> None:
-        """What lies before the place is not asked for again."""
+        """Forget rows before the position: they are not scanned again."""
         for run_id in [key for key, (at, _) in self._seen.items() if at < self._place[0]]:
             del self._seen[run_id]

@@ -1,4 +1,4 @@
-"""Ends runs whose worker has gone silent (contract 15)."""
+"""Ends runs whose worker sends no more heartbeats (contract 15)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Reaper"]
 
 
 class Reaper(Duty):
-    """Looks for leases that have run out, and ends their runs as FAILED with the minimum fee (PRICED-152).
+    """Scans for expired leases, and ends their runs as FAILED with the minimum fee (PRICED-152).
 
-    What it cannot do: tell a dead worker from one that only cannot reach the ledger. Both have lost their run.
+    It cannot distinguish a dead worker from one that merely cannot reach the ledger. Both have lost their run.
     """
 
     def __init__(self, priced: Priced) -> None:

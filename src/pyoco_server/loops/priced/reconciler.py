@@ -1,4 +1,5 @@
-"""The last safety net: completes ends that were begun and not made, and tells what waits for a human (contract 17)."""
+"""The last safety net: completes ends that were claimed but not made, and reports what waits for an operator
+(contract 17)."""
 
 from __future__ import annotations
 
@@ -21,39 +22,40 @@ __all__ = ["Reconciler"]
 
 log = get_logger(__name__)
 
-#: Section 20: an end that is not made for so long is an alarm.
+#: Section 20: an end that is not made for this long is an alarm.
 _STALE_ALARM_US = 900 * SECOND_US
 _REMEMBERED_MAX = 10_000
 
 
 class Reconciler(Duty):
-    """Takes stale claims over and finishes them, reaps where no reaper does, gives back money that no run holds. In
-    normal operation it finds nothing, so whatever it does is told as an alarm.
+    """Takes over stale claims and completes them, reaps runs if no reaper does, and closes reservations that no run
+    needs.
 
-    What it cannot do: settle a dispute. Runs whose money facts contradict each other, and dead letters, wait for an
-    operator; each turn says how many do.
+    In normal operation it finds nothing, so everything it does is logged as an alarm. It cannot settle a dispute: runs
+    whose money facts contradict each other, and dead letters, wait for an operator, and each turn logs them.
     """
 
     def __init__(self, priced: Priced) -> None:
         super().__init__(priced, every_seconds=priced.config.priced_reconcile_interval_sec)
-        #: Claims that could not be finished: a take-over makes each look young, so we keep since when it was old.
+        #: Claims that could not be completed: each takeover makes a claim look recent, so the time since when it is
+        #: stale is kept here.
         self._stale_since: dict[str, int] = {}
         self._dead_letters = 0
 
     async def turn(self) -> None:
         await self.each(Scan.STALE_CLAIMS, self._reconcile)
         await self.each(Scan.LONG_EXPIRED_LEASES, self._reap)
-        for look in (self._refund_orphans, self._tell_disputes, self._tell_dead_letters):
+        for step in (self._refund_orphans, self._log_disputes, self._log_dead_letters):
             try:
-                await look()
-            except PyocoError as error:  # one store that is away keeps nobody from the others
-                log.warning("a part of the reconcile pass was left out", look=look.__name__, cause=error)
+                await step()
+            except PyocoError as error:  # one store that is down must not block the other steps
+                log.warning("skipped a part of the reconcile pass", step=step.__name__, cause=error)
 
     async def _reconcile(self, run: PricedRun) -> Ending:
         since = self._stale_since.setdefault(run.run_id, run.finalize_claimed_at or run.updated_at)
         now_us = await self._priced.ledger.read(lambda tx: tx.now_us())
         if now_us - since > _STALE_ALARM_US:
-            log.error("the end of a run is claimed and not made for long", **facts.about(run), alarm="stale_claim")
+            log.error("finalize claim is stale", **facts.about(run), alarm="stale_claim")
         ended = await reconcile(self._priced, run)
         if not isinstance(ended, Unfinished):
             self._stale_since.pop(run.run_id, None)
@@ -70,12 +72,12 @@ class Reconciler(Duty):
     async def _refund_orphans(self) -> None:
         await refund_orphans(self._priced)
 
-    async def _tell_disputes(self) -> None:
+    async def _log_disputes(self) -> None:
         disputed = await self._priced.ledger.read(lambda tx: tx.runs.scan(Scan.DISPUTED, JANITOR_BATCH))
         for run in disputed:
             log.error("a disputed run waits for an operator", **facts.about(run), **facts.money(run), alarm="disputed")
 
-    async def _tell_dead_letters(self) -> None:
+    async def _log_dead_letters(self) -> None:
         _, dead = await self._priced.queue.depth()
         if dead > self._dead_letters:
             log.error("priced runs have dead letters", dead_letters=dead, alarm="dead_letter")

@@ -1,4 +1,4 @@
-"""Expires runs whose retention has passed (contract 17.3), and the files that packs read."""
+"""Expires runs whose retention has passed (contract 17.3), and the input files of packs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ __all__ = ["Retainer"]
 class Retainer(Duty):
     """Removes the inputs, the pointer and the key of old runs, a batch per transaction; the row stays (PRICED-31).
 
-    Files that tenants have brought go with their rows: those whose time is over, and after an hour what an upload
-    that never ended has left.
-
-    What it cannot do: delete a result. The store of results lets it expire by itself, later than the run.
+    Uploaded files are removed with their rows: expired ones, and after an hour the remains of unfinished uploads. It
+    cannot delete a result: the store of results lets it expire by itself, later than the run.
     """
 
     def __init__(self, priced: Priced) -> None:

@@ -1,4 +1,4 @@
-"""Putting a result where nobody can reach it before its run is committed (PRICED-126)."""
+"""Store a result where it cannot be reached before its run is committed (PRICED-126)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class NotStaged:
-    """The result could not be stored. What was stored of it stays: it cannot be reached, and expires."""
+    """The result could not be stored. Objects stored before the failure stay: they cannot be reached, and expire."""
 
     why: str
     #: The store did not answer.
@@ -44,9 +44,9 @@ def prefix_of(run: PricedRun) -> str:
 
 
 async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) -> ResultPointer | NotStaged:
-    """Store the artifacts, then the envelope. A try goes on where the one before it failed.
+    """Store the artifacts, then the envelope. A retry continues where the previous try failed.
 
-    Each object is written once, so that a repeat after an unknown end is harmless.
+    Each object is written once, so that a repeat after an unknown outcome is harmless.
     """
     key = envelope_key(prefix_of(run))
     waiting = [(each.key, each.data, each.content_type, each.sha256) for each in sealed.objects]
@@ -63,11 +63,11 @@ async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) ->
                 while waiting:
                     stored = await priced.results.put(*waiting[0], {"run_id": run.run_id})
                     if isinstance(stored, ExistsDifferent):
-                        log.error("other bytes lie where a result belongs", **facts.about(run))
+                        log.error("other bytes are stored where a result belongs", **facts.about(run))
                         return NotStaged("other bytes lie where the result belongs")
                     waiting.pop(0)
         except (DependencyUnavailable, TimeoutError) as error:
-            log.warning("a result was not stored; trying again", **facts.about(run), cause=error)
+            log.warning("could not store a result; trying again", **facts.about(run), cause=error)
         else:
             return ResultPointer(
                 bucket=priced.results.bucket,
@@ -80,5 +80,5 @@ async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) ->
 
 
 async def stage_once(priced: Priced, run: PricedRun, sealed: Sealed, seconds: float) -> None:
-    """One try, for an envelope that nothing will point to (PRICED-133)."""
+    """Try once, for an envelope to which no row points (PRICED-133)."""
     await stage(priced, run, sealed, Tries(seconds, ()))

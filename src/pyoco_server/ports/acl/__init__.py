@@ -1,1 +1,1 @@
-"""Who may ask for which program, and who may run it."""
+"""Access control: which clients may submit jobs for which programs, and which workers may run them."""

@@ -38,7 +38,7 @@ def _read(data: bytes) -> AclRecord:
 
 
 def _bytes(kind: AclKind, record: AclRecord) -> bytes:
-    """GRID-168: a worker's has no cap and no groups."""
+    """Encode a record. A worker's record has no cap and no groups (GRID-168)."""
     members: dict[str, object] = {"api_key_ids": record.api_key_ids, "execs": record.execs}
     if kind == "client":
         members |= {"groups": record.groups} | ({} if record.max_cap is None else {"max_cap": record.max_cap})

@@ -1,4 +1,4 @@
-"""Who may ask for which program, and who may run it (section 22)."""
+"""Access control: which clients may submit jobs for which programs, and which workers may run them (section 22)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ class AclRecord:
     api_key_ids: tuple[str, ...]
     #: Patterns of program names, case-sensitive.
     execs: tuple[str, ...]
-    #: Of a client: the highest cap it may have; None: no limit but that of all.
+    #: Clients only: the highest cap it may have. None: only the global limit applies.
     max_cap: int | None = None
-    #: Of a client: patterns of groups.
+    #: Clients only: patterns of groups.
     groups: tuple[str, ...] = ("*",)
 
 
 class Acl(Protocol):
-    """Records by kind and id. Read from memory that a watch keeps true; an outage of a write raises Unavailable."""
+    """ACL records by kind and id.
+
+    Reads come from memory, which a watch keeps up to date. A write raises Unavailable during an outage.
+    """
 
     async def start(self) -> None: ...
 
@@ -31,10 +34,10 @@ class Acl(Protocol):
     def find(self, kind: AclKind, of: str) -> AclRecord | None: ...
 
     def all(self) -> dict[tuple[AclKind, str], AclRecord]:
-        """O(records)."""
+        """Return every record. O(records)."""
 
     async def put(self, kind: AclKind, of: str, record: AclRecord) -> None:
-        """The last word wins; the five before it are kept by the store."""
+        """Write the record; the last writer wins. The store keeps the five previous values."""
 
     async def delete(self, kind: AclKind, of: str) -> bool:
-        """False: there was none."""
+        """Return False if there was no such record."""

@@ -1,1 +1,1 @@
-"""Who answers a question when it is not the context itself."""
+"""The answerer of questions that the context itself does not answer."""

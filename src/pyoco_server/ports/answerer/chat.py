@@ -1,8 +1,8 @@
-"""The chat API of OpenAI, as far as one question needs it: a request out, an answer in. Bytes; nothing is sent here.
+"""OpenAI's chat API, as far as one question needs it: build the request, parse the response. Bytes only, no network.
 
-What a tenant sent travels as one JSON object in the user's message, so nothing in it can look like the end of it; and
-the system's message says that it is data. A model may be talked into something all the same: then its answer is wrong,
-and nothing else happens, since nobody acts on it.
+The tenant's text travels as one JSON object in the user message, so it cannot fake the end of that message, and the
+system message declares it to be data. A prompt injection may still succeed; then the answer is wrong, but nothing else
+happens, because no code acts on the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyoco_server.ports.answerer.port import AnswererRefused, BadAnswer
 
 __all__ = ["TOKENS_MAX_BRIEF", "TOKENS_MAX_FULL", "read_answer", "write_request"]
 
-#: What an answer may have, with the object around it.
+#: Token limit of an answer, including the JSON object around it.
 TOKENS_MAX_BRIEF: Final = 512
 TOKENS_MAX_FULL: Final = 2_048
 
@@ -31,10 +31,10 @@ _SYSTEM: Final = (
 _BRIEF: Final = "Answer in one or two sentences."
 _FULL: Final = "Answer in full, with your reasons, in a few short paragraphs."
 
-#: All but tabs and line breaks. A model has no use for them, and some servers stumble over NUL.
+#: All control characters except tabs and line breaks. Models have no use for them, and some servers fail on NUL.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _FENCE: Final = "```"
-_WHOLE_MAX: Final = 2**63 - 1
+_INT_MAX: Final = 2**63 - 1
 
 
 def write_request(ask: Ask, model: str) -> bytes:
@@ -53,8 +53,10 @@ def write_request(ask: Ask, model: str) -> bytes:
 
 
 def read_answer(body: bytes) -> Answer:
-    """Believes nothing. A model that answers in plain words is taken at them, with no confidence. Raises BadAnswer, and
-    AnswererRefused where the model declined."""
+    """Parse a response without trusting it. A plain-text reply counts as the answer, with no confidence.
+
+    Raises BadAnswer, or AnswererRefused if the model declined.
+    """
     try:
         document = _decoder.decode(body.decode())
     except (ValueError, RecursionError) as error:
@@ -64,7 +66,7 @@ def read_answer(body: bytes) -> Answer:
         if isinstance(message.get("refusal"), str):
             raise AnswererRefused("the model declined to answer")
         raise BadAnswer("the answer holds no text")
-    text, confidence = _said(message["content"].strip())
+    text, confidence = _parse_content(message["content"].strip())
     if not text:
         raise BadAnswer("the answer is empty")
     return Answer(text=text, confidence=confidence, tokens_consumed=_tokens(document))
@@ -79,32 +81,35 @@ def _message_of(document: object) -> Mapping[str, Any]:
     return message
 
 
-def _said(content: str) -> tuple[str, float | None]:
-    """The answer, and how sure the model says it is. Half an object is no answer: it was cut off, or is something
-    else."""
+def _parse_content(content: str) -> tuple[str, float | None]:
+    """Return the answer and the model's own confidence.
+
+    A truncated or malformed object raises BadAnswer.
+    """
     if content.startswith(_FENCE):
         content = content.partition("\n")[2].rstrip().removesuffix(_FENCE).strip()
     if not content.startswith("{"):
         return _clean(content), None
     try:
-        said = _decoder.decode(content)
+        reply = _decoder.decode(content)
     except (ValueError, RecursionError) as error:
         raise BadAnswer("the model was asked for an object, and did not end it") from error
-    if not isinstance(said.get("answer"), str):
+    if not isinstance(reply.get("answer"), str):
         raise BadAnswer("the model was asked for an object with an answer, and left it out")
-    sure = said.get("confidence")
+    sure = reply.get("confidence")
     is_known = isinstance(sure, int | float) and not isinstance(sure, bool) and 0 <= sure <= 1
-    return _clean(said["answer"]), round(float(sure), 4) if is_known else None
+    return _clean(reply["answer"]), round(float(sure), 4) if is_known else None
 
 
 def _clean(text: str) -> str:
-    """Fit for every store: no control characters, no half of a surrogate pair, and no more than there may be."""
-    whole = _CONTROL.sub("", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
-    return whole if len(whole) <= ANSWER_LENGTH_MAX else whole[: ANSWER_LENGTH_MAX - 1] + "…"
+    """Make the text safe for every store: no control characters, no lone surrogates, at most ANSWER_LENGTH_MAX
+    characters."""
+    cleaned = _CONTROL.sub("", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
+    return cleaned if len(cleaned) <= ANSWER_LENGTH_MAX else cleaned[: ANSWER_LENGTH_MAX - 1] + "…"
 
 
 def _tokens(document: Mapping[str, Any]) -> int:
-    """Where a server says nothing of it, or nonsense, there is nothing to report: 0."""
+    """Return the tokens consumed; 0 if the server reports none, or an invalid number."""
     usage = document.get("usage")
     if not isinstance(usage, dict):
         return 0
@@ -115,7 +120,7 @@ def _tokens(document: Mapping[str, Any]) -> int:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _WHOLE_MAX // 2  # not isinstance: True is an int there
+    return type(value) is int and 0 <= value <= _INT_MAX // 2  # not isinstance: bool is a subclass of int
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Asks a server that speaks the chat API of OpenAI. Loads httpx2; built in the processes that need it alone."""
+"""An answerer that calls a server with OpenAI's chat API. Loads httpx2; built only in the processes that need it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from pyoco_server.ports.answerer.port import AnswererRefused, AnswererUnavailabl
 __all__ = ["ANSWER_BYTES_MAX", "OpenAiAnswerer"]
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-#: Kept back from the timebox, so that the pack can say what happened; of a short one it is half.
+#: Reserved from the timebox, so that the pack can still report what happened; at most half of a short timebox.
 _RESERVE_SECONDS: Final = 1.0
 _CONNECT_SECONDS_MAX: Final = 10.0
-#: An answerer that had at least so long and did not answer is taken for one that is away. A caller that gives it less
-#: pays for the try.
+#: An answerer that had at least this long and did not answer counts as unavailable. A caller that allows it less time
+#: pays for the attempt.
 _PATIENCE_SECONDS: Final = 10.0
-#: How soon a cancel is heard.
+#: How soon a cancel request takes effect.
 _LISTEN_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 0.5
-#: Who wants to be asked again later than this is not asked again.
+#: A server that requests a longer pause than this is not retried.
 _PAUSE_SECONDS_MAX: Final = 5.0
 
-#: What a wrong key, address or model is answered with. Other 4xx are about the question.
+#: The statuses for a wrong key, address or model. Other 4xx are about the question.
 _MISUSES: Final = frozenset({401, 402, 403, 404, 405, 410})
 
 _KEY = re.compile(r"[!-~]*", re.ASCII)
@@ -41,7 +41,7 @@ _SECONDS = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
 class _Later(Exception):
-    """It may work a moment later. Says how long to wait, and what to say if it is not tried again."""
+    """A retry may succeed. Carries the pause before it, and the error text if there is no retry."""
 
     def __init__(self, detail: str, pause_seconds: float = _PAUSE_SECONDS) -> None:
         super().__init__(detail)
@@ -49,7 +49,7 @@ class _Later(Exception):
 
 
 class _TooSlow(Exception):
-    """The time was over before there was an answer."""
+    """The deadline passed before an answer arrived."""
 
     def __init__(self, *, is_operators_fault: bool = False) -> None:
         super().__init__("the answerer did not answer in time")
@@ -57,12 +57,14 @@ class _TooSlow(Exception):
 
 
 class OpenAiAnswerer:
-    """One question is one request; two where the first one met a broken connection, 408, 429 or 5xx and there is time.
-    Each has a connection of its own. Redirects are not followed, proxies of the environment are not used, and at most
-    1 MiB is read."""
+    """Sends one request per question; two if the first one hit a broken connection, 408, 429 or 5xx and time is left.
+
+    Each request has its own connection. Redirects are not followed, proxies from the environment are ignored, and at
+    most 1 MiB is read.
+    """
 
     def __init__(self, url: str, model: str, api_key: str) -> None:
-        """`url` goes up to and with `/v1`. Raises SettingError, which quotes neither of them."""
+        """`url` includes `/v1`. Raises SettingError, which quotes neither the URL nor the key."""
         if not _KEY.fullmatch(api_key):
             raise SettingError("PYOCO_DECISION_API_KEY has characters that no header may have")
         try:
@@ -78,7 +80,7 @@ class OpenAiAnswerer:
             trust_env=False,
             follow_redirects=False,
             auth=self._sign if api_key else None,
-            # As many as there are: those that were given up and have not ended yet are in nobody's way.
+            # Unlimited, so that abandoned requests that have not ended yet do not block new ones.
             limits=httpx2.Limits(max_connections=None),
         )
 
@@ -88,35 +90,40 @@ class OpenAiAnswerer:
     def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
         deadline = time.monotonic() + seconds - min(_RESERVE_SECONDS, seconds / 2)
         try:
-            return self._twice(ask, deadline, cancelled)
+            return self._with_retry(ask, deadline, cancelled)
         except _TooSlow as slow:
             is_away = slow.is_operators_fault or seconds >= _PATIENCE_SECONDS
             raise AnswererUnavailable(str(slow), is_operators_fault=is_away) from slow
 
-    def _twice(self, ask: Ask, deadline: float, cancelled: threading.Event) -> Answer:
+    def _with_retry(self, ask: Ask, deadline: float, cancelled: threading.Event) -> Answer:
         body = write_request(ask, self._model)
         try:
-            return self._asked(body, deadline, cancelled)
+            return self._request(body, deadline, cancelled)
         except _Later as later:
             if later.pause_seconds > _PAUSE_SECONDS_MAX or time.monotonic() + 2 * later.pause_seconds >= deadline:
                 raise AnswererUnavailable(str(later), is_operators_fault=True) from later
             if cancelled.wait(later.pause_seconds):
                 raise NobodyWaits("nobody waits for the answer any more") from later
         try:
-            return self._asked(body, deadline, cancelled)
+            return self._request(body, deadline, cancelled)
         except _Later as later:
             raise AnswererUnavailable(f"{later}; it was asked twice", is_operators_fault=True) from later
 
-    def _asked(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
-        """In a thread of its own: nothing else bounds a server that sends a byte now and then, or hears a cancel. Who
-        gives up cuts the line, and the thread ends; one that is not connected yet ends as soon as it would be."""
+    def _request(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
+        """Run the exchange in its own thread.
+
+        Nothing else bounds a server that trickles bytes, or makes a cancel take effect.
+
+        Giving up shuts the socket down, which ends the thread; a thread that is still connecting ends as soon as it has
+        connected, or has failed to.
+        """
         done: Future[Answer] = Future()
         line = _Line()
 
         def exchange() -> None:
             try:
                 done.set_result(self._exchange(body, deadline, line))
-            except BaseException as error:  # noqa: BLE001  (the top of a thread: who waits for it raises it)
+            except BaseException as error:  # noqa: BLE001  (top of a thread: the waiting caller re-raises it)
                 done.set_exception(error)
             finally:
                 line.close()
@@ -143,7 +150,7 @@ class OpenAiAnswerer:
                 "POST",
                 self._url,
                 content=body,
-                # As it is: what is not compressed cannot be a bomb.
+                # Uncompressed, which rules out decompression bombs.
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity", "Connection": "close"},
                 timeout=httpx2.Timeout(left, connect=min(left, _CONNECT_SECONDS_MAX)),
                 extensions={"trace": line.trace},
@@ -160,8 +167,10 @@ class OpenAiAnswerer:
 
 
 class _Line:
-    """The connection of one exchange, for another thread to cut. Holds it by a number of its own: httpx2 passes its
-    socket on for TLS, and closes it when it likes."""
+    """The connection of one exchange, which another thread may shut down.
+
+    Holds a duplicate file descriptor: httpx2 hands its own socket over to TLS, and closes it at a time of its choosing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,7 +183,7 @@ class _Line:
             return self._socket is not None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by httpx2 at every step."""
+        """Trace callback: httpx2 calls it at every step."""
         if event != "connection.connect_tcp.complete":
             return
         self.close()
@@ -183,14 +192,14 @@ class _Line:
             self._shut()
 
     def cut(self) -> None:
-        """Whoever reads or writes there comes back at once, now or as soon as there is a connection."""
+        """Shut the connection down, now or as soon as it exists. Blocked reads and writes then return immediately."""
         with self._lock:
             self._is_cut = True
             self._shut()
 
     def _shut(self) -> None:
         if self._is_cut and self._socket is not None:
-            with contextlib.suppress(OSError):  # the other side has gone
+            with contextlib.suppress(OSError):  # the peer has already closed it
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -223,13 +232,13 @@ def _check_status(response: httpx2.Response) -> None:
 
 
 def _pause(retry_after: str | None) -> float:
-    """A date says as little as nothing: clocks differ."""
+    """Return the pause in seconds. A date in Retry-After is ignored: clocks differ."""
     return float(retry_after) if retry_after and _SECONDS.fullmatch(retry_after.strip()) else _PAUSE_SECONDS
 
 
 @contextlib.contextmanager
 def _http_errors() -> Iterator[None]:
-    """The only place where an error of httpx2 becomes one of ours. Its text is left out: it may quote the address."""
+    """The only place that translates errors of httpx2 into ours. Drops their text, which may quote the address."""
     try:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:

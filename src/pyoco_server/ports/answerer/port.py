@@ -1,4 +1,4 @@
-"""Somebody who answers questions: a model, mostly, somewhere else."""
+"""The port to a service that answers questions: usually a remote model."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ __all__ = ["Answerer", "AnswererRefused", "AnswererUnavailable", "BadAnswer", "N
 
 
 class NoAnswer(Exception):
-    """There is none. The owner of the run reads the text: no key, no address, no question and no answer is in it."""
+    """There is no answer. The owner of the run reads the text, so it contains no key, address, question or answer."""
 
     def __init__(self, text: str, *, is_operators_fault: bool = False) -> None:
         super().__init__(text)
-        #: The answerer is away, or does not take our key, address or model: the run costs nothing (SAFE-3).
+        #: The answerer is unavailable, or rejects our key, address or model: the run costs nothing (SAFE-3).
         self.is_operators_fault = is_operators_fault
 
 
 class AnswererUnavailable(NoAnswer):
-    """Nobody answered, or not in time. The same question may be answered later."""
+    """No answer, or not in time. A retry may succeed."""
 
 
 class AnswererRefused(NoAnswer):
-    """It was asked, and does not want to."""
+    """The answerer received the question and refused it."""
 
 
 class BadAnswer(NoAnswer):
-    """What it said is not an answer that can be read."""
+    """The response cannot be parsed as an answer."""
 
 
 class NobodyWaits(NoAnswer):
-    """The run was given up meanwhile."""
+    """The run was abandoned in the meantime."""
 
 
 class Answerer(Protocol):
     def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
-        """Returns, or raises NoAnswer, before so many seconds are over, and soon after `cancelled` is set."""
+        """Return the answer or raise NoAnswer, within `seconds`, and soon after `cancelled` is set."""

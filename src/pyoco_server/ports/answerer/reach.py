@@ -1,4 +1,4 @@
-"""Whether a model's server takes connections. Nothing is sent to it, so that a look costs nothing there."""
+"""Check whether a model's server accepts connections. Sends no data, so the check costs nothing there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def why_not_reached(url: str, seconds: float = _SECONDS) -> str | None:
-    """None: somebody listens there. The text does not quote the address, which may be a secret. Blocks."""
+    """Return why the server cannot be reached. None: it accepts connections. Blocks.
+
+    The text does not quote the address, which may be secret.
+    """
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "", parts.port or _PORTS[parts.scheme]), timeout=seconds).close()

@@ -1,1 +1,1 @@
-"""Our thin layer over the AWS SDK: clients that stay open, and one word for every outage."""
+"""Our thin layer over the AWS SDK: long-lived clients, and one exception for every outage."""

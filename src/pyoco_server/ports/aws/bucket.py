@@ -1,4 +1,4 @@
-"""A bucket of ours in S3: made when missing, closed to strangers, and forgetting what is old."""
+"""An S3 bucket that we own: created if missing, public access blocked, old objects expired."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ __all__ = ["BUCKET_NAME", "MISSING", "OwnBucket", "days_of"]
 log = get_logger(__name__)
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
-#: AWS' words for an object that is not there.
+#: The error codes of S3 for a missing object.
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 
 _DAY = 86_400
 _UNSET = frozenset({"NoSuchLifecycleConfiguration", "NoSuchPublicAccessBlockConfiguration"})
-#: A store that cannot do it, or a bucket that is somebody else's to look after.
+#: The store does not support the operation, or another party administers the bucket.
 _NOT_OURS = frozenset({"403", "AccessDenied", "MethodNotAllowed", "NotImplemented"})
 
 
 def days_of(seconds: int) -> int:
-    """Whole days, as S3 counts them, and never fewer than were asked for."""
+    """Convert seconds to days, the unit of S3, rounded up."""
     return max(1, -(-seconds // _DAY))
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnBucket:
-    """What one of our buckets should be like."""
+    """The desired state of one of our buckets."""
 
     s3: S3Client
     name: str
     region: str
-    #: The name of its lifecycle rule, which is ours alone.
+    #: The id of its lifecycle rule, which no one else uses.
     rule: str
-    #: Below which objects expire.
+    #: Objects below this prefix expire.
     prefix: str
-    #: After so many days.
+    #: Days until they expire.
     days: int
 
     async def ensure(self) -> None:
-        """May be repeated. Raises DependencyUnavailable."""
+        """Create or update the bucket. Idempotent. Raises DependencyUnavailable."""
         async with aws_errors(f"make the bucket {self.name}", 4 * ANSWER_SECONDS):
             await self._ensure_bucket()
             await self._if_we_may("access block", self._ensure_closed)
@@ -65,17 +65,17 @@ class OwnBucket:
                 raise
         else:
             return
-        # The oldest region has no name here.
+        # us-east-1 must not be named as a location constraint.
         where: dict[str, Any] = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
         try:
             await self.s3.create_bucket(Bucket=self.name, **(where if self.region != "us-east-1" else {}))
-            log.info("made a bucket", bucket=self.name)
+            log.info("bucket created", bucket=self.name)
         except ClientError as error:
-            if code_of(error) != "BucketAlreadyOwnedByYou":  # otherwise made by another of our processes a moment ago
+            if code_of(error) != "BucketAlreadyOwnedByYou":  # another process of ours may just have created it
                 raise
 
     async def _ensure_closed(self) -> None:
-        """PRICED-213"""
+        """Block all public access (PRICED-213)."""
         wanted: PublicAccessBlockConfigurationTypeDef = {
             "BlockPublicAcls": True,
             "IgnorePublicAcls": True,
@@ -92,8 +92,10 @@ class OwnBucket:
         await self.s3.put_public_access_block(Bucket=self.name, PublicAccessBlockConfiguration=wanted)
 
     async def _ensure_expiry(self) -> None:
-        """PRICED-214. The rules of others stay. Ours never becomes shorter: that would delete what is promised for
-        longer (PRICED-167)."""
+        """Write our lifecycle rule (PRICED-214), and keep the rules of others.
+
+        The expiry of our rule is never shortened: that would delete objects that were promised for longer (PRICED-167).
+        """
         rules: list[Any] = []
         try:
             rules = list((await self.s3.get_bucket_lifecycle_configuration(Bucket=self.name))["Rules"])
@@ -117,10 +119,10 @@ class OwnBucket:
         )
 
     async def _if_we_may(self, what: str, ensure: Callable[[], Awaitable[None]]) -> None:
-        """A bucket that others look after can still be used."""
+        """Apply a setting; log a warning if we lack the permission, because the bucket is usable without it."""
         try:
             await ensure()
         except ClientError as error:
             if code_of(error) not in _NOT_OURS:
                 raise
-            log.warning("a setting of the bucket is left to others", bucket=self.name, what=what, code=code_of(error))
+            log.warning("cannot change bucket setting, left as it is", bucket=self.name, what=what, code=code_of(error))

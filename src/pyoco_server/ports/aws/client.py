@@ -1,6 +1,6 @@
-"""Clients of S3 and SQS, and where their errors become ours.
+"""Clients of S3 and SQS, and the translation of their errors into ours.
 
-The keys are the SDK's own business: variables, profile, or the machine's role.
+The SDK finds the credentials itself: environment variables, profile, or the machine's role.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_SECONDS", "aws_errors", "code_of", "open_s3", "open_sqs"]
 
-#: For one question with its repeats. A gateway has a caller who waits.
+#: Limit of one call including its retries. Callers of a gateway are waiting for it.
 ANSWER_SECONDS = 5.0
-#: The keys may come from the machine itself, which takes its time to say that it has none.
+#: Credentials may come from the instance metadata service, which takes long to report that it has none.
 _MAKE_SECONDS = 30.0
-#: As AWS writes them. Another store may write whatever it likes.
+#: The form of AWS error codes. Other stores may send anything.
 _CODE = re.compile(r"[A-Za-z0-9.]{1,64}", re.ASCII)
 
 
 @contextlib.asynccontextmanager
 async def aws_errors(doing: str, seconds: float = 0.0) -> AsyncIterator[None]:
-    """The only place where an error of the SDK, or its silence for `seconds` (0: ANSWER_SECONDS), becomes ours.
+    """The only place that translates errors of the SDK, or no answer within `seconds` (0: ANSWER_SECONDS), into ours.
 
-    Whoever expects a refusal catches it inside; every other one is an outage: the message tells its class and code,
-    and whom we asked. Nothing else, and not its cause: the words of the SDK hold addresses with the keys of objects,
-    and those end with what somebody has called a file (PRICED-171).
+    A caller that expects a refusal catches it inside this context; any other refusal counts as an outage. The message
+    names the class, the code and the host, nothing else, and the cause is dropped: the SDK's messages contain URLs with
+    object keys, and those end with file names of users (PRICED-171).
     """
     seconds = seconds or ANSWER_SECONDS
     try:
@@ -51,25 +51,25 @@ async def aws_errors(doing: str, seconds: float = 0.0) -> AsyncIterator[None]:
     except TimeoutError:
         raise DependencyUnavailable(f"cannot {doing}: no answer within {seconds:g} s") from None
     except (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError) as error:
-        raise DependencyUnavailable(f"cannot {doing}: {_told(error)}") from None
+        raise DependencyUnavailable(f"cannot {doing}: {_describe(error)}") from None
 
 
 def code_of(error: ClientError) -> str:
-    """AWS' word for a refusal. A HEAD is answered without words: then it is the status."""
+    """Return the error code of AWS. For a HEAD, which has no body, it is the HTTP status."""
     return error.response.get("Error", {}).get("Code", "")
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     what = type(error).__name__
     if isinstance(error, ClientError):
         code = code_of(error)
         return f"{what} {code}" if _CODE.fullmatch(code) else what
-    asked = getattr(error, "kwargs", {}).get("endpoint_url")
-    return f"{what} at {_host_of(asked)}" if isinstance(asked, str) else what
+    endpoint = getattr(error, "kwargs", {}).get("endpoint_url")
+    return f"{what} at {_host_of(endpoint)}" if isinstance(endpoint, str) else what
 
 
 def _host_of(url: str) -> str:
-    """Without the path, and without a password."""
+    """Return host and port only, without path or credentials."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "AWS", parts.port
@@ -80,9 +80,11 @@ def _host_of(url: str) -> str:
 
 @contextlib.asynccontextmanager
 async def open_s3(settings: AwsSettings) -> AsyncIterator[S3Client]:
-    """To make a client takes a tenth of a second, so it is kept. Asks nobody anything: an endpoint that is down shows
-    at the first call."""
-    # Behind an address of one's own there is no name for each bucket.
+    """Open an S3 client.
+
+    Creating one takes 0.1 s, so callers keep it. Makes no request: an unreachable endpoint shows at the first call.
+    """
+    # A custom endpoint has no host name per bucket, so it needs path-style addresses.
     style = {"addressing_style": "path" if settings.endpoint_url else "auto"}
     config = _config(signature_version="s3v4", s3=style)
     async with contextlib.AsyncExitStack() as opened:
@@ -94,7 +96,7 @@ async def open_s3(settings: AwsSettings) -> AsyncIterator[S3Client]:
 
 @contextlib.asynccontextmanager
 async def open_sqs(settings: AwsSettings) -> AsyncIterator[SQSClient]:
-    """As `open_s3`."""
+    """Open an SQS client, like `open_s3`."""
     async with contextlib.AsyncExitStack() as opened:
         async with aws_errors("make a client of SQS", _MAKE_SECONDS):
             client = get_session().create_client("sqs", config=_config(), **_where(settings))
@@ -107,21 +109,24 @@ def _where(settings: AwsSettings) -> dict[str, Any]:
 
 
 def _config(**more: Any) -> AioConfig:
-    _hush()
+    _limit_sdk_logging()
     return AioConfig(
         connect_timeout=2,
-        read_timeout=30,  # longer than a long poll; `aws_errors` bounds each call as a whole
+        read_timeout=30,  # longer than a long poll; `aws_errors` bounds each call including its retries
         retries={"total_max_attempts": 3, "mode": "standard"},
-        max_pool_connections=64,  # each receive holds one while it waits
-        # Other stores than AWS' own do not know the newer checksums.
+        max_pool_connections=64,  # each receive holds one connection while it waits
+        # Stores other than AWS do not support the newer checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **more,
     )
 
 
-def _hush() -> None:
-    """At DEBUG the SDK writes whole requests down, keys and bytes (PRICED-171). Who wants that gives it a level."""
+def _limit_sdk_logging() -> None:
+    """At DEBUG the SDK logs complete requests, with keys and bytes (PRICED-171).
+
+    To get that, set a level on its logger.
+    """
     for name in ("aiobotocore", "botocore"):
         sdk = logging.getLogger(name)
         if sdk.level == logging.NOTSET:

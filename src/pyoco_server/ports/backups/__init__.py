@@ -1,1 +1,1 @@
-"""Copies of everything an installation has stored in NATS, and the folder they lie in."""
+"""Copies of everything that an installation stores in NATS, and the folder that contains them."""

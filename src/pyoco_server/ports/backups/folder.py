@@ -1,7 +1,8 @@
-"""A backup in a folder, laid out as the `nats` command lays out its own: `<stream>/stream.tar.s2` and
-`<stream>/backup.json`; beside them what changed meanwhile, and above all the manifest.
+"""A backup in a folder, in the layout of the `nats` command: `<stream>/stream.tar.s2` and `<stream>/backup.json`.
 
-It holds hashed keys, params and results: only its owner may read it.
+In addition each stream's folder holds what changed during the copy, and the top folder holds the manifest.
+
+A backup contains hashed keys, params and results, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ _MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 
 
 class FolderArchive:
-    """The manifest's unfinished file is there from the beginning: whoever has made it has the folder for itself.
+    """One backup in one folder.
 
-    Everything that makes or renames something holds `_gate`: a thread that is still at work when its caller has been
-    cancelled must not come behind `discard`.
+    The unfinished manifest file exists from the start: the process that created it owns the folder. Every step that
+    creates or renames a file holds `_gate`: the thread of a cancelled caller may still be running, and must not create
+    anything after `discard`.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._manifest_file = path / _MANIFEST
         self._gate = threading.Lock()
-        #: Folders and files, in the order in which they were made.
+        #: Folders and files, in order of creation.
         self._made: list[Path] = []
-        #: Of the folder, if it was there before.
+        #: The folder's mode, if it existed before.
         self._mode_before: int | None = None
         self._is_over = False
 
@@ -61,11 +63,11 @@ class FolderArchive:
             self._check_empty()
             if self._path not in self._made:
                 self._mode_before = stat.S_IMODE(self._path.stat().st_mode)
-                with contextlib.suppress(PermissionError):  # another's; what we put in it is closed all the same
+                with contextlib.suppress(PermissionError):  # owned by another user; our files are private anyway
                     self._path.chmod(0o700)
 
     def _check_empty(self) -> None:
-        """But for what is ours."""
+        """Raise BackupFailed if the folder contains anything that this backup did not create."""
         if any(entry not in self._made for entry in self._path.iterdir()):
             raise BackupFailed(f"{self._path} is not empty: a backup needs a folder of its own")
 
@@ -131,7 +133,7 @@ class FolderArchive:
             return os.fdopen(self._make_file(_part(file)), "wb")
 
     def _close(self, output: BinaryIO, file: Path) -> None:
-        """Whole and on the disk, and only then under its name."""
+        """Sync the complete file to disk, then rename it to its final name."""
         with disk_troubles(f"write {file}"):
             output.flush()
             os.fsync(output.fileno())
@@ -163,7 +165,7 @@ class FolderArchive:
         with self._gate, disk_troubles(f"remove what is left in {self._path}"):
             self._is_over = True
             if self._manifest_file in self._made:
-                self._manifest_file.unlink(missing_ok=True)  # first: what follows is no backup
+                self._manifest_file.unlink(missing_ok=True)  # first: without it the remaining files are not a backup
             for made in reversed(self._made):
                 _remove(made)
             if self._mode_before is not None:
@@ -216,7 +218,7 @@ class FolderArchive:
 
 
 def _part(file: Path) -> Path:
-    """Its name as long as it is not whole."""
+    """Return the name of a file while it is incomplete."""
     return file.with_name(file.name + _PART)
 
 
@@ -227,5 +229,5 @@ def _remove(made: Path) -> None:
         else:
             made.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # somebody else's things are in it: it stays
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:  # keep a folder that contains other files
             raise

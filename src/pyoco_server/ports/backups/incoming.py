@@ -1,4 +1,4 @@
-"""What the server sends us on a subject of our own, one message after the other."""
+"""Messages that the server sends to an inbox of ours, read one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyoco_server.ports.nats.link import Link
 
 __all__ = ["SILENCE_SECONDS", "Incoming", "listening"]
 
-#: Without a byte from the server.
+#: Time without a byte from the server before we give up.
 SILENCE_SECONDS = 30.0
 #: How soon a lost connection is noticed.
 _LOOK_SECONDS = 0.25
@@ -29,7 +29,10 @@ class Incoming:
         self.put = self._queue.put_nowait
 
     async def next(self) -> Raw:
-        """Raises Unavailable when there can be none any more: the connection was lost, or nothing came for long."""
+        """Return the next message.
+
+        Raises Unavailable if the connection was lost, or after SILENCE_SECONDS without a message.
+        """
         deadline = time.monotonic() + SILENCE_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
@@ -49,5 +52,5 @@ async def listening(link: Link) -> AsyncIterator[Incoming]:
         yield incoming
     finally:
         link.nc.forget(subscription)
-        with contextlib.suppress(nats.errors.Error):  # without a connection the server has forgotten it
+        with contextlib.suppress(nats.errors.Error):  # a lost connection drops the subscription, too
             await subscription.unsubscribe()

@@ -1,9 +1,9 @@
-"""Streams copied out and in by JetStream's own snapshots, and what those leave out.
+"""Copy streams out and in with JetStream's own snapshots, and read what those leave out.
 
-A snapshot walks through a stream from its first message to the one that was last when it was asked for, and takes what
-is there when it gets to it. So of a bucket that is written meanwhile it has neither the new value of a key, which lies
-behind its end, nor the old one, if that was replaced before the walk came by: measured with 2.15.1, a third of 3,000
-keys was missing after every other one had been written again. That is why `changes` exists.
+A snapshot reads a stream from its first message to the last one at the time of the request, and copies what exists when
+it gets there. If a bucket is written meanwhile, the snapshot may contain neither the new value of a key, which lies
+behind its end, nor the old one, if that was replaced before the snapshot reached it. Measured with 2.15.1: a third of
+3,000 keys was missing after every other key had been written again. That is why `changes` exists.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = ["JetStreamStreams"]
 log = get_logger(__name__)
 
 _NO_MESSAGE_FOUND = 10037
-#: Below the smallest `max_payload` anybody sets. The server sends some 8 MB before it waits for us: that is all memory
-#: a copy takes.
+#: Below any sensible `max_payload`. The server sends about 8 MB before it waits for our acks; a copy takes no more
+#: memory than that.
 _CHUNK_BYTES = 128 * 1024
-#: The server unpacks a restored stream after its last byte: minutes for tens of gigabytes.
+#: The server unpacks a restored stream after the last byte has arrived: minutes for tens of gigabytes.
 _UNPACK_SECONDS = 1800.0
-#: The name of a stream that is restored and removed, to see whether it can be.
+#: The stream that a trial restore creates and removes.
 _TRIAL = "PYOCO_RESTORE_TRIAL"
-#: Of the server's own headers, those that mean something when a message is stored once more.
+#: The server's headers that keep their meaning when a message is stored again.
 _KEPT_HEADERS = frozenset({"Nats-TTL", "Nats-Rollup", "Nats-Marker-Reason", "Nats-Msg-Id"})
 
 
@@ -75,12 +75,12 @@ class _Consumers(msgspec.Struct):
 
 @contextlib.contextmanager
 def _refusals(doing: str) -> Iterator[None]:
-    """The only place where a refusal of JetStream becomes an error of ours."""
+    """The only place that translates refusals of JetStream into our errors."""
     try:
         yield
     except (Rejected, Missing) as error:
-        said = "".join(character if character.isprintable() else "?" for character in str(error))
-        refused = BackupFailed(f"NATS refused to {doing}: {said}")
+        printable = "".join(character if character.isprintable() else "?" for character in str(error))
+        refused = BackupFailed(f"NATS refused to {doing}: {printable}")
         if "replicas" in str(error):
             refused.add_note("--replicas says how many copies of each message this server is to keep")
         raise refused from error
@@ -102,7 +102,7 @@ class JetStreamStreams:
         self._resources = (*resources_of(config), *of_priced_runs, *of_programs)
         parts = (frozenset(each.name for each in part) for part in (of_priced_runs, of_programs))
         self.parts = tuple(part for part in parts if part)
-        #: Whose restore is remembered: what was sent to it before is sent again.
+        #: Streams that record the time of their restore: messages sent to them before are sent again.
         self._dated = {priced.pack_stream} if priced is not None else set()
         queues = {config.work_stream} | ({priced.pack_stream} if priced is not None else set())
         queues |= {grid.exec_stream} if grid is not None else set()
@@ -172,7 +172,7 @@ class JetStreamStreams:
                     return
                 raise BackupFailed(f"NATS broke off the copy of {name}: {message.status} {message.description}")
             yield message.data
-            if message.reply:  # only now: whoever writes it down sets the pace
+            if message.reply:  # only now: the speed of the writer limits the server
                 with _refusals(f"copy {name}"):
                     await self._link.nc.publish(message.reply, b"")
 
@@ -188,7 +188,7 @@ class JetStreamStreams:
         (subject,) = self._subjects[queue]
         subscription = await self._link.nc.listen(subject, heard.put_nowait)
         try:
-            await self._settle()  # from here on nothing is missed
+            await self._settle()  # no job is missed from here on
             self._link.check_heard(subject)
             yield _NewJobs(self._link, heard, self._settle)
         finally:
@@ -197,7 +197,7 @@ class JetStreamStreams:
                 await subscription.unsubscribe()
 
     async def _settle(self) -> None:
-        """One round trip: what was sent to us before has arrived."""
+        """Wait for one round trip: every message sent to us earlier has then arrived."""
         with _refusals("listen for new jobs"):
             await self._link.insist("INFO", {}, dict[str, Any])
 
@@ -228,8 +228,8 @@ class JetStreamStreams:
                 await self._link.insist(where, request, dict[str, Any])
             await self._put(stream, changes)
             state = (await self._info(stream.name)).state
-            whole = Mark(backup_id, (state["last_seq"], state["messages"]))
-            await self._link.insist(f"STREAM.UPDATE.{stream.name}", marked(config, whole), dict[str, Any])
+            complete = Mark(backup_id, (state["last_seq"], state["messages"]))
+            await self._link.insist(f"STREAM.UPDATE.{stream.name}", marked(config, complete), dict[str, Any])
 
     async def unmark(self, name: str) -> None:
         with _refusals(f"finish {name}"):
@@ -241,7 +241,7 @@ class JetStreamStreams:
 
     async def try_restore(self, stream: StreamCopy, replicas: int | None, chunks: AsyncIterable[bytes]) -> None:
         trial = {**with_replicas(stream.config, replicas), "name": _TRIAL, "subjects": [f"{_TRIAL}.>"]}
-        await self.remove(_TRIAL)  # of one that was interrupted
+        await self.remove(_TRIAL)  # left over from an interrupted trial
         with _refusals(f"restore {stream.name}"):
             await self._upload(trial, stream.state, chunks)
         await self.remove(_TRIAL)
@@ -253,7 +253,7 @@ class JetStreamStreams:
         _check(await self._link.ask(begun.deliver_subject, b"", seconds=_UNPACK_SECONDS))
 
     async def _begin_restore(self, name: str, request: object) -> _Restoring:
-        """A cluster that has just come up may not have found all its nodes yet."""
+        """Begin a restore. Retries while a cluster that has just started has not found all its nodes."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         while True:
             try:
@@ -264,13 +264,15 @@ class JetStreamStreams:
             await asyncio.sleep(0.25)
 
     async def _put(self, stream: StreamCopy, changes: AsyncIterable[Change]) -> None:
-        """Each message of a bucket at its old place: a job names the place of its run's record, and must not meet
-        another record there. Places that were lost to later messages are filled by storing the next one more often;
-        the bucket keeps the last."""
+        """Store each message of a bucket at its original sequence.
+
+        A job refers to its run's record by sequence, and must not find another record there. A sequence whose message
+        was superseded is filled by storing the next message repeatedly; the bucket keeps only the last one.
+        """
         have = (await self._info(stream.name)).state["last_seq"]
         async for change in changes:
             if stream.is_keyed and change.sequence <= have and await self._has(stream.name, change):
-                continue  # the copy itself went further than it said, as those of older servers may
+                continue  # the snapshot contains more than it reported, as those of older servers may
             headers = _headers(change, stream)
             while True:
                 have = await self._store(stream.name, change, headers)
@@ -278,7 +280,7 @@ class JetStreamStreams:
                     break
 
     async def _has(self, name: str, change: Change) -> bool:
-        """Whether the stream holds this message, or a later one of its subject."""
+        """Return whether the stream holds this message, or a later one of its subject."""
         try:
             request = {"last_by_subj": change.subject}
             found = await self._link.insist(f"STREAM.MSG.GET.{name}", request, dict[str, Any])
@@ -289,7 +291,7 @@ class JetStreamStreams:
         return int(found["message"]["seq"]) >= change.sequence
 
     async def _store(self, stream: str, change: Change, headers: Mapping[str, str]) -> int:
-        """A stream that was made a moment ago may still choose its leader."""
+        """Store a message. Retries while a new stream is still electing its leader."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         while True:
             try:
@@ -317,21 +319,24 @@ class _NewJobs:
 
 
 def _as_made(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the server itself has noted in it."""
+    """Drop the metadata that the server itself added."""
     noted = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
     return {**{name: value for name, value in config.items() if name != "metadata"}, "metadata": noted}
 
 
 def _headers(change: Change, stream: StreamCopy) -> dict[str, str]:
-    """What a message is stored with once more: its conditions held then, and mean nothing now."""
-    kept = _KEPT_HEADERS - {"Nats-Msg-Id"} if stream.is_keyed else _KEPT_HEADERS  # a repeat must count to fill a place
-    if stream.name.startswith("KV_"):  # most buckets refuse one, and it would remove what was restored before
+    """Return the headers to store a message with again. Conditions of the original write no longer apply.
+
+    Without the message id for a bucket: a repeat that fills a sequence must be stored, not deduplicated.
+    """
+    kept = _KEPT_HEADERS - {"Nats-Msg-Id"} if stream.is_keyed else _KEPT_HEADERS  # repeats must be stored
+    if stream.name.startswith("KV_"):  # most buckets refuse it, and it would remove messages restored before
         kept -= {"Nats-Rollup"}
     return {name: value for name, value in change.headers.items() if name in kept or not name.startswith("Nats-")}
 
 
 def _check(answer: Raw) -> None:
-    """What the server says to a piece of a restored stream: nothing, or what is wrong. Raises Rejected."""
+    """Check the server's reply to a chunk of a restored stream: empty, or an error. Raises Rejected."""
     if answer.data:
         fault = msgspec.json.decode(answer.data, type=dict[str, Any]).get("error")
         if fault is not None:

@@ -1,4 +1,4 @@
-"""The SQLite file of the ledger, copied while it is used, and put back while it is not."""
+"""Copy the ledger's SQLite file while it is in use, and restore it while it is not."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pyoco_server.ports.backups.troubles import disk_troubles
 
 __all__ = ["SqliteLedgerFile"]
 
-#: Between two looks whether anybody still wants the copy: some 16 MB.
+#: Pages between two checks whether the copy is still wanted: about 16 MB.
 _PAGES = 4096
 _BUSY_SECONDS = 10.0
-#: What SQLite keeps beside a database. Those of an older file would be taken for a part of the new one.
+#: SQLite's files beside a database. Those of an older file would be taken for part of the new one.
 _BESIDE = ("-wal", "-shm", "-journal")
 _FULL = "SQLITE_FULL"
 
 
 @contextlib.contextmanager
 def _troubles(doing: str) -> Iterator[None]:
-    """The only place where an error of SQLite becomes one of ours. None of its text: it may quote a row."""
+    """The only place that translates errors of SQLite into ours. Drops their text, which may quote a row."""
     try:
         with disk_troubles(doing):
             yield
@@ -62,7 +62,10 @@ class SqliteLedgerFile:
         return FoundLedger(size, digest, self._is_used())
 
     def _is_used(self) -> bool:
-        """Whoever has the database open holds a lock on it, idle or not: then nobody else can have it alone."""
+        """Return whether any process has the database open.
+
+        An open connection holds a lock, idle or not, so an exclusive lock fails.
+        """
         with contextlib.closing(self._open("rw", timeout=0)) as connection:
             try:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -70,7 +73,7 @@ class SqliteLedgerFile:
                 connection.execute("ROLLBACK")
             except sqlite3.OperationalError as error:
                 return error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-            except sqlite3.DatabaseError:  # it is none: nobody can use it
+            except sqlite3.DatabaseError:  # not a database, so no process can be using it
                 return False
         return False
 
@@ -84,10 +87,10 @@ class SqliteLedgerFile:
             contextlib.closing(self._open("ro", timeout=_BUSY_SECONDS)) as source,
             contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target,
         ):
-            # Of a copy that is not whole nothing is left: whoever keeps it syncs it to disk.
+            # An incomplete copy is discarded, so no journal and no sync are needed; the archive syncs the file.
             target.execute("PRAGMA journal_mode = OFF")
             target.execute("PRAGMA synchronous = OFF")
-            # One moment for all of it: a copy in steps begins anew whenever somebody writes in between.
+            # One read transaction for the complete copy: otherwise every write in between restarts it.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             source.backup(target, pages=_PAGES, progress=is_wanted)
@@ -108,7 +111,7 @@ class SqliteLedgerFile:
     def _begin(self, part: Path) -> BinaryIO:
         with _troubles(f"write {part}"):
             part.parent.mkdir(parents=True, exist_ok=True)
-            part.unlink(missing_ok=True)  # of one that was interrupted
+            part.unlink(missing_ok=True)  # left over from an interrupted restore
             return os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def _write(self, output: BinaryIO, chunk: bytes) -> None:
@@ -120,7 +123,7 @@ class SqliteLedgerFile:
             output.flush()
             os.fsync(output.fileno())
             output.close()
-            for ending in _BESIDE:  # first: beside the new file they would spoil it
+            for ending in _BESIDE:  # before the rename: these files would corrupt the new database
                 self._beside(ending).unlink(missing_ok=True)
             part.rename(self._path)
             folder = os.open(self._path.parent, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Everything an installation has stored, copied out and put back; and where the copies lie."""
+"""Ports to copy out and restore everything an installation has stored, and to the folder of the copies."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["Archive", "Copying", "Found", "FoundLedger", "LedgerFile", "NewJobs"
 
 @dataclass(frozen=True)
 class Found:
-    """A stream that is there."""
+    """An existing stream."""
 
     name: str
     config: Mapping[str, Any]
     messages: int
     last_sequence: int
     size_bytes: int
-    #: What is taken from it is gone: a queue.
+    #: A queue: messages are removed when they are consumed.
     is_queue: bool
-    #: Its durable consumers, as they were made.
+    #: The configurations of its durable consumers, as created.
     consumers: tuple[Mapping[str, Any], ...]
-    #: How many consumers somebody listens to at this moment: workers, gateways, keepers.
+    #: How many consumers have a listener right now: workers, gateways, keepers.
     listeners: int
 
 
 @dataclass(frozen=True)
 class Copying:
-    """A stream on its way out: what it was when the copy began, and its bytes."""
+    """A running copy of a stream: its state at the start of the copy, and its bytes."""
 
     config: Mapping[str, Any]
     state: Mapping[str, Any]
@@ -41,58 +41,67 @@ class Copying:
 
 
 class NewJobs(Protocol):
-    """The jobs that were put on the queue since somebody began to listen."""
+    """The jobs published to the queue since listening began."""
 
     def told(self) -> AsyncGenerator[Change, None]:
-        """As they come, until `end`. Raises Unavailable when some may have been missed."""
+        """Yield jobs as they arrive, until `end`. Raises Unavailable if some may have been missed."""
 
     async def end(self) -> None:
-        """What was published before this call is still told; then nothing more."""
+        """Stop after the jobs that were published before this call have been yielded."""
 
 
 class Streams(Protocol):
-    """The streams and buckets of one installation, whole. An outage raises Unavailable; a server that will not, or
-    that says something nobody expected, raises BackupFailed."""
+    """The complete streams and buckets of one installation.
+
+    An outage raises Unavailable; a refusal or an unexpected answer of the server raises BackupFailed.
+    """
 
     @property
     def nats_version(self) -> str: ...
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of ours, there or not, in the order in which they are told of everywhere."""
+        """All our streams, existing or not, in the order in which they are always listed."""
 
     @property
     def parts(self) -> tuple[frozenset[str], ...]:
-        """Of `names`, those that are missed only where others of their part are: not everybody has priced runs, and an
-        installation from before programs has nothing of those."""
+        """Groups of `names` that are only required together: not every installation has priced runs, and one from
+        before programs has none of their streams."""
 
     async def found(self) -> tuple[Found, ...]:
-        """Those of `names` that are there, in their order."""
+        """Return the streams of `names` that exist, in their order."""
 
     async def find(self, name: str) -> Found | None: ...
 
     def copy(self, name: str, *, with_consumers: bool) -> AbstractAsyncContextManager[Copying]:
-        """Its messages up to the last one there is now, in the server's own form. It need not stand still meanwhile,
-        but what is replaced or removed before the copy gets to it is not in the copy: see `changes`."""
+        """Copy the messages up to the current last one, in the server's own format.
+
+        The stream may be written meanwhile, but messages replaced or removed before the copy reaches them are missing
+        from it: see `changes`.
+        """
 
     def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
-        """Every message behind `after` that is there, until nothing is left. A copy up to `after` together with these
-        is the stream as it was at that last moment, even of a bucket whose keys were written again and again. Not for
-        queues."""
+        """Yield every existing message after `after`, until none is left.
+
+        A copy up to `after` together with these is the stream as of that last moment, even for a bucket whose keys were
+        rewritten repeatedly. Not for queues.
+        """
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Of `names`, those that jobs are put on."""
+        """The streams of `names` that jobs are published to."""
 
     def new_jobs(self, queue: str) -> AbstractAsyncContextManager[NewJobs]:
-        """Every job that is put on this queue from now on, whether or not somebody takes it at once. Raises Unavailable
-        when we may not hear them."""
+        """Receive every job published to this queue from now on, even if a worker takes it immediately.
+
+        Raises Unavailable if our subscription may not receive them.
+        """
 
     async def remove(self, name: str) -> None:
-        """With everything in it. Nothing happens when it is not there."""
+        """Delete the stream with its contents. Does nothing if it does not exist."""
 
     async def try_restore(self, stream: StreamCopy, replicas: int | None, chunks: AsyncIterable[bytes]) -> None:
-        """Whether this server would take it: it is restored under another name, and removed again."""
+        """Check that this server accepts the stream: restore it under another name, and remove it again."""
 
     async def restore(
         self,
@@ -102,72 +111,81 @@ class Streams(Protocol):
         chunks: AsyncIterable[bytes],
         changes: AsyncIterable[Change],
     ) -> None:
-        """Make the stream anew, with everything at its old place; it must not exist. `replicas`: None, as before.
+        """Create the stream, every message at its original sequence. It must not exist. `replicas` None: as before.
 
-        It is marked with the backup it comes from: as unfinished at first, and with how it is when all of it has
-        arrived (`core.backup_mark`). After a failure an unfinished stream may be there, or none."""
+        The stream is marked with the id of its backup: as incomplete at first, and with its final state once everything
+        has arrived (`core.backup_mark`). After a failure there may be an incomplete stream, or none.
+        """
 
     async def unmark(self, name: str) -> None:
-        """The restore is over: nothing is said of it any more."""
+        """Remove the mark: the restore has finished."""
 
 
 @dataclass(frozen=True)
 class FoundLedger:
-    """A ledger that is there."""
+    """An existing ledger."""
 
     size_bytes: int
-    #: Of its file, if all of it is in there; empty: the newest of it is not.
+    #: Digest of the file if it contains all data; empty if the newest data are only in the write-ahead log.
     sha256_hex: str
     #: Some process has it open.
     is_used: bool
 
 
 class LedgerFile(Protocol):
-    """The ledger of priced runs, when it is a file. Trouble raises BackupFailed, a full disk NoRoom."""
+    """The ledger of priced runs as a file. Disk or SQLite errors raise BackupFailed, a full disk NoRoom."""
 
     @property
     def path(self) -> str:
-        """Where it lies, for the eye."""
+        """The path, for display."""
 
     async def exists(self) -> bool: ...
 
     async def find(self) -> FoundLedger | None:
-        """Reads all of it."""
+        """Return size, digest and use of the ledger. Reads the complete file. None: it does not exist."""
 
     def copy(self, path: Path) -> None:
-        """All of it as it is at this moment, into a file that is there and empty. Nobody has to stop for it.
+        """Copy its current state into an existing empty file. No process has to stop for it.
 
-        Takes as long as it takes, and so belongs into a thread; ends early when the file is gone."""
+        Blocks for as long as the copy takes, so run it in a thread. Aborts if the target file is deleted.
+        """
 
     async def put(self, chunks: AsyncIterable[bytes]) -> None:
-        """This is the ledger from now on; the one that was there is gone. Whole, or not at all. Nobody may have it
-        open: such a process would go on with what is gone."""
+        """Replace the ledger, completely or not at all. The previous one is lost.
+
+        No process may have it open: it would continue to use the deleted file.
+        """
 
 
 class Archive(Protocol):
-    """A folder that holds one backup. No room on its disk raises NoRoom, other trouble BackupFailed."""
+    """A folder that holds one backup. A full disk raises NoRoom, any other disk error BackupFailed."""
 
     async def begin(self) -> None:
-        """Make the folder, for us alone. Raises BackupFailed when there is something in it; of two who begin at the
-        same time, one is refused."""
+        """Create the folder, readable for its owner only.
+
+        Raises BackupFailed if it is not empty; of two backups that begin at the same time, one is refused.
+        """
 
     async def keep(self, stream: str, name: str, chunks: AsyncIterable[bytes]) -> StoredFile:
-        """Write a file; it has its name only when it is whole and on the disk. Memory does not grow with its size."""
+        """Write a file. It gets its name once it is complete and synced. Memory use does not grow with its size."""
 
     async def keep_file(self, stream: str, name: str, write: Callable[[Path], None]) -> StoredFile:
-        """The same for a file that `write` fills, in a thread, at the path it is given."""
+        """Like `keep`, for a file that `write` fills, in a thread, at the given path."""
 
     async def finish(self, manifest: Manifest) -> None:
-        """From here on it is a backup."""
+        """Write the manifest: from here on the folder is a valid backup."""
 
     async def discard(self) -> None:
-        """Take away what this one has made, and nothing else; the folder is as it was before `begin`, or gone if there
-        was none. After any failure, one of `begin` included; nothing is written afterwards."""
+        """Remove everything that this backup created, and nothing else.
+
+        The folder is then as before `begin`, or deleted if it did not exist. Call it after any failure, including one
+        of `begin`; nothing is written afterwards.
+        """
 
     async def manifest(self) -> Manifest:
-        """Raises BackupFailed: there is none, or it cannot be read."""
+        """Raises BackupFailed if the manifest is missing or cannot be read."""
 
     async def check(self, stream: str, file: StoredFile) -> None:
-        """Read all of it. Raises BackupFailed when it is missing, shorter, longer or altered."""
+        """Read the complete file. Raises BackupFailed if it is missing, shorter, longer or altered."""
 
     def chunks(self, stream: str, file: StoredFile) -> AsyncGenerator[bytes, None]: ...

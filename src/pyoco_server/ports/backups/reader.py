@@ -1,4 +1,4 @@
-"""The messages of a stream behind a place, until nothing is left."""
+"""Read the messages of a stream after a given sequence, until none is left."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pyoco_server.ports.nats.link import Link, Rejected
 __all__ = ["read_behind"]
 
 _SECOND = 1_000_000_000
-#: Asked for at once, as far as one can tell from the size of the messages that are there.
+#: Requested per pull, estimated from the average size of the stored messages.
 _WINDOW_BYTES = 8 * 1024 * 1024
 _WINDOW_MIN, _WINDOW_MAX = 16, 1000
-#: A stream that changes faster than it can be read for so long will never be caught up with.
+#: If reading has not caught up with the stream's writers within this time, give up.
 _CATCH_UP_SECONDS = 300.0
-#: On a cluster a consumer reads the copy of some node, and is told to our node a moment after it was made.
+#: On a cluster a consumer reads one node's replica, and our node is notified of the new consumer with a delay.
 _LAG_SECONDS = 2.0
-#: A node that was restored to, or has lost its disk, is behind for longer: then so many consumers, each perhaps on
-#: another node.
+#: A node that was restored, or lost its disk, lags for longer: then try this many consumers, each possibly on another
+#: node.
 _CONSUMERS_MAX = 5
 _PAUSE_SECONDS = 0.05
 _NOTHING_THERE, _NOBODY_THERE = "404", "503"
@@ -54,12 +54,14 @@ class _Found(msgspec.Struct):
 
 
 class _Behind(Exception):
-    """The node whose copy is read lacks what the leader has."""
+    """The replica being read lacks messages that the leader has."""
 
 
 async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Change, None]:
-    """It ends when the server has nothing more, and not before the last message that its leader knew of in the
-    beginning: so of two streams that are read in turn, the second is never shown as it was before the first.
+    """Yield every message after `after`.
+
+    Ends when the server has no more, and not before the last message that the leader had at the start. So if two
+    streams are read in turn, the second is never seen as of an earlier time than the first.
 
     Raises Rejected, Unavailable, BackupFailed.
     """
@@ -77,7 +79,7 @@ async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Cha
 
 
 async def _read(link: Link, stream: str, after: int, last: int, window: int) -> AsyncGenerator[Change, None]:
-    """By one consumer. Raises _Behind, and what `read_behind` raises."""
+    """Read with one consumer. Raises _Behind, and what `read_behind` raises."""
     async with listening(link) as incoming:
         consumer = "b" + incoming.subject.rsplit(".", 1)[-1]
         await _make_consumer(link, stream, consumer, after)
@@ -105,12 +107,15 @@ async def _read(link: Link, stream: str, after: int, last: int, window: int) -> 
                 if message.status is not None:
                     await asyncio.sleep(_PAUSE_SECONDS)
         finally:
-            with contextlib.suppress(nats.errors.Error):  # the server forgets it by itself
+            with contextlib.suppress(nats.errors.Error):  # the server would expire it, too
                 await link.tell(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}")
 
 
 async def _newest(link: Link, stream: str) -> int:
-    """The last message that is there, as the leader knows it: what came last may be gone. 0: nothing is there."""
+    """Return the sequence of the last existing message according to the leader; 0 if the stream is empty.
+
+    It may be lower than `last_seq`, whose message may have been deleted.
+    """
     try:
         request = {"last_by_subj": ">"}
         return (await link.insist(f"STREAM.MSG.GET.{stream}", request, _Found)).message.seq
@@ -135,7 +140,7 @@ async def _make_consumer(link: Link, stream: str, consumer: str, after: int) -> 
 
 
 async def _some(link: Link, consumer: str, incoming: Incoming, window: int) -> AsyncGenerator[Raw, None]:
-    """So many messages; or fewer, and then the word that says why."""
+    """Yield up to `window` messages; if there are fewer, the last one is the status message that explains why."""
     ask = msgspec.json.encode({"batch": window, "no_wait": True})
     await link.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{consumer}", ask, incoming.subject)
     for _ in range(window):
@@ -146,6 +151,6 @@ async def _some(link: Link, consumer: str, incoming: Incoming, window: int) -> A
 
 
 def _change(message: Raw) -> Change:
-    # As in ports/nats/watch.py: the stream's sequence, counted from the left (ADR-15).
+    # As in ports/nats/watch.py: the stream sequence, counted from the left (ADR-15).
     tokens = message.reply.split(".")
     return Change(int(tokens[5 if len(tokens) == 9 else 7]), message.subject, message.data, message.headers)

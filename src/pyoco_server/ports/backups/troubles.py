@@ -1,4 +1,4 @@
-"""Troubles of the disk that a backup lies on, or is put back to."""
+"""Errors of the disk that a backup is written to, or restored to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextlib.contextmanager
 def disk_troubles(doing: str) -> Iterator[None]:
-    """The only place where a trouble of the disk becomes an error of ours."""
+    """The only place that translates disk errors into ours."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Budgets in the memory of this process (split mode), for tests: nothing survives the process.
+"""Budgets in this process's memory (split mode), for tests: nothing survives the process.
 
-The rules are those of the scripts in Redis: the same answers, the same lifetimes, amounts of at most 64 bits. Stored
-amounts are integers, so BudgetDamaged is never raised.
+Same rules as the Redis scripts: the same answers, the same lifetimes, amounts of at most 64 bits. Stored amounts are
+always integers, so BudgetDamaged is never raised.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def _wall_ms() -> int:
 
 @dataclass
 class MemoryBudgets:
-    """What a Redis server would hold. Shared by the adapters of all simulated processes."""
+    """The data that a Redis server would hold. Shared by the adapters of all simulated processes."""
 
     balances: dict[str, int] = field(default_factory=dict)
     reservations: Expiring[str, OpenReservation] = field(default_factory=Expiring)
     outcomes: Expiring[str, Settled | Refunded] = field(default_factory=Expiring)
-    #: Amounts by the journal's key of the credit.
+    #: Amounts by the credit's key in the journal.
     credits: dict[str, int] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
-    #: The clock of the server, which may differ from those of its clients.
+    #: The server's clock, which may differ from those of its clients.
     now_ms: Callable[[], int] = _wall_ms
 
 
@@ -65,12 +65,12 @@ BUDGETS: Final = Named(lambda _: MemoryBudgets())
 
 
 class MemoryBudget:
-    """`ports/budget` and `ports/budget/repair` over a shared store. O(1) each, except for the lists."""
+    """`ports/budget` and `ports/budget/repair` over a shared store. O(1) per call, except for the lists."""
 
     joins_ledger = False
 
     def __init__(self, store: MemoryBudgets, now_ms: Callable[[], int] | None = None) -> None:
-        """`now_ms`: instead of the clock of the store."""
+        """`now_ms`: overrides the clock of the store."""
         self._store, self._now_ms = store, now_ms or store.now_ms
 
     async def reserve(
@@ -167,7 +167,7 @@ class MemoryBudget:
             for key in op_keys:
                 self._store.credits.pop(key, None)
 
-    # --- Below: no await, so each is atomic. ---
+    # --- Below: no await, so each function is atomic. ---
 
     def _reserve(self, wanted: OpenReservation) -> Reserved | Insufficient | AlreadyReserved:
         store, now, amount = self._store, self._now_ms(), wanted.reserved_usd_micros
@@ -182,7 +182,7 @@ class MemoryBudget:
         return Reserved(balance - amount)
 
     def _close(self, tenant_id: str, run_id: str, charge_usd_micros: int | None) -> Closed | NoReserve:
-        """Without a charge it is a refund."""
+        """Close a reservation. No charge means a refund."""
         store, now = self._store, self._now_ms()
         found = store.reservations.get(run_id, now)
         if found is None:
@@ -198,7 +198,7 @@ class MemoryBudget:
         return Closed(charge, reserved - charge, balance)
 
     def _add(self, tenant_id: str, amount: int) -> int:
-        """The new balance. Raises AmountError, and changes nothing then."""
+        """Return the new balance. Raises AmountError, and then changes nothing."""
         balance = self._store.balances.get(tenant_id, 0) + amount
         if balance > _BALANCE_MAX:
             raise AmountError("a balance has at most 64 bits")

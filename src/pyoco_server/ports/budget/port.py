@@ -1,6 +1,6 @@
-"""Each tenant's money: what may be spent, what is set aside, and how each reservation was closed.
+"""Each tenant's money: the available balance, what is reserved, and how each reservation was closed.
 
-Answers are values: each is one line of the contract's return codes, the same in every adapter.
+Answers are values: each stands for one of the contract's return codes, and is the same in every adapter.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
 
 
 class BudgetDamaged(DependencyUnavailable):
-    """What the budget has stored is no amount. Nothing changed, and waiting does not heal it: an operator has to.
+    """The stored value is not an amount. Nothing changed; an operator has to repair it, waiting does not help.
 
-    To who only asks whether money is to be had, it is as an outage; who ends a run must not wait for it.
+    Callers that only check the balance treat it as an outage; a caller that ends a run must not wait for it.
     """
 
 
 class TenantMismatch(Exception):
-    """A reservation was named together with another tenant than its own. A defect of ours; nothing changed."""
+    """The reservation belongs to another tenant than the one given. A defect of ours; nothing changed."""
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """OK: the amount is set aside."""
+    """OK: the amount is reserved."""
 
     balance_usd_micros: int
 
@@ -59,12 +59,12 @@ class Insufficient:
 
 @dataclass(frozen=True)
 class AlreadyReserved:
-    """ERR_ALREADY_RESERVED: this run is, or once was, reserved; nothing changed."""
+    """ERR_ALREADY_RESERVED: this run has, or once had, a reservation; nothing changed."""
 
 
 @dataclass(frozen=True)
 class Closed:
-    """OK: closed now. A refund has no charge."""
+    """OK: closed by this call. A refund has no charge."""
 
     charge_usd_micros: int
     refund_usd_micros: int
@@ -73,7 +73,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class NoReserve:
-    """ERR_NO_RESERVE: nothing is open under this run; nothing changed."""
+    """ERR_NO_RESERVE: this run has no open reservation; nothing changed."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Credited:
 
 @dataclass(frozen=True)
 class AlreadyApplied:
-    """ERR_ALREADY_APPLIED: this credit was given before."""
+    """ERR_ALREADY_APPLIED: this credit was applied before."""
 
 
 @dataclass(frozen=True)
 class NotReserved:
-    """NONE: there never was a reservation, or its record is forgotten."""
+    """NONE: there never was a reservation, or its record has expired."""
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,17 @@ class OpenReservation:
 
 
 class Budget(Protocol):
-    """Every call is atomic: a caller that is killed leaves all of it or nothing. Repeating one after an unknown end
-    has no second effect. An outage raises DependencyUnavailable; a bad amount AmountError, and nothing changed.
-    Stored amounts that are none raise BudgetDamaged.
+    """Budgets of all tenants. Every call is atomic: a caller that is killed leaves all of it or nothing.
 
-    Of any number of closings of one run at most one is `Closed`, ever; after it, reserve is never `Reserved` again.
+    Repeating a call with an unknown outcome has no second effect. An outage raises DependencyUnavailable; an invalid
+    amount raises AmountError, and nothing changed. Malformed stored amounts raise BudgetDamaged.
+
+    Of all attempts to close one run at most one ever returns `Closed`; after that, `reserve` never returns `Reserved`
+    again.
     """
 
-    #: Joint mode: the same is done by `LedgerTx.money` inside the ledger's own transaction, and that is the way to
-    #: use it. These calls then are transactions of their own.
+    #: Joint mode: `LedgerTx.money` does the same inside the ledger's own transaction; use that instead. These calls are
+    #: then separate transactions.
     joins_ledger: bool
 
     async def reserve(
@@ -135,7 +137,7 @@ class Budget(Protocol):
     ) -> Reserved | Insufficient | AlreadyReserved: ...
 
     async def settle(self, tenant_id: str, run_id: str, charge_usd_micros: int, by: Closing) -> Closed | NoReserve:
-        """Take the charge, at most what is reserved, and give the rest back. Raises TenantMismatch."""
+        """Take the charge, capped at the reserved amount, and return the rest. Raises TenantMismatch."""
 
     async def refund_full(self, tenant_id: str, run_id: str, by: Closing) -> Closed | NoReserve: ...
 
@@ -144,9 +146,9 @@ class Budget(Protocol):
     async def balance(self, tenant_id: str) -> int: ...
 
     async def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied:
-        """Once per `ref`, whatever the amount."""
+        """Add money, once per `ref`, even if the amount differs."""
 
     def open_reservations(self, older_than_us: int) -> AsyncGenerator[OpenReservation, None]:
-        """Made before that instant. May miss some that change meanwhile."""
+        """Yield reservations made before that time. May miss some that change meanwhile."""
 
     async def ping(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Budgets in Redis (split mode): each operation is one script, and the keys are those of the contract's section 8."""
+"""Budgets in Redis (split mode): each operation is one script; the keys are those of the contract's section 8."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["RedisBudget"]
 
 log = get_logger(__name__)
 
-#: Keys that one step of a scan looks at, about.
+#: Approximate number of keys per scan step.
 _SCAN_KEYS = 500
 
 _RESERVE_PREFIX = "reserve:"
@@ -51,7 +51,7 @@ _CREDIT_PREFIX = "credit:"
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
-#: How Redis says that something else than expected lies under a key.
+#: The error of Redis when a key holds a value of an unexpected type.
 _OF_ANOTHER_KIND = "WRONGTYPE"
 _BALANCE_MAX = 2**63 - 1
 _NOTES_AT_ONCE = 500
@@ -90,8 +90,10 @@ def _outcome_key(run_id: str) -> str:
 
 
 class RedisBudget:
-    """`ports/budget` in one Redis primary. A balance that is not there counts as nothing, so that lost data never
-    grants any (PRICED-42). Beyond the port: what rebuilding needs (`ports/budget/repair`), at the end.
+    """`ports/budget` in one Redis primary.
+
+    A missing balance counts as zero, so that lost data never grants money (PRICED-42). At the end, beyond the port:
+    what rebuilding needs (`ports/budget/repair`).
     """
 
     joins_ledger = False
@@ -135,7 +137,7 @@ class RedisBudget:
             _refuse("DPP_DAMAGED")
 
     async def balance(self, tenant_id: str) -> int:
-        with _damage_told():
+        with _wrong_type_is_damage():
             async with self._link.asking("tell a balance") as client:
                 stored = await client.get(_balance_key(tenant_id))
         if stored is None:
@@ -146,7 +148,7 @@ class RedisBudget:
         return balance
 
     async def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied:
-        """Under the journal's own name for it, so that both can be repeated together (PRICED-58)."""
+        """Apply a credit under the journal's key for it, so that both can be repeated together (PRICED-58)."""
         amount = check_amount(amount_usd_micros, at_least=1)
         keys = (_balance_key(tenant_id), f"{_CREDIT_PREFIX}{topup_key(ref)}")
         code, *numbers = await self._run(_CREDIT, keys, (amount, MAX_AMOUNT_USD_MICROS))
@@ -162,7 +164,7 @@ class RedisBudget:
 
     async def reservations_of(self, tenant_id: str) -> list[OpenReservation]:
         found = {each.run_id: each async for each in self._scan() if each.tenant_id == tenant_id}
-        return list(found.values())  # a scan may show a key twice
+        return list(found.values())  # a scan may return a key twice
 
     async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
         balance, *reservations = await self._run(_LOOK, (_balance_key(tenant_id), *map(_reserve_key, run_ids)), ())
@@ -206,16 +208,16 @@ class RedisBudget:
                 await client.delete(*(f"{_CREDIT_PREFIX}{each}" for each in op_keys[start : start + _NOTES_AT_ONCE]))
 
     async def _scan(self) -> AsyncGenerator[OpenReservation, None]:
-        """O(keys of this Redis), in steps of some hundred keys; holds one step in memory."""
+        """Scan all reservations. O(keys of this Redis), in steps of a few hundred keys; holds one step in memory."""
         cursor = 0
         while True:
             async with self._link.asking("list reservations") as client:
                 cursor, keys = await client.scan(cursor, match=f"{_RESERVE_PREFIX}*", count=_SCAN_KEYS)
-                looks = client.pipeline(transaction=False)
+                reads = client.pipeline(transaction=False)
                 for key in keys:
-                    looks.hgetall(key)
-                # One key of another kind must not hide all the others.
-                hashes = await looks.execute(raise_on_error=False) if keys else []
+                    reads.hgetall(key)
+                # A key of another type must not hide the others.
+                hashes = await reads.execute(raise_on_error=False) if keys else []
             for key, fields in zip(keys, hashes, strict=True):
                 if (found := _reservation(str(key), fields)) is not None:
                     yield found
@@ -235,15 +237,15 @@ class RedisBudget:
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str]:
         try:
-            with _damage_told():
+            with _wrong_type_is_damage():
                 return await self._link.run(script, keys, arguments)
         except ScriptRefused as refused:
             _refuse(refused.code)
 
 
 @contextlib.contextmanager
-def _damage_told() -> Iterator[None]:
-    """Something of another kind under our key is damage, which no waiting heals."""
+def _wrong_type_is_damage() -> Iterator[None]:
+    """Raise BudgetDamaged if our key holds a value of another type: waiting does not repair that."""
     try:
         yield
     except DependencyUnavailable as error:
@@ -253,24 +255,24 @@ def _damage_told() -> Iterator[None]:
 
 
 def _whole(stored: str) -> int | None:
-    """As Redis itself reads a number: no spaces, no plus, no zero before it."""
+    """Parse an integer as Redis does: no spaces, no plus sign, no leading zero. None: not an integer."""
     return int(stored) if _WHOLE.fullmatch(stored) else None
 
 
 def _refuse(code: str) -> NoReturn:
-    """The scripts' words in ours. Nothing was changed."""
+    """Raise our exception for an error code of the scripts. The script changed nothing."""
     if code == "DPP_AMOUNT":
         raise AmountError("Redis refuses this amount")
     if code == "DPP_TENANT":
         raise TenantMismatch("the reservation belongs to another tenant")
-    log.error("a budget in Redis is damaged: what is stored is no whole number", code=code)
+    log.error("damaged budget in Redis: stored value is not an integer", code=code)
     raise BudgetDamaged("a budget in Redis is damaged")
 
 
 def _reservation(key: str, fields: dict[str, str] | Exception) -> OpenReservation | None:
-    """None: closed between the two looks, or not ours."""
+    """Parse a reservation. None: it was closed between the scan and the read, or it is malformed."""
     if isinstance(fields, Exception):
-        log.error("what lies under the key of a reservation in Redis is none", reserve_key=key)
+        log.error("malformed reservation in Redis: wrong type", reserve_key=key)
         return None
     try:
         return OpenReservation(
@@ -281,5 +283,5 @@ def _reservation(key: str, fields: dict[str, str] | Exception) -> OpenReservatio
         )
     except (KeyError, ValueError):
         if fields:
-            log.error("a reservation in Redis is damaged", reserve_key=key)
+            log.error("damaged reservation in Redis", reserve_key=key)
         return None

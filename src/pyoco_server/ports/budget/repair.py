@@ -1,4 +1,7 @@
-"""What rebuilding a budget outside the ledger needs, and nothing else may use: any number is taken for true."""
+"""What rebuilding a budget outside the ledger needs.
+
+For nothing else: these calls trust every number they are given.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +17,38 @@ __all__ = ["RepairableBudget", "Stock"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stock:
-    """What is stored of one tenant, word by word and perhaps damaged: what a change is bound to."""
+    """A tenant's stored values verbatim, possibly damaged. A change applies only if they are still the same."""
 
     tenant_id: str
     balance: str
-    #: By run. Nothing is stored of a run whose text is empty.
+    #: Pairs of run id and stored text. Empty text: no reservation is stored.
     reservations: tuple[tuple[str, str], ...]
-    #: None: the balance is no whole number.
+    #: None: the stored balance is not an integer.
     balance_usd_micros: int | None
 
 
 class RepairableBudget(Protocol):
-    """An outage raises DependencyUnavailable."""
+    """Budget operations for repair. An outage raises DependencyUnavailable."""
 
     async def reservations_of(self, tenant_id: str) -> list[OpenReservation]:
-        """All that are open and can be read. O(every reservation there is)."""
+        """Return all open reservations that can be read. O(all reservations of all tenants)."""
 
     async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
-        """The tenant's balance and these reservations, whosever they are, at one moment."""
+        """Read the tenant's balance and these reservations, whatever tenant they belong to, in one snapshot."""
 
     async def restore(
         self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
     ) -> bool:
-        """Set the balance, and put and drop reservations that were looked at. False: something is not as it was seen,
-        and nothing changed. Raises AmountError."""
+        """Set the balance, and put and drop reservations that are part of `seen`.
+
+        False: a stored value differs from `seen`, and nothing changed. Raises AmountError.
+        """
 
     async def note_credits(self, notes: Sequence[CreditNote]) -> list[str]:
-        """From now on these credits were given; no balance changes. Which of them were not noted before."""
+        """Record these credits as applied, without changing a balance.
+
+        Return the keys that were not recorded before.
+        """
 
     async def forget_credits(self, op_keys: Sequence[str]) -> None:
-        """Take such notes back."""
+        """Delete such records."""

@@ -1,6 +1,6 @@
-"""Budgets in the ledger's tables (joint mode), each call a transaction of its own.
+"""Budgets in the ledger's tables (joint mode). Each call is a separate transaction.
 
-Whoever has something else to write with it uses `LedgerTx.money` inside that transaction instead.
+To write something else in the same transaction, use `LedgerTx.money` instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAGE: Final = 1000
 
 
 class SqlBudget:
-    """`ports/budget` over a ledger. Instants are the ledger's own: `at_us` of a reserve is not asked for."""
+    """`ports/budget` over a ledger. Timestamps come from the ledger: `at_us` of `reserve` is ignored."""
 
     joins_ledger = True
 
@@ -57,14 +57,14 @@ class SqlBudget:
         return await self._ledger.transact(lambda tx: tx.money.credit(tenant_id, amount_usd_micros, ref))
 
     async def open_reservations(self, older_than_us: int) -> AsyncGenerator[OpenReservation, None]:
-        """Each look is twice as long as the one before, from the oldest on: O(n) in all, and n ids in memory."""
-        told: set[str] = set()
+        """Read from the oldest on, doubling the page each time. O(n) in total, with n ids in memory."""
+        yielded: set[str] = set()
         limit = _PAGE
         while True:
             page = await self._ledger.read(partial(_oldest, older_than_us, limit))
             for each in page:
-                if each.run_id not in told:
-                    told.add(each.run_id)
+                if each.run_id not in yielded:
+                    yielded.add(each.run_id)
                     yield each
             if len(page) < limit:
                 return

@@ -1,1 +1,1 @@
-"""The dead letters: jobs set aside, with their reasons."""
+"""Dead letters: jobs set aside, with their reasons."""

@@ -1,4 +1,4 @@
-"""Dead letters in their JetStream stream. A letter's id is its sequence."""
+"""Dead letters in their JetStream stream. A dead letter's id is its sequence."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ log = get_logger(__name__)
 
 _NO_MESSAGE_FOUND = 10037
 _SEQUENCE_NOT_FOUND = 10043
-#: Also said of a sequence beyond the end of the stream.
+#: Also returned for a sequence beyond the end of the stream.
 _DELETE_FAILED = 10057
 
-#: How soon a letter that expired, or was deleted elsewhere, is noticed.
-_LOOK_SECONDS = 2.0
-#: A look at a stream with very many gaps takes its time: this many times as long nobody looks.
+#: How soon a dead letter that expired, or was deleted elsewhere, is noticed.
+_POLL_SECONDS = 2.0
+#: Polling a stream with very many gaps is slow: the pause is at least this many times the duration of the last poll.
 _REST = 10
 
 
@@ -61,23 +61,24 @@ class _Info(msgspec.Struct):
 
 
 @dataclass
-class _Sight:
-    """What one feed knows of its stream."""
+class _FeedState:
+    """The state of one feed."""
 
     epoch: str
-    #: The newest letter that was told of.
+    #: The newest dead letter that was reported.
     after: int
     first_id: int = 0
-    #: Between the first and the last: how many were taken out. Together with the first it tells whether any were.
+    #: How many sequences between the first and the last were deleted. A change of this or of `first_id` means
+    #: deletions.
     gaps: int = 0
-    #: Known to be gone before they were told of: their message may still be on its way to us.
+    #: Deleted before they were reported: their messages may still arrive.
     early: frozenset[int] = frozenset()
-    looked: bool = False
+    polled: bool = False
     caught_up: bool = False
 
 
 class JetStreamDeadLetters:
-    def __init__(self, link: Link, config: NatsBackendConfig, look_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(self, link: Link, config: NatsBackendConfig, look_seconds: float = _POLL_SECONDS) -> None:
         self._link = link
         self._stream = config.dlq_stream
         self._prefix = f"{config.dlq_subject_prefix}."
@@ -111,73 +112,76 @@ class JetStreamDeadLetters:
     async def changes(
         self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[DeadLetterChanges, None]:
-        """New letters come by a watch. Of what goes nobody tells, so the stream is looked at every so often: one small
-        question, and a list of what was taken out only when that has changed."""
+        """New dead letters arrive by a watch.
+
+        Deletions cause no event, so the stream is polled: one small request, and the list of deleted sequences only if
+        it has changed.
+        """
         async with aclosing(watch(self._link, self._bucket, after, epoch, on_heard)) as batches:
             upcoming = asyncio.ensure_future(anext(batches))
-            sight, snapshot_queue = _Sight(epoch, after), math.inf
+            feed, next_poll_at = _FeedState(epoch, after), math.inf
             try:
                 while True:
-                    await asyncio.wait({upcoming}, timeout=max(0.0, snapshot_queue - time.monotonic()))
+                    await asyncio.wait({upcoming}, timeout=max(0.0, next_poll_at - time.monotonic()))
                     if upcoming.done():
                         batch = upcoming.result()
                         upcoming = asyncio.ensure_future(anext(batches))
-                        if snapshot_queue == math.inf or batch.created != sight.epoch:
-                            sight = _Sight(batch.created, after if batch.created == epoch else 0)
-                            snapshot_queue = 0.0
-                        yield _told(sight, batch)
+                        if next_poll_at == math.inf or batch.created != feed.epoch:
+                            feed = _FeedState(batch.created, after if batch.created == epoch else 0)
+                            next_poll_at = 0.0
+                        yield _changes_in(feed, batch)
                     began = time.monotonic()
-                    if began >= snapshot_queue:
-                        seen = await self._look(sight)
+                    if began >= next_poll_at:
+                        seen = await self._poll_deletions(feed)
                         if seen is not None:
                             yield seen
-                        # However long the reader took with it counts, too.
+                        # The time that the consumer spent on the item counts, too.
                         now = time.monotonic()
-                        snapshot_queue = now + max(self._look_seconds, _REST * (now - began))
+                        next_poll_at = now + max(self._look_seconds, _REST * (now - began))
             finally:
                 upcoming.cancel()
                 await asyncio.gather(upcoming, return_exceptions=True)
 
-    async def _look(self, sight: _Sight) -> DeadLetterChanges | None:
-        """What went since the last look. None: nothing, or nobody answered."""
+    async def _poll_deletions(self, feed: _FeedState) -> DeadLetterChanges | None:
+        """Return what was deleted since the last poll. None: nothing, or NATS did not answer."""
         subject = f"STREAM.INFO.{self._stream}"
         try:
             info = await self._link.api(subject, {}, _Info)
-            changed = (info.state.first_seq, info.state.num_deleted) != (sight.first_id, sight.gaps)
+            changed = (info.state.first_seq, info.state.num_deleted) != (feed.first_id, feed.gaps)
             if changed and info.state.num_deleted:
                 info = await self._link.api(subject, {"deleted_details": True}, _Info)
         except (Unavailable, Rejected) as error:
-            log.info("the stream of dead letters could not be looked at", error=error)
+            log.info("cannot poll the stream of dead letters", error=error)
             return None
-        if info.created != sight.epoch.partition("#")[0]:
-            return None  # another stream by now: the watch will tell
-        if sight.looked and not changed:
+        if info.created != feed.epoch.partition("#")[0]:
+            return None  # the stream was replaced: the watch will report it
+        if feed.polled and not changed:
             return None
-        sight.looked = True
-        sight.first_id, sight.gaps = info.state.first_seq, info.state.num_deleted
+        feed.polled = True
+        feed.first_id, feed.gaps = info.state.first_seq, info.state.num_deleted
         gone = frozenset(info.state.deleted)
-        sight.early = frozenset(letter_id for letter_id in gone if letter_id > sight.after)
-        return DeadLetterChanges((), gone, sight.first_id, sight.caught_up, sight.epoch)
+        feed.early = frozenset(letter_id for letter_id in gone if letter_id > feed.after)
+        return DeadLetterChanges((), gone, feed.first_id, feed.caught_up, feed.epoch)
 
 
-def _told(sight: _Sight, batch: Batch) -> DeadLetterChanges:
-    sight.caught_up = batch.caught_up
+def _changes_in(feed: _FeedState, batch: Batch) -> DeadLetterChanges:
+    feed.caught_up = batch.caught_up
     items = []
-    strange = 0
+    invalid = 0
     for entry in batch.entries:
-        sight.after = entry.revision
+        feed.after = entry.revision
         letter = None if entry.value is None else _letter(entry.revision, entry.value, entry.key, entry.stored_at)
-        strange += letter is None
-        if letter is not None and entry.revision >= sight.first_id and entry.revision not in sight.early:
+        invalid += letter is None
+        if letter is not None and entry.revision >= feed.first_id and entry.revision not in feed.early:
             items.append(letter)
-    if strange:
-        log.warning("messages among the dead letters are none; lists pass them over", count=strange, last=sight.after)
-    return DeadLetterChanges(tuple(items), frozenset(), sight.first_id, sight.caught_up and sight.looked, sight.epoch)
+    if invalid:
+        log.warning("skipping messages that are not dead letters", count=invalid, last=feed.after)
+    return DeadLetterChanges(tuple(items), frozenset(), feed.first_id, feed.caught_up and feed.polled, feed.epoch)
 
 
 def _letter(letter_id: int, data: bytes, tag: str, stored_at: float) -> StoredDeadLetter | None:
     try:
-        # In whole milliseconds: the two ways to a message tell its time in different precision.
+        # Truncated to milliseconds: the two ways to read a message differ in the precision of its time.
         return StoredDeadLetter(letter_id, read_letter(data, tag, int(stored_at * 1000) / 1000))
     except Corrupt:
         return None

@@ -1,4 +1,4 @@
-"""The dead letters: jobs set aside, with their reasons."""
+"""Dead letters: jobs set aside, with their reasons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StoredDeadLetter:
-    """A dead letter as it lies in its stream. Its id is its sequence there, and never used again."""
+    """A dead letter as stored. Its id is its sequence in the stream, and is never reused."""
 
     letter_id: int
     letter: DeadLetter
@@ -30,51 +30,56 @@ class StoredDeadLetter:
 
 @dataclass(frozen=True)
 class DeadLetterChanges:
-    """New letters, oldest first, and what is no longer there: everything below `first_id`, and `gone`."""
+    """New dead letters, oldest first, and deletions: every id below `first_id`, and those in `gone`."""
 
     items: tuple[StoredDeadLetter, ...]
     gone: frozenset[int]
     first_id: int
-    #: True once everything has been told that came or went before the feed began.
+    #: True once everything that was added or deleted before the feed began has been reported.
     caught_up: bool
-    #: Names the stream: another one means that all must be read again.
+    #: Identifies the stream: if it changes, everything must be read again.
     epoch: str
 
 
 class DeadLetters(Protocol):
-    """The stream of dead letters. `Queue.bury` writes it. An outage raises Unavailable.
+    """The stream of dead letters, written by `Queue.bury`. An outage raises Unavailable.
 
-    A message in it that is no letter is as good as not there.
+    Messages in it that are not dead letters are ignored.
     """
 
     async def find(self, letter_id: int) -> StoredDeadLetter | None:
-        """One round trip. None: there is none, or no longer."""
+        """Return the dead letter. One round trip. None: it does not exist, or no longer."""
 
     async def delete(self, letter_id: int) -> bool:
-        """One round trip. False: there was none. After a lost answer it may be our own earlier try that took it."""
+        """Delete the dead letter. One round trip.
+
+        False: it did not exist. After a lost answer, our own earlier attempt may have deleted it.
+        """
 
     def changes(
         self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[DeadLetterChanges, None]:
-        """Every letter with an id above `after`, for ever, resumable; and, within a few seconds, which ones went.
+        """Yield every dead letter with an id above `after`, endlessly and resumably, and deletions within a few
+        seconds.
 
-        `on_heard` is called at least once a second while every letter that came has been told, as for runs.
+        `on_heard` is called at least once a second while every dead letter that arrived has been yielded, as for runs.
+
         Close it when done (`contextlib.aclosing`): it holds a consumer.
         """
 
 
 @dataclass(frozen=True)
 class DeadLetterFilter:
-    """Which letters are asked for. All that is set must hold."""
+    """Criteria for dead letters. All criteria that are set must match."""
 
-    #: Only letters of this tenant's runs; EVERYBODY: all.
+    #: Only dead letters of this tenant's runs; EVERYBODY: those of all tenants.
     tenant_id: str = EVERYBODY
     reason: str | None = None
     flow: str | None = None
     #: The routing tag or one of the labels, as for runs (FLOW-99).
     tag: str | None = None
     run_id: str | None = None
-    #: Of programs: who asked for the job, and where it was queued.
+    #: Programs only: the client that submitted the job, and the group it was queued in.
     client_id: str | None = None
     group: str | None = None
 
@@ -82,55 +87,62 @@ class DeadLetterFilter:
 @dataclass(frozen=True)
 class DeadLetterPage:
     items: list[StoredDeadLetter]
-    #: Ids below this one follow; None: nothing follows.
+    #: Pass this as `before` for the next page. None: this is the last page.
     next_before: int | None
 
 
 @dataclass(frozen=True)
 class DeadLetterCount:
     reason: str
-    #: None: the job did not tell.
+    #: None: the job does not contain it.
     flow_name: str | None
     count: int
     newest_at: float
 
 
 class DeadLetterIndex(Protocol):
-    """A read model of the dead letters, one per gateway. It may lag by a moment; it never invents.
+    """A read model of the dead letters, one per gateway. It may lag briefly; it never contains invented entries.
 
-    An outage raises Unavailable, and so does everything before `open` and after `close`.
+    An outage raises Unavailable, as does any call before `open` and after `close`.
     """
 
     async def open(self) -> Mark:
-        """Open or make it. Returns where the feeding has to go on."""
+        """Open or create the index. Return the mark at which feeding must resume."""
 
     async def close(self) -> None:
-        """May be called twice."""
+        """Close the index. Idempotent."""
 
     async def damaged(self) -> None:
-        """Returns once somebody found it damaged: it has to be opened again, and fed from the beginning."""
+        """Return once the index was found damaged: it must be reopened, and fed from the beginning."""
 
     async def apply(self, changes: DeadLetterChanges) -> None:
-        """Take in what came and what went, and remember how far, in one transaction. Repeating it changes nothing."""
+        """Apply additions and deletions, and move the mark, in one transaction. Idempotent."""
 
     async def forget(self, letter_ids: Collection[int]) -> None:
-        """These were deleted just now: no list shows them from here on, though word of them may still be on its way."""
+        """Remove dead letters that were just deleted.
+
+        No list shows them from now on, even if the feed has yet to report them.
+        """
 
     async def reset(self, epoch: str) -> None:
-        """Forget everything: the stream is another one."""
+        """Delete all entries: the stream was replaced."""
 
     async def page(self, wanted: DeadLetterFilter, limit: int, before: int | None = None) -> DeadLetterPage:
-        """Newest first. O(limit * log letters) for one filter, with or without a tenant, and for tenant, reason and
-        flow together; any other sieves what these bring. The job of a program's letter is left out: `find` has it."""
+        """Return one page, newest first.
+
+        O(limit * log letters) for one criterion, with or without a tenant, and for tenant, reason and flow together;
+        any other criterion filters the rows that these find. The job of a program's dead letter is left out: `find`
+        returns it.
+        """
 
     async def counts(self, tenant_id: str = EVERYBODY) -> list[DeadLetterCount]:
-        """Grouped by reason and flow, the most first, at most 1,000 groups. O(groups)."""
+        """Return counts by reason and flow, largest first, at most 1,000 groups. O(groups)."""
 
     async def total(self, tenant_id: str = EVERYBODY) -> int:
-        """How many there are, in however many groups. O(groups)."""
+        """Return the number of dead letters in all groups. O(groups)."""
 
     async def of_group(self, tenant_id: str, group: str) -> tuple[int, int | None]:
-        """How many letters tell of jobs of this group, and the newest of them. O(that many)."""
+        """Return how many dead letters are of jobs of this group, and the newest id. O(that many)."""
 
     async def recent(self, tenant_id: str, since: float, limit: int) -> int:
-        """How many of the newest `limit` letters were written later than this. O(limit)."""
+        """Return how many of the newest `limit` dead letters were written after `since`. O(limit)."""

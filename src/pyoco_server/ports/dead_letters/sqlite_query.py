@@ -1,5 +1,5 @@
-"""The lists and counts: which of the index's tables and indexes answers a question."""
-# ruff: noqa: S608  (queries are put together from the words in this file; what users say is always bound)
+"""The lists and counts of the index: which table and which SQL index serves which query."""
+# ruff: noqa: S608  (queries are built from constants in this file; user input is always bound)
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyoco_server.ports.index.port import EVERYBODY
 __all__ = ["counts", "of_group", "page", "recent", "total"]
 
 _GROUPS_MAX = 1000
-#: Above every id: sequences of a stream have 64 bits, and no stream comes near.
+#: Above every id: sequences of a stream have 64 bits, and no stream comes near this number.
 _END = 2**63 - 1
 
 _HAS_LABEL = "EXISTS (SELECT 1 FROM labels AS l WHERE l.tenant_id = '' AND l.label = :tag AND l.letter_id = {id})"
@@ -27,7 +27,10 @@ def page(connection: sqlite3.Connection, wanted: DeadLetterFilter, limit: int, b
 
 
 def _query(wanted: DeadLetterFilter) -> tuple[str, dict[str, object]]:
-    """The planner has no statistics, so it is told which index to walk: the plus keeps it from using a column's own."""
+    """Build the query.
+
+    The planner has no statistics, so a plus sign disables every column index except the intended one.
+    """
     tenant = wanted.tenant_id or None
     given = {"tenant_id": tenant, "reason": wanted.reason, "flow_name": wanted.flow, "run_id": wanted.run_id}
     given |= {"client_id": wanted.client_id, "grp": wanted.group}
@@ -36,7 +39,7 @@ def _query(wanted: DeadLetterFilter) -> tuple[str, dict[str, object]]:
     if wanted.tag is not None:
         values["tag"] = wanted.tag
     order = "ORDER BY letter_id DESC LIMIT :limit"
-    if wanted.run_id is not None:  # few letters tell of one run: the others sieve
+    if wanted.run_id is not None:  # a run has few dead letters: the other criteria filter them
         terms = _led_by(names, "run_id")
     elif wanted.client_id is not None:
         terms = _led_by(names, "tenant_id", "client_id")
@@ -59,15 +62,15 @@ def _query(wanted: DeadLetterFilter) -> tuple[str, dict[str, object]]:
 
 
 def _led_by(names: list[str], *leading: str) -> list[str]:
-    """These are found by their index, and the others sieve."""
+    """Return the conditions: `leading` columns use their index, the others only filter."""
     return [f"{name} = :{name}" if name in leading else f"+{name} = :{name}" for name in names]
 
 
 def counts(connection: sqlite3.Connection, tenant_id: str) -> list[DeadLetterCount]:
-    """The newest of a group has the highest id: one step into an index for each."""
-    mine = "" if tenant_id == EVERYBODY else "WHERE tenant_id = :tenant_id"
+    """Count by reason and flow. The newest of a group has the highest id: one index lookup per group."""
+    of_tenant = "" if tenant_id == EVERYBODY else "WHERE tenant_id = :tenant_id"
     also = "" if tenant_id == EVERYBODY else "n.tenant_id = :tenant_id AND"
-    groups = f"SELECT reason, flow_name, SUM(count) AS many FROM counts {mine} GROUP BY reason, flow_name"
+    groups = f"SELECT reason, flow_name, SUM(count) AS many FROM counts {of_tenant} GROUP BY reason, flow_name"
     newest = (
         f"SELECT timestamp FROM letters AS n WHERE {also} n.reason = g.reason AND n.flow_name = g.flow_name "
         "ORDER BY letter_id DESC LIMIT 1"
@@ -80,23 +83,26 @@ def counts(connection: sqlite3.Connection, tenant_id: str) -> list[DeadLetterCou
 
 
 def total(connection: sqlite3.Connection, tenant_id: str) -> int:
-    mine = "" if tenant_id == EVERYBODY else "WHERE tenant_id = ?"
-    query = f"SELECT COALESCE(SUM(count), 0) FROM counts {mine}"
-    (found,) = connection.execute(query, (tenant_id,) if mine else ()).fetchone()
+    of_tenant = "" if tenant_id == EVERYBODY else "WHERE tenant_id = ?"
+    query = f"SELECT COALESCE(SUM(count), 0) FROM counts {of_tenant}"
+    (found,) = connection.execute(query, (tenant_id,) if of_tenant else ()).fetchone()
     return int(found)
 
 
 def of_group(connection: sqlite3.Connection, tenant_id: str, group: str) -> tuple[int, int | None]:
-    mine = "" if tenant_id == EVERYBODY else "AND tenant_id = :tenant_id"
-    query = f"SELECT count(*), max(letter_id) FROM letters WHERE grp = :grp {mine}"
+    of_tenant = "" if tenant_id == EVERYBODY else "AND tenant_id = :tenant_id"
+    query = f"SELECT count(*), max(letter_id) FROM letters WHERE grp = :grp {of_tenant}"
     many, newest = connection.execute(query, {"grp": group, "tenant_id": tenant_id}).fetchone()
     return int(many), newest
 
 
 def recent(connection: sqlite3.Connection, tenant_id: str, since: float, limit: int) -> int:
-    """Letters come in the order of their ids, nearly that of their times: the newest are looked at, and no others."""
-    mine = "" if tenant_id == EVERYBODY else "WHERE tenant_id = :tenant_id"
-    newest = f"SELECT timestamp FROM letters {mine} ORDER BY letter_id DESC LIMIT :limit"
+    """Count recent dead letters among the newest ids only.
+
+    Ids are in order of insertion, nearly that of their times.
+    """
+    of_tenant = "" if tenant_id == EVERYBODY else "WHERE tenant_id = :tenant_id"
+    newest = f"SELECT timestamp FROM letters {of_tenant} ORDER BY letter_id DESC LIMIT :limit"
     values = {"tenant_id": tenant_id, "since": since, "limit": limit}
     (found,) = connection.execute(f"SELECT count(*) FROM ({newest}) WHERE timestamp > :since", values).fetchone()
     return int(found)

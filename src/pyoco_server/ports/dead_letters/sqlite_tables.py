@@ -1,4 +1,4 @@
-"""The tables of the index of dead letters: how they are made and fed."""
+"""The tables of the index of dead letters, and the statements that feed them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyoco_server.ports.sqlite.file import Layout, move_mark, read_mark
 
 __all__ = ["LAYOUT", "apply", "forget", "reset"]
 
-# `letter_id` is the rowid, so every index ends in it, in the order of the lists. An empty tenant or flow: not told.
-# Labels, the routing tag among them, lie there twice: under their tenant, and under '' for who may see everything.
-# Triggers keep the counts, so that no way in or out can forget them.
+# `letter_id` is the rowid, so every index ends in it, in the order of the lists. An empty tenant or flow is unknown.
+# Labels, including the routing tag, are stored twice: under their tenant, and under '' for queries over all tenants.
+# Triggers maintain the counts, so that no insert or delete can miss them.
 _SCHEMA = """
 CREATE TABLE letters (
     letter_id INTEGER PRIMARY KEY, tenant_id TEXT NOT NULL, reason TEXT NOT NULL, flow_name TEXT NOT NULL,
@@ -65,7 +65,7 @@ LAYOUT = Layout(
 
 
 def apply(connection: sqlite3.Connection, changes: DeadLetterChanges) -> None:
-    """O((came + went) * log letters)."""
+    """O((additions + deletions) * log letters)."""
     mark = read_mark(connection)
     done = mark.revision if mark.epoch == changes.epoch else 0
     fresh = [item for item in changes.items if item.letter_id > done]
@@ -75,13 +75,13 @@ def apply(connection: sqlite3.Connection, changes: DeadLetterChanges) -> None:
         done = max(item.letter_id for item in fresh)
     _remove(connection, changes.gone)
     connection.execute("DELETE FROM letters WHERE letter_id < ?", (changes.first_id,))
-    # Whatever is told from here on is younger than these.
+    # Anything reported from here on is newer than these.
     connection.execute("DELETE FROM forgotten WHERE letter_id <= ?", (done,))
     move_mark(connection, Mark(changes.epoch, done))
 
 
 def forget(connection: sqlite3.Connection, letter_ids: Collection[int]) -> None:
-    """A letter that has not been told of yet is remembered until it would have been."""
+    """Remove dead letters. Ids that the feed has not reported yet are remembered until it has passed them."""
     _remove(connection, letter_ids)
     done = read_mark(connection).revision
     early = [(letter_id,) for letter_id in letter_ids if letter_id > done]
@@ -101,7 +101,7 @@ def _add(connection: sqlite3.Connection, items: list[StoredDeadLetter]) -> None:
 
 
 def _remove(connection: sqlite3.Connection, letter_ids: Collection[int]) -> None:
-    """One statement: row by row the event loop would lose its time to changes of threads."""
+    """One statement: with one per row, switching threads would stall the event loop."""
     if letter_ids:
         listed = json.dumps(list(letter_ids))
         connection.execute("DELETE FROM letters WHERE letter_id IN (SELECT value FROM json_each(?))", (listed,))
@@ -110,7 +110,7 @@ def _remove(connection: sqlite3.Connection, letter_ids: Collection[int]) -> None
 def _row(item: StoredDeadLetter) -> tuple[object, ...]:
     letter = item.letter
     names = (letter.tenant_id or "", letter.reason, letter.flow_name or "", letter.run_id)
-    shown = encode_dead_letter(replace(letter, job=None))  # lists do not show it, and it may be large
+    shown = encode_dead_letter(replace(letter, job=None))  # lists do not show the job, and it may be large
     return (item.letter_id, *names, letter.timestamp, shown, letter.client_id, letter.group)
 
 

@@ -1,1 +1,1 @@
-"""What can be known of a deployment by looking at it."""
+"""Read-only inspection of a deployment."""

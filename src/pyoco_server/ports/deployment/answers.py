@@ -1,4 +1,4 @@
-"""What NATS answers, as far as we look at it, and what that means."""
+"""The parts of NATS's answers that we read, and their meaning."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Got(msgspec.Struct):
 
 
 def account_of(info: AccountInfo) -> Account:
-    # With limits by number of replicas there is no single limit to compare with.
+    # With limits per number of replicas (tiers) there is no single limit to compare with.
     limits = info.limits if not info.tiers else Limits()
     return Account(
         storage_bytes=info.storage,
@@ -128,12 +128,12 @@ def found_of(info: StreamInfo) -> Found:
 
 
 def limit_of(limit: int) -> int | None:
-    """Theirs says -1 when there is none."""
+    """Return the limit. None: unlimited, which NATS reports as -1."""
     return limit if limit >= 0 else None
 
 
 def instant_of(at: datetime | None) -> float | None:
-    """Theirs begins in the year 1."""
+    """Return the instant. None: unset, which NATS reports as a time in the year 1."""
     seconds = 0.0 if at is None else at.timestamp()
     return seconds if seconds > _BEFORE_ANYTHING else None
 

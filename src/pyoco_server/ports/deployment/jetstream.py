@@ -1,4 +1,4 @@
-"""A look at NATS over one connection of our own. Questions only: a deployment looks the same afterwards."""
+"""Inspect NATS over a separate connection. Read-only: it changes nothing in the deployment."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ __all__ = ["PATIENCE", "JetStreamDeployment"]
 
 T = TypeVar("T")
 
-#: Whoever looks waits for nobody: no answer is an answer, too.
+#: The doctor does not wait out an outage: no answer is a finding, too.
 PATIENCE = Patience(down_seconds=1.0, unanswered_seconds=2.0, answer_seconds=2.0)
 
 _CONNECT_SECONDS = 3.0
-#: For one look, however many questions it takes.
-_LOOK_SECONDS = 5.0
-#: A keeper waits for notices in turns of two seconds, with pauses between.
+#: Limit of one check, however many requests it takes.
+_CHECK_SECONDS = 5.0
+#: A keeper requests notices with pulls of two seconds, and pauses between them.
 _KEEPER_SECONDS = 4.0
 _KEEPER_CONSUMER = "pyoco_keeper"
 _PINGS = 3
-#: Records of runs are looked at for so long, some 10,000 in a second.
+#: Time to read run records, at about 10,000 per second.
 _RECORDS_SECONDS = 3.0
 _UNREADABLE_MAX = 100
-#: Tags whose oldest job is looked at.
+#: Number of tags whose oldest job is read.
 _TAGS_MAX = 50
 
 _NOT_ENABLED = frozenset({10039, 10076})
@@ -82,9 +82,9 @@ _NO_MESSAGE_FOUND = 10037
 
 
 class JetStreamDeployment:
-    """Made around a link that is not open yet: whether it can be opened is the first question."""
+    """Takes a link that is not open yet: `reach` opens it, and reports whether that works."""
 
-    #: An upload may be under way: what is younger is not taken for left behind.
+    #: Newer chunks are not reported as orphans: their upload may still be running.
     upload_seconds = 3600.0
 
     def __init__(
@@ -101,15 +101,15 @@ class JetStreamDeployment:
         self._link, self._config, self._runs, self._stores = link, config, runs, stores
         of_priced_runs = priced_resources(config, priced) if priced is not None else ()
         of_programs = grid_resources(config, grid) if grid is not None else ()
-        #: Whoever never had a ledger has nothing of the first, and misses nothing; an old gateway nothing of the other.
+        #: A deployment that never had a ledger needs no resource of the first part, an old gateway none of the second.
         self._parts = (of_priced_runs, of_programs)
-        #: What was wrong on the way to the connection: no news.
+        #: An error from before the connection was established; not reported again.
         self._old_trouble: Exception | None = None
 
     async def reach(self) -> Server | Unreachable:
         try:
             return await self._reach()
-        except Exception as error:  # noqa: BLE001  (whatever the library says of this address is the answer)
+        except Exception as error:  # noqa: BLE001  (any error of the library for this address is the answer)
             return _unreachable(self._link.nc.last_error or error.__cause__ or error)
 
     async def _reach(self) -> Server:
@@ -129,8 +129,8 @@ class JetStreamDeployment:
         )
 
     async def _round_trip(self) -> float:
-        """The best of a few: the first one also pays for what the connection itself costs."""
-        best = _LOOK_SECONDS
+        """Return the best of a few: the first one includes the cost of the connection itself."""
+        best = _CHECK_SECONDS
         for _ in range(_PINGS):
             asked = time.monotonic()
             await self._link.nc.flush(2)
@@ -145,12 +145,12 @@ class JetStreamDeployment:
             return account_of(await self._link.api("INFO", {}, AccountInfo))
         except Futile:
             raise
-        except NotStored:  # nobody listens
+        except NotStored:  # no responders
             return Off("the server or the account has it turned off")
         except Rejected as error:
             if error.code in _NOT_ENABLED:
                 return Off(str(error))
-            raise  # "temporarily unavailable", say: it is on, and most of its nodes are not there
+            raise  # such as "temporarily unavailable": JetStream is on, but most of its nodes are missing
 
     async def streams(self) -> tuple[Stream, ...]:
         ours, *parts = await asyncio.gather(
@@ -182,9 +182,9 @@ class JetStreamDeployment:
         answered = time.time()
         if info.ts is None:
             return Unknown("NATS does not tell the time")
-        told = info.ts.timestamp()
-        # It was said at some moment between the two: whatever lies outside is a difference.
-        return max(0.0, asked - told) or min(0.0, answered - told)
+        server_time = info.ts.timestamp()
+        # NATS read its clock at some moment between the two: only a time outside that interval is a difference.
+        return max(0.0, asked - server_time) or min(0.0, answered - server_time)
 
     async def queue(self) -> Queue | Unknown:
         return await self._known(self._queue())
@@ -212,7 +212,7 @@ class JetStreamDeployment:
                 return found
 
     async def _oldest(self, stream: str, prefix: str, tag: str) -> float | None:
-        """When the oldest job of this tag was stored. None: it has gone since."""
+        """Return when the oldest job of this tag was stored. None: the job was deleted in the meantime."""
         request = {"seq": 1, "next_by_subj": f"{prefix}{tag}"}
         return await self._stored_at(stream, request)
 
@@ -230,7 +230,7 @@ class JetStreamDeployment:
 
     async def _workers(self) -> Workers:
         bucket = Bucket(self._link, self._config.workers_kv_bucket)
-        await self._link.insist(f"STREAM.INFO.{bucket.stream}", {}, StreamInfo)  # a watch would wait for it for ever
+        await self._link.insist(f"STREAM.INFO.{bucket.stream}", {}, StreamInfo)  # a watch never ends without it
         found: dict[str, WorkerRecord | None] = {}
         async with contextlib.aclosing(watch(self._link, bucket)) as batches:
             async for batch in batches:
@@ -244,10 +244,11 @@ class JetStreamDeployment:
         return Workers(records, tuple(key for key, record in found.items() if record is None))
 
     async def keeper(self) -> Keeper | Unknown:
-        return await self._known(self._keeper(), _KEEPER_SECONDS + _LOOK_SECONDS)
+        return await self._known(self._keeper(), _KEEPER_SECONDS + _CHECK_SECONDS)
 
     async def _keeper(self) -> Keeper:
-        """A keeper keeps a request for notices parked, but for short pauses: one look may fall into such a pause."""
+        """Check repeatedly whether a keeper is waiting for notices: between two pulls it pauses, so one check may miss
+        it."""
         stream = self._config.advisory_stream
         info = await self._link.insist(f"STREAM.INFO.{stream}", {}, StreamInfo)
         notices, oldest_at = info.state.messages, instant_of(info.state.first_ts) if info.state.messages else None
@@ -273,8 +274,8 @@ class JetStreamDeployment:
         return (await self._known_ledger.get()).ledger_id
 
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
-        looks = (self._known(self._orphans(bucket, store)) for bucket, store in self._stores.items())
-        return tuple(await asyncio.gather(*looks))
+        checks = (self._known(self._orphans(bucket, store)) for bucket, store in self._stores.items())
+        return tuple(await asyncio.gather(*checks))
 
     async def _orphans(self, bucket: str, store: Objects) -> Orphans:
         strays = await store.strays(self.upload_seconds)
@@ -284,7 +285,7 @@ class JetStreamDeployment:
         return await self._known(self._unreadable())
 
     async def _unreadable(self) -> Unreadable:
-        await self._link.insist(f"STREAM.INFO.KV_{self._config.runs_kv_bucket}", {}, StreamInfo)  # or it never ends
+        await self._link.insist(f"STREAM.INFO.KV_{self._config.runs_kv_bucket}", {}, StreamInfo)  # as above
         found: dict[str, None] = {}
         number, is_all = 0, False
         with contextlib.suppress(TimeoutError):
@@ -311,33 +312,34 @@ class JetStreamDeployment:
     async def _find_run(self, run_id: str) -> Run | None:
         try:
             found = await self._runs.find(run_id)
-        except (Corrupt, Rejected):  # Rejected: whatever a stranger's record calls a run id
+        except (Corrupt, Rejected):  # Rejected: a foreign record may contain an invalid run id
             return None
         return found.run if isinstance(found, Stored) else None
 
-    async def _known(self, looking: Awaitable[T], seconds: float = _LOOK_SECONDS) -> T | Unknown:
-        """The one door of every look but the first."""
+    async def _known(self, looking: Awaitable[T], seconds: float = _CHECK_SECONDS) -> T | Unknown:
+        """Bound a check, and turn every failure into Unknown. Every check except `reach` runs through this."""
         try:
             async with asyncio.timeout(seconds):
                 return await looking
-        except Exception as error:  # noqa: BLE001  (what is odd on NATS is a finding; a defect of ours is told as one)
-            return Unknown(self._said(error))
+        except Exception as error:  # noqa: BLE001  (any error is a finding, defects of ours included)
+            return Unknown(self._error_text(error))
 
-    def _said(self, error: Exception) -> str:
-        """What NATS complained about, if it did: a question that a user may not ask gets no answer at all."""
-        said = str(error) or f"no answer within {_LOOK_SECONDS:.0f} s"
+    def _error_text(self, error: Exception) -> str:
+        """Return the error's text, with NATS's last error if it is new: a request without permission gets no answer at
+        all."""
+        text = str(error) or f"no answer within {_CHECK_SECONDS:.0f} s"
         if not isinstance(error, PyocoError | Rejected | nats.errors.Error | TimeoutError):
-            said = f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
         trouble = self._link.nc.last_error
         is_news = trouble is not None and trouble is not self._old_trouble and not isinstance(error, Rejected)
-        return f"{said}; NATS said: {trouble}" if is_news else said
+        return f"{text}; NATS said: {trouble}" if is_news else text
 
 
 def _unreachable(error: BaseException) -> Unreachable:
     why = str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
         why = f"no answer within {_CONNECT_SECONDS:.0f} s"
-    is_refused = isinstance(error, nats.errors.Error) and "asks for tls" in why  # by our own client
+    is_refused = isinstance(error, nats.errors.Error) and "asks for tls" in why  # raised by our own client
     failures = (ssl.SSLError, nats.errors.SecureConnRequiredError, nats.errors.SecureConnFailedError)
     if is_refused or isinstance(error, failures):
         return Unreachable(Trouble.TLS_FAILED, why)

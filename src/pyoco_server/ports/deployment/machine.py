@@ -1,4 +1,4 @@
-"""What can be known of this machine: its disks, and the NATS that `pyoco-server up` runs here."""
+"""Facts about this machine: its disks, and the NATS server that `pyoco-server up` runs on it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyoco_server.core.diagnosis.facts import Disk, OwnNats, Unknown
 
 __all__ = ["Place", "disks_of", "own_nats_of", "temporary_place"]
 
-#: A disk over a network that has gone answers never.
+#: A lost network disk never answers.
 _DISK_SECONDS = 3.0
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
-#: What lies where, and whether it is the store of NATS.
+#: Purpose, path, and whether it is the store of NATS.
 Place = tuple[str, Path, bool]
 
 
@@ -28,8 +28,10 @@ def temporary_place() -> Place:
 
 
 def disks_of(places: Sequence[Place]) -> tuple[Disk | Unknown, ...]:
-    """The disk below each place, or below the nearest folder above it that exists. Bounded: a look that does not end is
-    left alone."""
+    """Return the disk of each place, or of its nearest existing parent folder.
+
+    Bounded: a check that does not return in time is abandoned in its thread.
+    """
     found: dict[str, Disk | Unknown] = {}
     for purpose, path, is_store in places:
         found[purpose] = Unknown(f"{path} does not answer within {_DISK_SECONDS:.0f} s")
@@ -62,14 +64,17 @@ def _disk(purpose: str, path: Path, is_store: bool) -> Disk:
 
 
 def own_nats_of(data_dir: Path) -> OwnNats | None:
-    """By the configuration that `pyoco-server up` wrote at its last start. None: it never did, or it cannot be read."""
+    """Read the configuration that `pyoco-server up` wrote at its last start.
+
+    None: there is none, or it cannot be read.
+    """
     folder = data_dir / "nats"
     try:
         written = (folder / "nats.conf").read_text(encoding="utf-8")
         options: dict[str, Any] = json.loads("{" + re.sub(r"^#.*$", "", written, flags=re.MULTILINE) + "}")
         store = options["jetstream"]
         port = int(options["port"])
-        if port < 0:  # chosen by the server, and noted once it was known
+        if port < 0:  # chosen by the server, which then wrote it to a file
             port = int((folder / "port").read_text())
         return OwnNats(
             server_name=str(options["server_name"]),
@@ -85,6 +90,6 @@ def own_nats_of(data_dir: Path) -> OwnNats | None:
 
 
 def _seconds(text: str) -> float:
-    """`always`, or a time such as `500ms`. Raises ValueError or KeyError for anything else."""
+    """Parse `always`, or a duration such as `500ms`. Raises ValueError or KeyError for anything else."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     return 0.0 if text == "always" else float(number) * _UNITS[text.removeprefix(number)]

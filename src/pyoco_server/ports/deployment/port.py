@@ -1,4 +1,4 @@
-"""What can be known of a deployment by looking at it."""
+"""The port that inspects a deployment."""
 
 from __future__ import annotations
 
@@ -24,39 +24,47 @@ __all__ = ["Deployment"]
 
 
 class Deployment(Protocol):
-    """A look at NATS and at what of ours is on it. It makes nothing and changes nothing, and it never raises: what
-    cannot be had within a few seconds is Unknown, with the reason. Ask `reach` first, and once."""
+    """Inspects NATS and our resources on it.
+
+    It creates and changes nothing, and never raises: whatever cannot be determined within a few seconds is Unknown,
+    with the reason. Call `reach` first, and once.
+    """
 
     async def reach(self) -> Server | Unreachable:
-        """Whether NATS answers, and what it says of itself. Without it everything else is Unknown."""
+        """Check whether NATS answers, and return its own description. If it does not, everything else is Unknown."""
 
     async def account(self) -> Account | Off | Unknown:
-        """What we use of JetStream, and what we may use."""
+        """Return our use of JetStream, and the limits of our account."""
 
     async def streams(self) -> tuple[Stream, ...]:
-        """Every stream, bucket and object store we need, as we would make it and as it is. O(streams)."""
+        """Return every stream, bucket and object store that we need, as we would create it and as it is. O(streams)."""
 
     async def clock_ahead(self) -> float | Unknown:
-        """By how many seconds this machine's clock is ahead of that of NATS, at least; 0.0: they agree as far as one
-        round trip can tell."""
+        """Return by how many seconds, at least, this machine's clock is ahead of that of NATS.
+
+        0.0: they agree within the precision of one round trip.
+        """
 
     async def queue(self) -> Queue | Unknown:
-        """The jobs and who takes them. O(tags)."""
+        """Return the queued jobs and their consumers. O(tags)."""
 
     async def workers(self) -> Workers | Unknown:
-        """Every record of a worker. O(workers)."""
+        """Return every worker record. O(workers)."""
 
     async def keeper(self) -> Keeper | Unknown:
-        """Whether a keeper waits for notices. May take some seconds when there is none: between two waits it pauses."""
+        """Check whether a keeper is waiting for notices.
+
+        Takes some seconds if there is none, because a keeper pauses between two pulls.
+        """
 
     async def remembered_ledger(self) -> str | Unknown | None:
-        """The id of the ledger that priced runs use here. None: none is remembered."""
+        """Return the id of the ledger that priced runs use here. None: none is recorded."""
 
     async def orphans(self) -> tuple[Orphans | Unknown, ...]:
-        """Parts of files that belong to none, for each object store: up to a thousand. O(files)."""
+        """Count the chunks that belong to no object, per object store, up to a thousand. O(files)."""
 
     async def unreadable(self) -> Unreadable | Unknown:
-        """Run records that cannot be decoded, of as many as can be read within three seconds; at most 100 are named."""
+        """Return run records that cannot be decoded, out of those read within three seconds; at most 100 are named."""
 
     async def runs(self, run_ids: Sequence[str]) -> tuple[Run, ...] | Unknown:
-        """Those of these runs that there are: one round trip each."""
+        """Return those of these runs that exist. One round trip each."""

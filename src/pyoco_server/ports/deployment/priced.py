@@ -1,4 +1,4 @@
-"""A look at the stores of priced runs. Questions only; each is bounded, and one that fails leaves an Unknown."""
+"""Inspect the stores of priced runs. Read-only; each check is bounded, and one that fails results in Unknown."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["Looks", "look_at_priced"]
 
 T = TypeVar("T")
 
-#: For one look, however many questions it takes.
-_LOOK_SECONDS = 8.0
-#: Rows that are named.
+#: Limit of one check, however many requests it takes.
+_CHECK_SECONDS = 8.0
+#: Number of rows that are named.
 _ROWS_MAX = 20
-#: A keeper comes by every minute, at the latest; what is over for longer than this it has missed.
+#: A keeper handles due runs at least every minute; a run overdue for longer than this was missed.
 _LATE_SECONDS = 300
 _MICRO = 1_000_000
 
@@ -46,13 +46,13 @@ class _RedisLink(Protocol):
 
 
 def _none() -> contextlib.AbstractAsyncContextManager[None]:
-    """It is not used."""
+    """Stand in for a store that is not used."""
     return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """How each store is opened. Nothing is made by it."""
+    """How to open each store for inspection. Opening creates nothing."""
 
     ledger: Callable[[], contextlib.AbstractAsyncContextManager[LedgerPort]]
     redis: Callable[[], contextlib.AbstractAsyncContextManager[_RedisLink | None]] = _none
@@ -82,13 +82,13 @@ async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, looks:
 
 async def _known(looking: Awaitable[T]) -> T | Unknown:
     try:
-        async with asyncio.timeout(_LOOK_SECONDS):
+        async with asyncio.timeout(_CHECK_SECONDS):
             return await looking
     except TimeoutError:
-        return Unknown(f"no answer within {_LOOK_SECONDS:.0f} s")
+        return Unknown(f"no answer within {_CHECK_SECONDS:.0f} s")
     except PyocoError as error:
         return Unknown(str(error))
-    except Exception as error:  # noqa: BLE001  (what is odd there is a finding; a defect of ours is told as one)
+    except Exception as error:  # noqa: BLE001  (any error is a finding, defects of ours included)
         return Unknown(type(error).__name__)
 
 
@@ -129,7 +129,7 @@ def _ids(tx: LedgerTx, kind: Scan) -> tuple[str, ...]:
 
 
 def _overdue(tx: LedgerTx, priced: PricedConfig) -> tuple[str, ...]:
-    """The oldest come first: if those are late, that is enough."""
+    """Return overdue runs. Scans return the oldest first, so reading a few of them is enough."""
     now = tx.now_us()
     late = now - _LATE_SECONDS * _MICRO
     found = [
@@ -166,8 +166,8 @@ async def _sqs(priced: PricedConfig, looks: Looks) -> Sqs | Absent | None:
                 url = (await client.get_queue_url(QueueName=each))["QueueUrl"]
             except client.exceptions.QueueDoesNotExist:
                 return Absent(each)
-            told = await client.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
-            counts.append(int(told["Attributes"]["ApproximateNumberOfMessages"]))
+            answer = await client.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+            counts.append(int(answer["Attributes"]["ApproximateNumberOfMessages"]))
         return Sqs(name, *counts)
 
 

@@ -1,1 +1,1 @@
-"""The doors there are."""
+"""The registry of doors."""

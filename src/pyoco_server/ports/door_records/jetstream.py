@@ -1,4 +1,4 @@
-"""Doors in a JetStream KV bucket whose records live for 15 s, key = door id."""
+"""Door records in a JetStream KV bucket whose records expire after 15 s. The key is the door id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _decode = msgspec.json.Decoder(_Value).decode
 
 
 class _Table(Follower):
-    """By door, with the instant of its last word. The store forgets a record without telling, so its age decides."""
+    """The latest record of each door, with its time.
+
+    The store expires records without an event, so a record's age decides whether it counts.
+    """
 
     def __init__(self, link: Link, bucket: Bucket, clock: Callable[[], float]) -> None:
         super().__init__(link, bucket)
@@ -49,7 +52,7 @@ class _Table(Follower):
             self._doors[entry.key] = entry.revision, entry.stored_at or self._clock(), _read(entry)
 
     def alive(self) -> list[DoorRecord]:
-        """Those that are not are forgotten."""
+        """Return the records that have not expired, and drop the others."""
         oldest = self._clock() - LIFE_SECONDS
         self._doors = {door_id: held for door_id, held in self._doors.items() if held[1] > oldest}
         return [record for _, _, record in self._doors.values() if record is not None]
@@ -61,7 +64,7 @@ def _read(entry: Entry) -> DoorRecord | None:
     try:
         return DoorRecord(door_id=entry.key, **msgspec.structs.asdict(_decode(entry.value)))
     except msgspec.DecodeError:
-        log.exception("the record of a door cannot be read; it counts as none", door_id=entry.key)
+        log.exception("unreadable door record, ignored", door_id=entry.key)
         return None
 
 
@@ -69,7 +72,7 @@ class JetStreamDoorRecords:
     def __init__(self, link: Link, bucket: str, clock: Callable[[], float]) -> None:
         self._bucket = Bucket(link, bucket)
         self._table = _Table(link, self._bucket, clock)
-        #: Revisions of what we wrote: saves the read before each word.
+        #: Revisions of our own writes: saves a read before each announcement.
         self._own: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -90,7 +93,7 @@ class JetStreamDoorRecords:
         self._table.note(Entry(door_id, marker.revision, None))
 
     async def _write(self, door_id: str, value: bytes, headers: dict[str, str]) -> Entry:
-        """Over whatever is there: nobody else has this id."""
+        """Overwrite whatever is stored: door ids are not shared."""
         revision = self._own.get(door_id, 0)
         rounds = Rounds("the record of a door")
         while True:
@@ -98,7 +101,7 @@ class JetStreamDoorRecords:
             written = await self._bucket.write(door_id, value, revision, headers)
             if written is not None:
                 return written
-            entry = await self._bucket.get(door_id)  # expired, or from an earlier life
+            entry = await self._bucket.get(door_id)  # expired, or written before a restart
             revision = entry.revision if entry is not None else 0
 
     def all(self, group: str | None = None) -> list[DoorRecord]:

@@ -1,4 +1,4 @@
-"""The doors of every group, by their own word."""
+"""The doors of every group, as they announce themselves."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ class DoorRecord:
 
 
 class DoorRecords(Protocol):
-    """One record per door, gone 15 s after its last word. Read from memory that a watch keeps true."""
+    """One record per door, which expires 15 s after its last announcement.
+
+    Reads come from memory, which a watch keeps up to date.
+    """
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
     async def announce(self, record: DoorRecord) -> None:
-        """Raises Unavailable."""
+        """Write or renew the record. Raises Unavailable."""
 
     async def remove(self, door_id: str) -> None:
-        """Raises Unavailable."""
+        """Delete the record. Raises Unavailable."""
 
     def all(self, group: str | None = None) -> list[DoorRecord]:
-        """By address. O(doors)."""
+        """Return the live doors, sorted by address. O(doors)."""

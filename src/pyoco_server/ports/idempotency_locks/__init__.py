@@ -1,1 +1,1 @@
-"""What Redis may know besides the budget, and nobody may rely on: locks, mappings, leases, rates."""
+"""Hints in Redis besides the budget, on which nothing may depend: locks, mappings, leases, rates."""

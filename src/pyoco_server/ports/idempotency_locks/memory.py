@@ -1,4 +1,4 @@
-"""Hints in the memory of this process (split mode), for tests: nothing survives the process."""
+"""Hints in this process's memory (split mode), for tests: nothing survives the process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pyoco_server.ports.memory.network import Network
 __all__ = ["HINTS", "Bucket", "MemoryIdempotencyLocks", "MemoryIdempotencyLocksStore"]
 
 _SECOND_MS: Final = 1000
-#: An unused bucket is full again after this time.
+#: After this long without use a bucket is full again.
 _BUCKET_TTL_SECONDS: Final = 120
-#: Parts of a token. A bucket of n tokens per minute gains n parts per millisecond, so there are no fractions.
+#: Parts per token. A bucket of n tokens per minute gains n parts per millisecond, so there are no fractions.
 _PARTS: Final = 60_000
 
 
@@ -39,7 +39,7 @@ class Bucket:
 
 @dataclass
 class MemoryIdempotencyLocksStore:
-    """What a Redis server would hold. Shared by the adapters of all simulated processes."""
+    """The data that a Redis server would hold. Shared by the adapters of all simulated processes."""
 
     #: By tenant and idempotency key.
     locks: Expiring[tuple[str, str], str] = field(default_factory=Expiring)
@@ -49,7 +49,7 @@ class MemoryIdempotencyLocksStore:
     #: By tenant and name of the bucket.
     buckets: Expiring[tuple[str, str], Bucket] = field(default_factory=Expiring)
     network: Network = field(default_factory=Network)
-    #: The clock of the server, which may differ from those of its clients.
+    #: The server's clock, which may differ from those of its clients.
     now_ms: Callable[[], int] = _wall_ms
 
 
@@ -58,7 +58,7 @@ HINTS: Final = Named(lambda _: MemoryIdempotencyLocksStore())
 
 
 class MemoryIdempotencyLocks:
-    """`ports/idempotency_locks` over a shared store, with the lifetimes of the adapter for Redis. O(1) each."""
+    """`ports/idempotency_locks` over a shared store, with the expiry times of the Redis adapter. O(1) per call."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class MemoryIdempotencyLocks:
         mapping_seconds: int = IDEMPOTENCY_MAPPING_TTL_SECONDS,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`now_ms`: instead of the clock of the store."""
+        """`now_ms`: overrides the clock of the store."""
         self._store, self._now_ms = store, now_ms or store.now_ms
         self._lease_seconds, self._mapping_seconds = lease_seconds, mapping_seconds
 

@@ -1,4 +1,4 @@
-"""Hints of split mode: they save work, and decide nothing. Where they disagree with the ledger, the ledger wins."""
+"""Hints of split mode: they save work, and decide nothing. If they contradict the ledger, the ledger wins."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ __all__ = ["IdempotencyLocks", "Mapped"]
 
 @dataclass(frozen=True)
 class Mapped:
-    """Which run an idempotency key was last seen with."""
+    """The run that an idempotency key was last used for."""
 
     run_id: str
     payload_hash: str
 
 
 class IdempotencyLocks(Protocol):
-    """An outage raises DependencyUnavailable; of all but `lock` the caller logs it and goes on."""
+    """Hints. An outage raises DependencyUnavailable; except for `lock`, callers log it and continue."""
 
     async def lock(self, tenant_id: str, idempotency_key: str, token: str) -> bool:
-        """False: somebody else submits under this key right now. Ends by itself."""
+        """Lock the key for one submission.
+
+        False: another submission holds the lock right now. The lock expires by itself.
+        """
 
     async def unlock(self, tenant_id: str, idempotency_key: str, token: str) -> None:
-        """Only if it still is mine."""
+        """Release the lock if it still holds this token."""
 
     async def mapped(self, tenant_id: str, idempotency_key: str) -> Mapped | None: ...
 
@@ -34,10 +37,10 @@ class IdempotencyLocks(Protocol):
     async def forget(self, tenant_id: str, idempotency_key: str) -> None: ...
 
     async def lease(self, run_id: str, lease_token: str) -> None:
-        """Unless somebody has it."""
+        """Record a lease unless the run already has one."""
 
     async def extend_lease(self, run_id: str, lease_token: str) -> None:
-        """Only if it still is mine."""
+        """Extend the lease if it still holds this token."""
 
     async def take(self, tenant_id: str, bucket: str, per_minute: int) -> Rate:
-        """Ask for one token of the bucket `get` or `post`, shared by all gateways."""
+        """Take one token from the bucket `get` or `post`, which all gateways share."""

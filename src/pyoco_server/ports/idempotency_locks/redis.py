@@ -1,4 +1,4 @@
-"""Hints in Redis (split mode): keys of the contract's section 8.1, each with an end of its own."""
+"""Hints in Redis (split mode): keys of the contract's section 8.1, each with its own expiry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyoco_server.ports.redis.link import RedisLink, Script
 
 __all__ = ["RedisIdempotencyLocks"]
 
-#: A bucket that nobody asked for so long is full again.
+#: After this long without use a bucket is full again.
 _BUCKET_TTL_SECONDS = 120
-#: Parts of a token. A bucket of n tokens a minute gains n parts a millisecond: no fraction is ever dropped.
+#: Parts per token. A bucket of n tokens per minute gains n parts per millisecond, so no fraction is ever dropped.
 _PARTS = 60_000
 
 _UNLOCK = Script("""#!lua
@@ -28,14 +28,14 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('EXPIRE', KEYS[1], ARGV
 return {}
 """)
 
-#: The same fields always, and their end with them: never a mapping that stays for ever.
+#: Writes all fields and the expiry in one script, so a mapping never stays for ever.
 _REMEMBER = Script("""#!lua
 redis.call('HSET', KEYS[1], 'run_id', ARGV[1], 'payload_hash', ARGV[2], 'created_at_ms', ARGV[3])
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return {}
 """)
 
-#: By Redis' own clock: one for all gateways. A clock that was set back gains nothing.
+#: Uses the clock of Redis, one for all gateways. A clock that was set back adds no tokens.
 _TAKE = Script("""#!lua
 local per_minute, parts = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -97,7 +97,7 @@ class RedisIdempotencyLocks:
 
     async def lease(self, run_id: str, lease_token: str) -> None:
         async with self._link.asking("note a lease") as client:
-            # Who is first has it: a run is started once, so a second lease is of somebody who is late (PRICED-113).
+            # The first one wins: a run starts only once, so a second lease comes from a late worker (PRICED-113).
             await client.set(f"lease:{run_id}", lease_token, nx=True, ex=self._lease_seconds)
 
     async def extend_lease(self, run_id: str, lease_token: str) -> None:

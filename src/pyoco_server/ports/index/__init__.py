@@ -1,1 +1,1 @@
-"""Lists and counts of runs: a cache. Delete it, and it is rebuilt."""
+"""Lists and counts of runs: a cache, which is rebuilt if it is deleted."""

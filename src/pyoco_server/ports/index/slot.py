@@ -1,4 +1,4 @@
-"""A place for one gateway's index. Gateways that share a directory take one each, and find it again after a restart."""
+"""A file per gateway for its index. Gateways that share a directory take one each, and reuse it after a restart."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SLOTS_MAX = 64
 
 @contextlib.contextmanager
 def index_slot(directory: Path, name: str) -> Iterator[Path]:
-    """The first file of that name nobody else has, ours until the block ends or the process dies.
+    """Lock the first free file of this name, until the block ends or the process exits.
 
-    Raises UsageError when the directory cannot be written.
+    Raises UsageError if the directory is not writable, or if all 64 files are in use.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""What is counted as it changes, and what waits."""
-# ruff: noqa: S608  (statements are put together from the words in this file; what users say is always bound)
+"""Counts that are maintained with each change, and the queries on waiting and unfinished runs."""
+# ruff: noqa: S608  (statements are built from constants in this file; user input is always bound)
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 TENANT_RUNS, TENANT_REVISIONS = "tenant", "tenant_revisions"
 
 _TAGS_MAX = 1000
-#: In the order in which the index of open programs names them: only then it serves.
+#: In the order in which the index of open programs lists them: otherwise SQLite does not use it.
 _OPEN = sorted(state.value for state in RunState if state not in TERMINAL)
 
 _COUNTS = f"""
@@ -98,7 +98,7 @@ def counts(connection: sqlite3.Connection) -> Counts:
     )
 
 
-#: Those that have not ended, as the feed has counted them, and when the first of those that wait was submitted.
+#: Unfinished jobs as counted by the feed, and the submission time of the oldest PENDING one.
 _PROGRAMS = f"""
 SELECT json_group_array(json_array(name, number, CASE WHEN name GLOB 'PENDING/*' THEN (
     SELECT submitted FROM runs INDEXED BY programs_oldest
@@ -126,13 +126,13 @@ def programs(connection: sqlite3.Connection) -> list[ProgramCounts]:
 
 
 def _pack_state(name: str) -> tuple[str, str]:
-    """As the feed has put it together."""
+    """Split a name as composed by the feed."""
     status, _, money = name.partition("/")
     return status, money
 
 
 def ahead(connection: sqlite3.Connection, tag: str, submitted_at: float, run_id: str, limit: int) -> Ahead:
-    tag = tag.encode("utf-8", "replace").decode()  # a stranger's record may hold half of a surrogate pair
+    tag = tag.encode("utf-8", "replace").decode()  # a foreign record may contain a lone surrogate
     place = {"tag": tag, "submitted": number_of(submitted_at), "run_id": run_id, "limit": limit}
     return _ahead_of(connection.execute(_AHEAD, place).fetchone())
 
@@ -157,7 +157,7 @@ def _ahead_of(found: tuple[int, str | None, str | None]) -> Ahead:
 
 
 def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
-    """One short walk for each state that is not an end, merged."""
+    """One short index scan per non-terminal state, merged."""
     each = """SELECT at, run_id FROM runs INDEXED BY runs_status
         WHERE status = '{}' AND at >= :after AND at < :before AND kind NOT IN ('exec', 'pack')"""
     walks = " UNION ALL ".join(each.format(state) for state in _OPEN)
@@ -165,7 +165,7 @@ def unfinished(connection: sqlite3.Connection, after: float, before: float, limi
 
 
 def open_programs(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
-    """One walk down an index that holds nothing else."""
+    """One scan of an index that contains nothing else."""
     walk = f"""SELECT at, run_id FROM runs INDEXED BY programs_open
         WHERE kind = 'exec' AND status IN ({", ".join(f"'{state}'" for state in _OPEN)})
         AND at >= :after AND at < :before"""
@@ -180,7 +180,7 @@ def _oldest(connection: sqlite3.Connection, walks: str, after: float, before: fl
     return [line for _, line in read_lines(text)]
 
 
-#: A row of `runs` as a Held.
+#: The columns of `runs` that make a RunInProgress.
 _HELD = "run_id, more ->> 3, tenant_id, tag, at"
 
 
@@ -192,7 +192,7 @@ def _held_of(rows: Iterable[tuple[str, str | None, str, str, int]]) -> list[RunI
 
 
 def quiet(connection: sqlite3.Connection, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
-    """One walk down the index that is in this order, whoever asks."""
+    """One scan of the index in this order, for one tenant or for all."""
     source = "INDEXED BY runs_status WHERE"
     if tenant_id != EVERYBODY:
         source = "INDEXED BY runs_tenant WHERE tenant_id = :tenant_id AND tenant_id <> '' AND"

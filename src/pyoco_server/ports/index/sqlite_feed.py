@@ -1,5 +1,5 @@
-"""How changes of runs come into the index, many at once."""
-# ruff: noqa: S608  (statements are put together from the words in this file; what users say is always bound)
+"""Apply changes of runs to the index, in batches."""
+# ruff: noqa: S608  (statements are built from constants in this file; user input is always bound)
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["MOVES_MAX", "apply"]
 
-#: Moves that are remembered at least. A walk that began earlier than the oldest of them may pass runs over.
+#: The number of moves that are kept at least. A walk that began before the oldest of them may skip runs.
 MOVES_MAX = 100_000
 
-# A batch goes in as one JSON text and comes out of one statement. Row by row the database would let go of Python's lock
-# and take it back each time, and the event loop of a busy gateway would lose a third of its time to that.
+# A batch goes in as one JSON text, and is unpacked by one statement. Row by row, SQLite would release and retake the
+# GIL each time, which would cost the event loop of a busy gateway a third of its time.
 
 
 def _columns(count: int) -> str:
@@ -36,7 +36,7 @@ def _columns(count: int) -> str:
 
 _UPDATE = "ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
 _UPSERT_ALL = f"INSERT INTO runs SELECT {_columns(len(COLUMNS))} FROM json_each(?) WHERE true {_UPDATE}"
-#: For what SQLite's JSON cannot hold, a null character for instance.
+#: For values that SQLite's JSON cannot hold, such as a null character.
 _UPSERT_ONE = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))}) {_UPDATE}"
 _REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
 _KNOWN = """
@@ -67,14 +67,14 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 
 @dataclass(frozen=True)
 class _Effects:
-    """What a batch does beside writing rows."""
+    """What a batch changes in addition to the rows."""
 
-    #: Revision now, run, revision before, place before.
+    #: New revision, run id, previous revision, previous position.
     moves: list[tuple[int, str, int, int]] = field(default_factory=list)
     unlabelled: list[tuple[Any, ...]] = field(default_factory=list)
     labelled: list[tuple[Any, ...]] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    #: Those that are never taken back.
+    #: Counters that never decrease.
     totals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def leaves(self, before: list[Any]) -> None:
@@ -91,7 +91,7 @@ class _Effects:
             self.unlabelled.append((tenant_id, label, status, at, run_id))
 
     def counts_of(self, run: Run, before: list[Any] | None) -> None:
-        """What is counted of a program's run and stays, once for each."""
+        """Count what happened to a program's run, each event once. These counts stay."""
         was_terminal = before is not None and before[3] in _ENDS
         self.totals.update(counted(run, was_terminal, before[11] if before is not None else None))
 
@@ -109,28 +109,31 @@ class _Effects:
             self.labelled.append((tenant_id, label, status, at, run_id))
 
     def _version(self, tenant_id: str, number: int, revisions: int) -> None:
-        """The number of the tenant's runs, and the sum of their revisions. As every revision exceeds all earlier ones,
-        these two never return to earlier values unless the runs do (see `SqliteIndex.version`)."""
+        """Update the number of the tenant's runs, and the sum of their revisions.
+
+        Every revision exceeds all earlier ones, so these two never return to earlier values unless the runs do (see
+        `SqliteIndex.version`).
+        """
         if tenant_id:
             self.counts[TENANT_RUNS, tenant_id] += number
             self.counts[TENANT_REVISIONS, tenant_id] += revisions
 
 
 def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mark: Mark, now: float) -> None:
-    """Rows, labels, moves, counts and the mark: within the caller's transaction. O(log runs) for each item."""
-    # Everything up to the mark has been taken in, so a late older word brings no removed run back.
+    """Write rows, labels, moves, counts and the mark, within the caller's transaction. O(log runs) per item."""
+    # Everything up to the mark has been applied, so a late older change cannot restore a deleted run.
     epoch, done, floor = connection.execute("SELECT epoch, revision, floor FROM mark").fetchone()
     done = done if epoch == mark.epoch else 0
     newest = {run_id_of(item): item for item in sorted(items, key=lambda item: item.revision)}
     (text,) = connection.execute(_KNOWN, (json.dumps(list(newest)),)).fetchone()
     known = {before[0]: before for before in json.loads(text)}
-    stored, removed, spoilt, effects = [], [], {}, _Effects()
+    stored, removed, corrupt_by_run, effects = [], [], {}, _Effects()
     unknown: list[Row] = []
     for run_id, item in newest.items():
         before = known.get(run_id)
         if item.revision <= done or (before is not None and item.revision <= before[1]):
             continue
-        spoilt[run_id] = isinstance(item, Removed) and item.is_corrupt
+        corrupt_by_run[run_id] = isinstance(item, Removed) and item.is_corrupt
         if before is not None:
             effects.leaves(before)
             if floor is not None and (isinstance(item, Stored) or item.is_corrupt):
@@ -143,7 +146,7 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
             unknown.append(unknown_row(item, before, now))
         else:
             removed.append(run_id)
-    note_corrupt(connection, spoilt)
+    note_corrupt(connection, corrupt_by_run)
     for row in unknown:
         effects.comes(row)
     _write(connection, stored, removed, effects)
@@ -187,7 +190,7 @@ def _write_each(connection: sqlite3.Connection, all_of: str, one: str, rows: Seq
 
 
 def _forget_moves(connection: sqlite3.Connection) -> None:
-    """A quarter more than are promised may pile up: then the oldest go, all at once. O(1) for each move."""
+    """Delete the oldest moves in one go once a quarter more than MOVES_MAX have piled up. Amortized O(1) per move."""
     (number,) = connection.execute("SELECT moves FROM mark").fetchone()
     if number <= MOVES_MAX * 5 // 4:
         return

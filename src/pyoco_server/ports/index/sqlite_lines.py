@@ -1,7 +1,7 @@
-"""A run as a row, and a row as a line of a list.
+"""Conversion of a run to a row, and of a row to a line of a list.
 
-SQLite writes and reads its numbers in JSON with fifteen digits; an instant has up to seventeen. So none of them passes
-there as a number with a point: those that are compared are stored as whole numbers, the others as text.
+SQLite's JSON reads and writes floats with fifteen digits; an instant has up to seventeen. So no instant passes through
+it as a float: those that are compared are stored as integers, the others as text.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _NEVER = math.inf
 
 
 def number_of(instant: float) -> int:
-    """A whole number that sorts as the instant does and stands for it exactly: the bits of a double from zero on."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", max(0.0, instant)))  # in this order: no number, no minus zero
+    """Return an integer that sorts like the instant and represents it exactly: the bits of a non-negative double."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", max(0.0, instant)))  # in this order: NaN and -0.0 become 0.0
     return int(bits)
 
 
@@ -56,7 +56,7 @@ def instant_of(number: int) -> float:
     return float(instant)
 
 
-#: The columns of table `runs`, in its order.
+#: The columns of table `runs`, in order.
 COLUMNS = (
     "run_id",
     "rev",
@@ -80,13 +80,13 @@ _AT, _SUBMITTED = COLUMNS.index("at"), COLUMNS.index("submitted")
 #: The values of one row of table `runs`, in the order of its columns.
 Row = list[Any]
 
-#: A row `r` with its place `k.at` in the list, as JSON.
+#: A row `r` with its position `k.at` in the list, as JSON.
 LINE = """'[' || json_array(k.at, r.run_id, r.kind, r.status, r.flow_name, r.tag, r.submitted, r.at)
     || ',' || r.tags || ',' || r.more || ']'"""
 
 
 def read_lines(text: str | None) -> list[tuple[int, Summary]]:
-    """What `group_concat` made of some LINEs: each with its place."""
+    """Parse the output of `group_concat` over LINEs: each line with its position."""
     if text is None:
         return []
     lines = []
@@ -113,14 +113,14 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
 
 
 def _of_its_kind(kind: str, more: list[Any]) -> dict[str, Any]:
-    """What runs of some kinds have beside what all have."""
+    """Return the members that only packs or programs have."""
     if len(more) <= 5:
         return {}
     return {"program": more[5]} if kind == EXEC else {"pack": more[5]}
 
 
 def money_of(more: str) -> str:
-    """The money state of a pack, by that column of its row. Empty: its record does not tell."""
+    """Return the money state of a pack from that column of its row. Empty: its record does not contain one."""
     return str(_decode(more)[5].get("money_state", ""))
 
 
@@ -131,7 +131,7 @@ def run_id_of(item: Stored | Removed) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def labels_of(tag: str, tags_text: str) -> tuple[str, ...]:
-    """The labels beside the routing tag, which has an index of its own (FLOW-99)."""
+    """Return the labels without the routing tag, which has its own index (FLOW-99)."""
     return tuple({_text(label) for label in _decode(tags_text)} - {tag})
 
 
@@ -140,8 +140,10 @@ _UNREADABLE = "the stored record of this run cannot be read"
 
 
 def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
-    """SAFE-16: a run whose record cannot be decoded. Tenant, kind and names are those of the last record that could be:
-    `before` is its row as `sqlite_feed` reads it."""
+    """Build the row of a run whose record cannot be decoded (SAFE-16).
+
+    Tenant, kind and names are those of its last readable record: `before` is that row as `sqlite_feed` reads it.
+    """
     tenant_id, tag, at, tags, kind, group, flow_name = "", "", number_of(item.stored_at or now), "[]", FLOW, None, ""
     if before is not None:
         _, _, tenant_id, _, tag, at, tags, _, kind, group, flow_name = before[:11]
@@ -155,9 +157,9 @@ def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
 
 
 def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:
-    """Many rows, and the same as JSON. Done with Python's lock in hand, so it has to be quick.
+    """Return many rows, and the same rows as JSON. Must be fast: it holds the GIL.
 
-    Without the JSON: there are odd values that SQLite's JSON cannot hold, and the rows have to go in one by one.
+    None instead of JSON: some values do not fit into SQLite's JSON, and the rows must be inserted one by one.
     """
     try:
         rows = [_plain_row(item) for item in stored]
@@ -205,7 +207,7 @@ def _plain_row(item: Stored) -> Row:
 
 
 def _any_row(item: Stored) -> Row:
-    """The same, with every member made into what its column holds."""
+    """Like `_plain_row`, with every member converted to the type of its column."""
     run = item.run
     times = (run.heartbeat_at, run.start_time, run.end_time)
     texts = (run.worker_id, run.error)
@@ -244,14 +246,17 @@ def _known_tags_text(tags: tuple[str, ...]) -> str:
 
 
 def _tags_text(tags: tuple[str, ...]) -> str:
-    """Most runs have the labels of many others. A stranger's may be of a type that cannot be looked up."""
+    """Most runs share their labels with many others, hence the cache.
+
+    Labels of a foreign record may not be hashable.
+    """
     try:
         return _known_tags_text(tags)
     except (TypeError, ValueError):
         return json.dumps([_text(tag) for tag in tags])
 
 
-# A stranger may have written a snapshot whose members are of other types: one odd run must not stop the feeding.
+# Another program may have written a snapshot with members of other types: one malformed run must not stop the feed.
 
 
 def _text(value: object) -> str:
@@ -261,13 +266,13 @@ def _text(value: object) -> str:
 
 
 def _key(value: object) -> str:
-    """What SQLite's JSON can hold: by it a run is found again when it changes."""
+    """Return the id without characters that SQLite's JSON cannot hold. The run is found by this key when it changes."""
     return _text(value).replace("\0", "\ufffd")
 
 
 def _number(value: object) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]  # that is the question
+        number = float(value)  # type: ignore[arg-type]  # the try decides whether it is a number
     except (TypeError, ValueError, OverflowError):
         return 0.0
     return number if math.isfinite(number) else 0.0

@@ -1,7 +1,7 @@
-"""What has become of programs, counted once for each job and never taken back: for counters (GRID-171).
+"""Counters of program events: each event counts once and is never subtracted (GRID-171).
 
-Other than the counts of what is stored, these stay when a run expires. They are of this index: where it is made anew,
-they begin again with what is stored then, as a counter does that starts over.
+Unlike the counts of what is stored, they stay when a run expires. They belong to this index: if it is rebuilt, they
+restart with what is stored then, like any counter that is reset.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS, ProgramTota
 
 __all__ = ["Known", "bounded", "counted", "note_corrupt", "recent_seconds", "seen", "totals"]
 
-#: Programs, and groups, that are told apart; clients choose the names, and each would be kept for ever.
+#: Limit of distinct programs and of distinct groups: clients choose the names, and each is kept for ever.
 _NAMES_MAX = 1_000
 _MICROS = 1_000_000
 _SUM = "sum"
 
-#: What has been counted of a run, as its row keeps it: the newest attempt that was put back, and whether a dead letter
+#: What has been counted of a run, as stored in its row: the newest attempt that was requeued, and whether a dead letter
 #: was written.
 Known = tuple[int, bool]
 
@@ -34,7 +34,7 @@ Counts = Counter[tuple[str, str]]
 
 
 def seen(run: Run) -> Known:
-    """What will have been counted of this run once it has been."""
+    """Return what will have been counted of this run after this change."""
     program = run.program
     return max(_attempts(run), default=0), program is not None and program.dlq_done
 
@@ -44,7 +44,7 @@ def _attempts(run: Run) -> Iterable[int]:
 
 
 def counted(run: Run, was_terminal: bool, before: Known | None) -> Counts:
-    """What this word on a run adds to what was known of it before. O(its attempts)."""
+    """Return what this version of a run adds to what was counted before. O(its attempts)."""
     program = run.program
     found: Counts = Counter()
     if program is None:
@@ -67,13 +67,16 @@ def counted(run: Run, was_terminal: bool, before: Known | None) -> Counts:
 
 
 def _names(program: Program) -> tuple[str, str]:
-    """A stranger may have written anything."""
+    """Return group and program. Malformed names, which another program may have written, become OTHER."""
     group = program.group if is_group(program.group) else OTHER
     return group, program.exec_name if is_exec_name(program.exec_name) else OTHER
 
 
 def bounded(connection: sqlite3.Connection, found: Mapping[tuple[str, str], int]) -> Counts:
-    """The same, with names beyond the limit under OTHER: for good, since a counter must not move. O(names known)."""
+    """Replace names beyond the limit by OTHER.
+
+    Permanently, since counts must not move between names. O(known names).
+    """
     execs, groups = _known_names(connection, "exec_name"), _known_names(connection, "exec_group")
     result: Counts = Counter()
     for (what, name), number in found.items():
@@ -100,16 +103,19 @@ def _admitted(connection: sqlite3.Connection, known: set[str], what: str, name: 
     return name
 
 
-def note_corrupt(connection: sqlite3.Connection, spoilt: Mapping[str, bool]) -> None:
-    """Which records cannot be read any more, and which can again or are gone. Next to nothing while there are none."""
-    if not any(spoilt.values()) and not _known_names(connection, "corrupt"):
+def note_corrupt(connection: sqlite3.Connection, corrupt_by_run: Mapping[str, bool]) -> None:
+    """Record which records became unreadable, and which are readable again or deleted.
+
+    Nearly free while there are none.
+    """
+    if not any(corrupt_by_run.values()) and not _known_names(connection, "corrupt"):
         return
-    connection.executemany("INSERT OR IGNORE INTO counts VALUES ('corrupt', ?, 1)", _chosen(spoilt, True))
-    connection.executemany("DELETE FROM counts WHERE what = 'corrupt' AND name = ?", _chosen(spoilt, False))
+    connection.executemany("INSERT OR IGNORE INTO counts VALUES ('corrupt', ?, 1)", _chosen(corrupt_by_run, True))
+    connection.executemany("DELETE FROM counts WHERE what = 'corrupt' AND name = ?", _chosen(corrupt_by_run, False))
 
 
-def _chosen(spoilt: Mapping[str, bool], which: bool) -> list[tuple[str]]:
-    return [(run_id,) for run_id, is_spoilt in spoilt.items() if is_spoilt is which]
+def _chosen(corrupt_by_run: Mapping[str, bool], which: bool) -> list[tuple[str]]:
+    return [(run_id,) for run_id, is_corrupt in corrupt_by_run.items() if is_corrupt is which]
 
 
 def totals(connection: sqlite3.Connection) -> ProgramTotals:

@@ -1,5 +1,5 @@
-"""The pages of a list: which of the index's tables and indexes answer a question."""
-# ruff: noqa: S608  (queries are put together from the words in this file; what users say is always bound)
+"""The pages of a list: which table and which SQL index serves which query."""
+# ruff: noqa: S608  (queries are built from constants in this file; user input is always bound)
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, r
 
 __all__ = ["group_seconds", "page"]
 
-#: Asked for everybody's, runs of up to this many tenants are merged. More: the list is walked and sieved; of a group,
-#: that group's.
+#: For EVERYBODY, the lists of up to this many tenants are merged. With more tenants, the complete list, or that of the
+#: group, is scanned and filtered.
 _TENANTS_MAX = 4
-#: How far it is counted to find the filter that fits the fewest runs: about a tenth of a millisecond each.
+#: How far to count when choosing the most selective filter: about 0.1 ms per filter.
 _PROBE_MAX = 2000
-#: Of as many moves the ones that are wanted are looked for and sorted. Of more, those below the place are walked.
+#: Up to this many moves are filtered and then sorted. With more, the index below the position is scanned instead.
 _SORT_MAX = 2000
 _STATUSES = (*(state.value for state in RunState), UNKNOWN)
 
 
 @dataclass(frozen=True)
 class _Filter:
-    """One thing that is asked for, and the index whose runs are all that fit it."""
+    """One criterion, and the index that contains exactly the runs that match it."""
 
-    #: What holds for a row `r` of runs that fits.
+    #: A condition that is true for a matching row `r` of runs.
     holds: str
-    #: What is read: an index of runs as `r`, or the table of labels as `k`.
+    #: The source to scan: an index of runs as `r`, or the table of labels as `k`.
     source: str = ""
-    #: Its first columns after the tenant, as a condition.
+    #: The columns that follow the tenant in that index, as a condition.
     prefix: str = ""
-    #: The name of what is in the order of the list: `r` or `k`.
+    #: The alias that is in list order: `r` or `k`.
     order: str = "r"
 
 
@@ -67,21 +67,21 @@ _CLIENT = _Filter(
 )
 _GROUP = _Filter("r.grp = :grp", "runs AS r INDEXED BY runs_group", "r.grp = :grp AND r.grp IS NOT NULL")
 _EVERYBODYS_GROUP = "runs AS r INDEXED BY groups_all"
-#: Nearly every run is a flow: there is no index of them.
+#: Nearly every run is a flow, so flows have no index.
 _FLOWS = _Filter("r.kind = :kind")
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A filter and a place, as the parts that a query is made of."""
+    """A filter and a position, as parts of a query."""
 
     wanted: RunFilter
     after: ListPosition | None
-    #: Places are those of the walk's beginning. Otherwise they are what they are now.
+    #: True: use the positions at the beginning of the walk. False: use the current ones.
     frozen: bool
-    #: Whose runs have to be looked at, one by one; empty: anybody's at once.
+    #: The tenants to scan one by one. Empty: scan all tenants together.
     tenants: tuple[str, ...]
-    #: So few run ids begin as asked that all of them are looked at, and sorted.
+    #: True: so few runs match the run id prefix that all of them are read and sorted.
     by_prefix: bool = False
 
     def values(self, limit: int) -> dict[str, object]:
@@ -110,8 +110,10 @@ class _Question:
 
     @property
     def start(self) -> tuple[int, int, str] | None:
-        """Below which place, as SQL has it: that where the last page ended, or where updates are early enough. Were
-        these two conditions, an index might be walked down from the wrong one of them."""
+        """Return the upper end of the list for SQL: the end of the last page, or `updated_before`, whichever is lower.
+
+        As two conditions, SQLite might start its scan at the wrong one.
+        """
         after, before = self.after, self.wanted.updated_before
         starts = [(number_of(after.updated_at), after.run_id)] if after is not None else []
         starts += [(number_of(before), "")] if before is not None else []
@@ -119,7 +121,7 @@ class _Question:
 
     @property
     def filters(self) -> list[_Filter]:
-        """What is asked for beside tenant, status and tag."""
+        """The criteria other than tenant, status and tag."""
         wanted = self.wanted
         given = {
             _FLOW: wanted.flow is not None,
@@ -135,24 +137,24 @@ class _Question:
 
     @property
     def statuses(self) -> list[str]:
-        """Those that may be shown, as SQL has them."""
+        """The statuses that may be shown, as SQL."""
         return [":status"] if self.wanted.status is not None else [f"'{status}'" for status in _STATUSES]
 
     def within(self, order: str) -> list[str]:
-        """Below the place where the list begins, above the oldest update that is asked for."""
+        """Return the conditions for the range: below the start of the page, and after `updated_after`."""
         terms = [f"({order}.at, {order}.run_id) < (:at, :run_id)"] if self.start is not None else []
         terms += [f"{order}.at > :since"] if self.wanted.updated_after is not None else []
         return terms + (["r.rev <= :revision"] if self.frozen else [])
 
 
 def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: ListPosition | None) -> Page:
-    """Some lines of the list. Several statements: the caller's transaction makes them speak of one instant.
+    """Return one page of the list. Uses several statements, so the caller's transaction must provide one snapshot.
 
-    O(limit * log runs) for any one filter with a tenant, with or without a status; for several, O(the runs that fit the
-    rarest of them) at most. The same for everybody's runs while there are few tenants; with more, only for a status and
-    a group: other filters are O(the runs that fit those two) at most. The log of moves adds O(changes since the walk
-    began). The beginning of a run id costs O(the runs that begin so), whatever else is asked: about fifteen of a
-    million for four characters. When thousands begin so, the ids were not drawn by chance, and the other filters lead.
+    With a tenant: O(limit * log runs) for any single filter, with or without a status; for several, at most O(runs that
+    match the most selective one). The same for EVERYBODY while there are few tenants; with more, only for a status and
+    a group: other filters cost at most O(runs that match those two). The log of moves adds O(changes since the walk
+    began). A run id prefix costs O(runs with this prefix), whatever the other criteria: about fifteen of a million for
+    four characters. If thousands match, the ids are not random, and the other filters lead.
     """
     revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
     frozen = after is not None and floor is not None and after.revision >= floor
@@ -167,7 +169,7 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: L
     return Page(items, ListPosition(began, instant_of(found[limit - 1][0]), items[-1].run_id))
 
 
-#: Of a job's line only this much. To put whole lines together, and to read them, is most of what a page costs.
+#: Only this much of a job's line: building and parsing complete lines is most of the cost of a page.
 _SECONDS = "json_group_array(json_array(k.at, r.flow_name, r.more ->> '$[5].run_seconds'))"
 
 
@@ -185,7 +187,7 @@ def group_seconds(connection: sqlite3.Connection, tenant_id: str, group: str, li
     return by_program
 
 
-#: One step down the index for each tenant there is.
+#: One index lookup per tenant.
 _SOME_TENANTS = f"""
 WITH RECURSIVE some (tenant) AS (
     SELECT min(tenant_id) FROM runs INDEXED BY runs_flow
@@ -206,9 +208,9 @@ def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ..
 
 
 def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
-    """What is shown of the rows `r` at their places `k`.
+    """Build the query that returns `shown` for rows `r` at positions `k`.
 
-    Short walks through indexes that are in the order of the list already, merged. Only moves have to be sorted.
+    Merges short scans of indexes that are already in list order. Only moves must be sorted.
     """
     if question.by_prefix:
         walks = [_prefix_walk(question)]
@@ -222,7 +224,7 @@ def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> s
 
 
 def _groups(question: _Question) -> list[list[_Filter]]:
-    """A tag is a routing tag or a label: two lists that have no run in common."""
+    """Split a tag criterion into routing tag and label: two lists without a common run."""
     filters = question.filters
     if question.wanted.tag is None:
         return [filters]
@@ -252,13 +254,13 @@ def _few_begin_so(connection: sqlite3.Connection, wanted: RunFilter) -> bool:
 
 
 def _prefix_values(wanted: RunFilter) -> dict[str, object]:
-    """Where the ids with this beginning are: from the first one up to the first that comes after all of them."""
+    """Return the range of ids with this prefix: from the prefix up to the first id after all of them."""
     prefix = wanted.run_id_prefix or ""
     return {"prefix": prefix, "prefix_end": f"{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}" if prefix else ""}
 
 
 def _prefix_walk(question: _Question) -> str:
-    """Not in the order of the list: what is found is sorted."""
+    """Scan by run id prefix. Not in list order: the result is sorted."""
     wanted = question.wanted
     terms = [_PREFIX.prefix]
     terms += ["r.tenant_id = :tenant_0"] if wanted.tenant_id != EVERYBODY else []
@@ -269,7 +271,7 @@ def _prefix_walk(question: _Question) -> str:
 
 
 def _group_walks(question: _Question, filters: list[_Filter]) -> list[str]:
-    """Of everybody: one for each status, as below."""
+    """For EVERYBODY: one scan per status, as in `_index_walks`."""
     others = [each for each in filters if each is not _GROUP]
     return [
         _walk(question, _EVERYBODYS_GROUP, "r", [_GROUP.prefix, f"r.status = {status}"], others)
@@ -284,7 +286,7 @@ def _plain_walk(question: _Question, filters: list[_Filter]) -> str:
 
 
 def _index_walks(question: _Question, first: _Filter, others: list[_Filter]) -> list[str]:
-    """One for each tenant and each status that may be shown: the first columns of every index."""
+    """One scan per tenant and per status that may be shown: the first columns of every index."""
     return [
         _walk(
             question,
@@ -305,7 +307,7 @@ def _walk(question: _Question, source: str, order: str, prefix: list[str], sieve
 
 
 def _moved(connection: sqlite3.Connection, question: _Question) -> str:
-    """Runs that have changed since the walk began, at the place they had then."""
+    """Select runs that have changed since the walk began, at the position they had then."""
     wanted = question.wanted
     since = f"SELECT count(*) FROM (SELECT 1 FROM moves WHERE rev > :revision LIMIT {_SORT_MAX})"
     (number,) = connection.execute(since, question.values(0)).fetchone()
@@ -322,7 +324,7 @@ def _moved(connection: sqlite3.Connection, question: _Question) -> str:
 
 
 def _rarest(connection: sqlite3.Connection, question: _Question, filters: list[_Filter]) -> _Filter:
-    """The filter that fits the fewest runs, as far as a short count tells."""
+    """Return the filter that matches the fewest runs, according to a bounded count."""
     probes = [
         f"(SELECT count(*) FROM (SELECT 1 FROM ({' UNION ALL '.join(_probes(question, each))}) LIMIT {_PROBE_MAX}))"
         for each in filters
@@ -332,7 +334,7 @@ def _rarest(connection: sqlite3.Connection, question: _Question, filters: list[_
 
 
 def _probes(question: _Question, one: _Filter) -> list[str]:
-    """Without what only the runs themselves tell: an index alone is counted quickly."""
+    """Omit conditions that need the rows themselves: counting in an index alone is fast."""
     source = one.source.partition(" CROSS JOIN ")[0]
     status = [f"{one.order}.status = :status"] if question.wanted.status is not None else []
     return [

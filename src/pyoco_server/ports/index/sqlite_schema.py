@@ -1,4 +1,4 @@
-"""The tables of the index, and what its mark tells of them."""
+"""The tables of the index, and the checks of its mark."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pyoco_server.ports.sqlite.file import Layout
 
 __all__ = ["LAYOUT", "reset", "too_quiet", "whole"]
 
-#: A run that expires leaves a marker for a day. An index that has heard nothing for nearly as long may have missed one.
+#: An expired run leaves a marker for a day. An index that was not fed for nearly that long may have missed one.
 _QUIET_SECONDS_MAX = 20 * 3600
 
-# `at` and `submitted` are instants as whole numbers (see `sqlite_lines`). `tags` and `more` are JSON, kept to be shown.
-# Each index of a filter holds tenant and status before the order of the list. So any of these filters together with a
-# tenant and a status is one walk down the index, and without a status six of them, merged. That of flows also holds
-# the tag: two filters that fit many runs each, but few together, are then compared without looking at the runs.
-# Keepers pass packs and programs over: that of statuses tells them apart, so that many that wait are not looked up one
-# by one. The last columns of `runs` are of programs alone, and so are their indexes (`grp`: `group` is SQL's word).
-# Operators ask for a group whoever its tenants are: that list has an index without a tenant.
-# All grow at their end: that fills their pages, and the newest are at hand.
+# `at` and `submitted` are instants as integers (see `sqlite_lines`). `tags` and `more` are JSON, for display only.
+# Every index of a filter has tenant and status before the list order. So any of these filters with a tenant and a
+# status is one index scan, and without a status six of them, merged. The index of flows also contains the tag: two
+# filters that match many runs each, but few together, are then combined without reading the rows. Keepers skip packs
+# and programs: the index of statuses contains the kind, so that many waiting ones are not looked up one by one. The
+# last columns of `runs` belong to programs only, and so do their indexes (`grp`, because GROUP is an SQL keyword).
+# Operators list a group across tenants: that list has an index without a tenant. All indexes grow at their end: that
+# fills their pages, and keeps the newest entries cached.
 _SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
@@ -68,7 +68,7 @@ LAYOUT = Layout(
 
 
 def too_quiet(connection: sqlite3.Connection, now: float) -> str | None:
-    """Why an index that was fed last at the time of its mark cannot be trusted by now, or None."""
+    """Return why an index that was last fed at the time of its mark can no longer be trusted. None: it can."""
     (applied_at,) = connection.execute("SELECT applied_at FROM mark").fetchone()
     if applied_at is None or abs(now - applied_at) <= _QUIET_SECONDS_MAX:
         return None
@@ -76,11 +76,14 @@ def too_quiet(connection: sqlite3.Connection, now: float) -> str | None:
 
 
 def whole(connection: sqlite3.Connection) -> None:
-    """From here on the log of moves tells every place a run had. Before, it was being read for the first time."""
+    """From here on the log of moves contains every position a run had.
+
+    Before, the store was being read for the first time.
+    """
     connection.execute("UPDATE mark SET floor = revision WHERE floor IS NULL")
 
 
 def reset(connection: sqlite3.Connection, epoch: str) -> None:
     for table in LAYOUT.tables:
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608  (a word of this file)
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608  (a constant of this file)
     connection.execute("UPDATE mark SET epoch = ?, revision = 0, floor = NULL, moves = 0, applied_at = NULL", (epoch,))

@@ -1,1 +1,1 @@
-"""Files that packs read."""
+"""Input files of packs."""

@@ -25,10 +25,10 @@ _CONTENT_TYPE = "Content-Type"
 
 
 class JetStreamInputs:
-    """Each file is an object under its key. The store lets everything expire after the retention."""
+    """Each file is an object under its key. The store expires all objects after the retention."""
 
     def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int) -> None:
-        """`objects` is the store named by `config.pack_input_bucket`."""
+        """`objects` must be the store named by `config.pack_input_bucket`."""
         self.bucket = config.pack_input_bucket
         self._objects = objects
         self._store = OwnStore(link, objects, self.bucket, inputs_resources(config, replicas), "input", _store_errors)
@@ -37,7 +37,7 @@ class JetStreamInputs:
         await self._store.ensure()
 
     async def close(self) -> None:
-        """The connection is somebody else's."""
+        """Do nothing: another component owns the connection."""
 
     async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
         try:
@@ -79,7 +79,10 @@ class JetStreamInputs:
 
 
 async def _checked(data: AsyncIterator[bytes], size: int, sha256: str) -> AsyncIterator[bytes]:
-    """The same bytes. Raises ValueError at their end, before the object shows, when they are others than was said."""
+    """Pass the bytes on.
+
+    Raises ValueError at their end, before the object becomes visible, if size or digest differ.
+    """
     digest, count = hashlib.sha256(), 0
     async for chunk in data:
         await asyncio.to_thread(digest.update, chunk)
@@ -95,8 +98,10 @@ def _head(info: ObjectInfo) -> InputHead:
 
 @contextlib.contextmanager
 def _store_errors(doing: str) -> Iterator[None]:
-    """As `dependency_errors`, but with a class and a code alone, and without the cause: subjects and names of objects
-    are made of keys, and those end with what somebody has called a file (PRICED-171)."""
+    """Like `dependency_errors`, but report only a class and a code, and drop the cause.
+
+    Subjects and object names contain keys, and those end with file names of users (PRICED-171).
+    """
     try:
         with dependency_errors(doing):
             yield

@@ -1,4 +1,4 @@
-"""A file on its way from a store to the disk: whole and compared, or not there."""
+"""Write a file from a store to the disk: complete and verified, or not at all."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyoco_server.errors import DependencyUnavailable, NoRoom, TooLarge
 
 __all__ = ["Landing"]
 
-#: Written at once: a hop to another thread costs as much as some ten kilobytes.
+#: Bytes per write: a switch to another thread costs as much as writing some ten kilobytes.
 _BATCH_BYTES = 1024 * 1024
 
 
 class Landing:
-    """Memory is a batch, whatever the size. Everything that touches the disk happens in another thread."""
+    """Uses one batch of memory, whatever the file size. All disk access happens in another thread."""
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         self._path, self._bytes_max = path, bytes_max
@@ -32,7 +32,7 @@ class Landing:
         self.size_bytes = 0
 
     async def __aenter__(self) -> Self:
-        """Raises NoRoom."""
+        """Create the file. Raises NoRoom."""
         await self._in_thread(self._open)
         return self
 
@@ -42,7 +42,7 @@ class Landing:
         await asyncio.shield(asyncio.to_thread(self._close))
 
     async def write(self, chunk: bytes) -> None:
-        """Raises TooLarge before anything beyond the limit is kept, NoRoom."""
+        """Append a chunk. Raises TooLarge before anything beyond the limit is stored, and NoRoom."""
         self.size_bytes += len(chunk)
         if self.size_bytes > self._bytes_max:
             raise TooLarge(f"the file has more than {self._bytes_max} bytes")
@@ -51,7 +51,7 @@ class Landing:
             await self._flush()
 
     async def finish(self, sha256: str | None) -> None:
-        """That was all. Raises DependencyUnavailable when these are not the bytes of the digest, NoRoom."""
+        """Flush and verify the file. Raises DependencyUnavailable if the digest does not match, and NoRoom."""
         await self._flush()
         if sha256 is not None and self._hash.hexdigest() != sha256:
             raise DependencyUnavailable("cannot read an input: its bytes do not match its digest")
@@ -64,7 +64,7 @@ class Landing:
     async def _in_thread(self, work: Callable[[], None]) -> None:
         try:
             await asyncio.to_thread(work)
-        except OSError as error:  # a full disk, mostly; whatever else it is, this process cannot keep the file
+        except OSError as error:  # usually a full disk; in any case this process cannot store the file
             raise NoRoom(f"the disk does not take a file: {error.strerror}") from error
 
     def _open(self) -> None:
@@ -75,7 +75,7 @@ class Landing:
         assert self._file is not None
         self._hash.update(batch)
         rest = memoryview(batch)
-        while rest:  # a disk that is nearly full takes a part
+        while rest:  # a nearly full disk may accept only a part
             rest = rest[self._file.write(rest) :]
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Files that packs read: put there by their tenants, each under its own prefix, for a while."""
+"""Input files of packs: uploaded by their tenants, each under the tenant's own prefix, and kept for a limited time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 __all__ = ["ANY_TYPE", "InputHead", "Inputs"]
 
-#: Of a file of which nobody has said what it is.
+#: The content type of a file that was stored without one.
 ANY_TYPE = "application/octet-stream"
 
 
@@ -17,33 +17,40 @@ ANY_TYPE = "application/octet-stream"
 class InputHead:
     size_bytes: int
     content_type: str
-    #: Lowercase hex. None: somebody else put the file there, and did not say.
+    #: Lowercase hex. None: the file was stored by another program, without a digest.
     sha256: str | None
 
 
 class Inputs(Protocol):
-    """An outage raises DependencyUnavailable, and never looks like a missing file; so does a damaged file. Memory does
-    not grow with a file."""
+    """The store of input files. Memory use does not grow with file size.
 
-    #: What a run's inputs name.
+    An outage raises DependencyUnavailable, and never looks like a missing file; so does a damaged file.
+    """
+
+    #: The bucket that the inputs of a run name.
     bucket: str
 
     async def start(self) -> None:
-        """Make what is missing. May be called twice."""
+        """Create missing resources. Idempotent."""
 
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
-        """All of it or nothing, in place of what was there. Raises ValueError when the bytes are not those of the
-        digest or of the size."""
+        """Store all of the file or nothing, replacing an existing one.
+
+        Raises ValueError if size or digest do not match.
+        """
 
     async def head(self, key: str) -> InputHead | None: ...
 
     async def fetch(self, key: str, into: Path, bytes_max: int) -> InputHead | None:
-        """Write the file to `into`, for its owner alone. None: there is none. Raises TooLarge when it has more than
-        `bytes_max`, NoRoom when the disk takes no more. Then, and after an outage, nothing is left at `into`."""
+        """Write the file to `into`, readable for its owner only. None: the file does not exist.
+
+        Raises TooLarge if it exceeds `bytes_max`, NoRoom if the disk is full. After these, and after an outage, there
+        is no file at `into`.
+        """
 
     async def delete(self, key: str) -> None:
-        """Repeatable."""
+        """Delete the file. Idempotent."""
 
     async def ping(self) -> None: ...

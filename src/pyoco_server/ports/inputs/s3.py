@@ -32,19 +32,20 @@ log = get_logger(__name__)
 _SHA256 = "sha256"
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _RULE = "pyoco-inputs"
-#: In memory at once. S3 takes no part below 5 MiB but the last, and no more than 10,000.
+#: Size of a part in memory. S3 requires at least 5 MiB for all parts but the last, and allows 10,000 parts.
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_MAX = 10_000
 _READ_BYTES = 256 * 1024
-#: One part, on a slow line.
+#: Enough for one part over a slow connection.
 _TRANSFER_SECONDS = 30.0
 
 
 class S3Inputs:
-    """A file of one part is put at once; a larger one in parts, which show together or not at all."""
+    """Uploads a file of one part in one request, a larger one as a multipart upload, which becomes visible as a
+    whole."""
 
     def __init__(self, s3: S3Client, config: PricedConfig, region: str) -> None:
-        """Raises SettingError for a name that no bucket of S3 can have."""
+        """Raises SettingError if the name is not valid for an S3 bucket."""
         self.bucket = config.pack_input_bucket
         if not BUCKET_NAME.fullmatch(self.bucket):
             raise SettingError(
@@ -59,7 +60,7 @@ class S3Inputs:
         await self._own.ensure()
 
     async def close(self) -> None:
-        """The client is somebody else's."""
+        """Do nothing: another component owns the client."""
 
     async def put(self, key: str, data: AsyncIterator[bytes], size: int, content_type: str, sha256: str) -> None:
         about: Any = {"ContentType": content_type, "Metadata": {_SHA256: sha256}}
@@ -91,13 +92,17 @@ class S3Inputs:
         return stored
 
     async def _abort(self, where: dict[str, Any]) -> None:
-        """Best effort: parts that nobody completes go by the bucket's lifecycle."""
+        """Best effort: the bucket's lifecycle rule removes incomplete uploads."""
         with contextlib.suppress(DependencyUnavailable):
             async with aws_errors("give up an input"):
                 await self._s3.abort_multipart_upload(**where)
 
     async def head(self, key: str) -> InputHead | None:
-        """A HEAD does not tell whether the key is missing or the bucket: the second is no answer."""
+        """Return size and type of a file. None: it does not exist.
+
+        A HEAD does not distinguish a missing key from a missing bucket, so the bucket is checked too: a missing bucket
+        raises DependencyUnavailable.
+        """
         async with aws_errors("look for an input"):
             try:
                 return _head(await self._s3.head_object(Bucket=self.bucket, Key=key))
@@ -118,7 +123,7 @@ class S3Inputs:
         head = _head(answer)
         async with answer["Body"] as body:
             if head.size_bytes > bytes_max:
-                body.close()  # nothing more of it is read
+                body.close()  # read no more of it
                 raise TooLarge(f"the file has {head.size_bytes} bytes, and may have {bytes_max}")
             async with Landing(into, bytes_max) as landing:
                 while chunk := await self._read(body):
@@ -143,8 +148,10 @@ class S3Inputs:
 
 
 class _Parts:
-    """The same bytes in parts of one size, the last one smaller. The last is given out once all are known to be those
-    of the size and the digest; raises ValueError before it when they are not."""
+    """Splits the bytes into parts of equal size; the last one may be smaller.
+
+    The last part is yielded only after size and digest have been verified; otherwise raises ValueError.
+    """
 
     def __init__(self, data: AsyncIterator[bytes], size: int, sha256: str, part_bytes: int) -> None:
         self._data, self._size, self._sha256, self._part_bytes = data, size, sha256, part_bytes
@@ -166,6 +173,6 @@ class _Parts:
 
 
 def _head(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> InputHead:
-    told = answer["Metadata"].get(_SHA256, "")
-    sha256 = told if _DIGEST.fullmatch(told) else None
+    digest = answer["Metadata"].get(_SHA256, "")
+    sha256 = digest if _DIGEST.fullmatch(digest) else None
     return InputHead(answer["ContentLength"], answer.get("ContentType") or ANY_TYPE, sha256)

@@ -1,9 +1,10 @@
-"""Where a worker keeps the files of the runs it has in hand, and nobody else looks.
+"""A worker's private folder for the files of the runs it is executing.
 
-    <root>/<worker>.lock    held while its worker lives
-    <root>/<worker>/<run>/  the files of one run, for its owner alone
+    <root>/<worker>.lock    locked while its worker is running
+    <root>/<worker>/<run>/  the files of one run, readable for their owner only
 
-A lock ends with its process, kill -9 included. So whose lock can be had is dead, and what it left is removed.
+A lock ends with its process, even after kill -9. So if a lock can be taken, its worker is dead, and its files are
+removed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LOCK = ".lock"
 
 
 class Scratch:
-    """Rooms for runs. Nothing is made before the first is needed. What blocks happens in other threads."""
+    """Directories for runs. Creates nothing before the first one is needed. Blocking calls run in other threads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -38,21 +39,24 @@ class Scratch:
         self._making = asyncio.Lock()
 
     async def start(self) -> None:
-        """Remove what workers that were killed have left. Best effort, and repeatable."""
+        """Remove files of workers that were killed. Best effort, idempotent."""
         try:
             await asyncio.to_thread(self._sweep)
         except OSError as error:
-            log.warning("files of earlier priced runs cannot be removed", folder=str(self._root), cause=error)
+            log.warning("cannot remove files of earlier priced runs", folder=str(self._root), cause=error)
 
     async def stop(self) -> None:
-        """Nothing of ours is left. May be called twice."""
+        """Remove all files of this worker. Idempotent."""
         async with self._making:
             if self._lock >= 0:
                 await asyncio.to_thread(self._leave)
 
     @contextlib.asynccontextmanager
     async def room(self) -> AsyncIterator[Path]:
-        """An empty directory of mode 0700, gone with all that is in it when the block ends. Raises NoRoom."""
+        """Create an empty directory of mode 0700, and delete it with its contents when the block ends.
+
+        Raises NoRoom.
+        """
         try:
             async with self._making:
                 if self._lock < 0:
@@ -78,7 +82,7 @@ class Scratch:
             with contextlib.suppress(FileNotFoundError):
                 if os.fstat(lock).st_ino == place.stat().st_ino:
                     break
-            os.close(lock)  # somebody took us for dead before we had it, and removed it
+            os.close(lock)  # a sweep removed our file before we locked it
         self._lock = lock
         self._home.mkdir(mode=0o700, exist_ok=True)
 
@@ -91,7 +95,7 @@ class Scratch:
     def _sweep(self) -> None:
         if not self._root.is_dir():
             return
-        # The folders first: one whose lock is not there when it is looked for had none when it was found.
+        # List folders before locks: a worker creates its lock first, so a listed folder without a lock is abandoned.
         homes = [path for path in self._root.iterdir() if path.is_dir() and not path.is_symlink()]
         for home in homes:
             if home.name != self._name and not home.with_name(home.name + _LOCK).exists():
@@ -107,8 +111,8 @@ class Scratch:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(place.with_name(place.name.removesuffix(_LOCK)), ignore_errors=True)
                 place.unlink()
-                log.info("removed what a worker has left", folder=str(self._root))
+                log.info("removed files of a worker that exited", folder=str(self._root))
             except BlockingIOError:
-                pass  # its worker lives
+                pass  # its worker is running
             finally:
                 os.close(lock)

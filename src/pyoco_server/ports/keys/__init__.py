@@ -1,1 +1,1 @@
-"""The API keys that open this server."""
+"""The API keys of this server."""

@@ -1,4 +1,4 @@
-"""API keys in a JetStream KV bucket, key = key id; beside them the fingerprint of the pepper."""
+"""API keys in a JetStream KV bucket, by key id, and the fingerprint of the pepper in the same bucket."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["JetStreamKeys"]
 
 log = get_logger(__name__)
 
-#: No key id has a dot.
+#: Key ids contain no dot, so this cannot be one.
 _PEPPER = "pepper.fingerprint"
 
 
 class _KeyMirror(Mirror[KeyRecord]):
-    """The keys alone."""
+    """A mirror of the keys, without the fingerprint."""
 
     def _apply(self, entry: Entry) -> None:
         if entry.key != _PEPPER:
@@ -49,7 +49,7 @@ class JetStreamKeys:
         try:
             return read_key(entry.value)
         except Corrupt:
-            log.exception("a key record cannot be read; it opens nothing", key_id=key_id)
+            log.exception("unreadable key record, key rejected", key_id=key_id)
             return None
 
     async def add(self, record: KeyRecord) -> bool:
@@ -69,7 +69,7 @@ class JetStreamKeys:
         )
 
     async def _change(self, key_id: str, change: Callable[[KeyRecord], KeyRecord]) -> KeyRecord | None:
-        """Write what `change` makes of the record, over exactly what it was given. None: there is no such key."""
+        """Write `change(record)` by compare-and-set over the record it was given. None: the key does not exist."""
         rounds = Rounds(f"the record of key {key_id}")
         while True:
             rounds.begin()
@@ -90,7 +90,7 @@ class JetStreamKeys:
         return None if entry is None or entry.value is None else entry.value.decode(errors="replace")
 
     async def keep_pepper(self, fingerprint: str) -> str:
-        # The bucket is small and this happens once per start: reading first spares a refused write at each later one.
+        # The bucket is small, and this runs once per start: reading first saves a rejected write at every later start.
         stored = await self.pepper()
         if stored is not None:
             return stored

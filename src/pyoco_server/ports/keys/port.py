@@ -1,4 +1,4 @@
-"""The API keys that open this server."""
+"""The API keys of this server."""
 
 from __future__ import annotations
 
@@ -10,42 +10,47 @@ __all__ = ["Keys"]
 
 
 class Keys(Protocol):
-    """One record per key id. It holds a digest, never the key. An outage raises Unavailable.
+    """One record per key id. It contains a digest, never the key. An outage raises Unavailable.
 
-    A store that was started answers from memory, kept true by a watch: a revoked key stops within a second.
+    After `start` reads come from memory, which a watch keeps up to date: a revoked key stops working within a second.
     """
 
     async def start(self) -> None:
-        """Begin to follow every change, for a process that checks keys. Returns once all are known."""
+        """Begin to follow all changes, in a process that checks keys. Returns once every key is loaded."""
 
     async def stop(self) -> None:
-        """End the following. May be called twice, or without a start."""
+        """Stop following changes. Idempotent, and harmless without `start`."""
 
     async def find(self, key_id: str) -> KeyRecord | None:
-        """The record, whether it still opens or not. Raises Unavailable while the answer might be out of date.
+        """Return the record, whether the key is still valid or not.
 
-        A record that nobody can read counts as none.
+        None: no such key, or its record cannot be read. Raises Unavailable while the answer might be out of date.
         """
 
     async def add(self, record: KeyRecord) -> bool:
         """Store a new key. False: the id is taken, and nothing changed."""
 
     async def revoke(self, key_id: str, now: float) -> KeyRecord | None:
-        """Revoke a key for good; the first time counts (FLOW-474). None: there is no such key."""
+        """Revoke a key for good; a second call keeps the first time (FLOW-474). None: the key does not exist."""
 
     async def used(self, key_id: str, at: float) -> None:
-        """Write down that the key was used at `at`, unless a later use is known; all else stays, above all the end
-        of a key that was revoked meanwhile. An unknown key is passed over. Two round trips."""
+        """Record that the key was used at `at`, unless a later use is recorded.
+
+        Everything else is preserved, in particular a revocation that happened meanwhile. An unknown key is ignored. Two
+        round trips.
+        """
 
     async def pepper(self) -> str | None:
-        """Fingerprint of the pepper that keys are made and checked with (FIND-11). None: no gateway has stored one.
-        One round trip."""
+        """Return the fingerprint of the pepper that keys are created and checked with (FIND-11).
+
+        None: no gateway has stored one. One round trip.
+        """
 
     async def keep_pepper(self, fingerprint: str) -> str:
-        """Store the fingerprint unless there is one already; returns the one that is stored. One round trip or two."""
+        """Store the fingerprint unless one is stored already, and return the stored one. One or two round trips."""
 
     async def replace_pepper(self, fingerprint: str) -> None:
-        """Store the fingerprint in the place of the one that is there, if any. Two round trips."""
+        """Store the fingerprint, replacing any existing one. Two round trips."""
 
     async def all(self) -> list[KeyRecord]:
-        """Every key, revoked ones included, oldest first; O(keys). Only on a store that was started."""
+        """Return every key, including revoked ones, oldest first. O(keys). Requires `start`."""

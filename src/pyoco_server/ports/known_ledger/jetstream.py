@@ -15,7 +15,8 @@ _ID_BYTES_MAX = 100
 
 
 class JetStreamKnownLedger:
-    """The key names the bucket of runs: several deployments may share one NATS account under names of their own."""
+    """The key contains the name of the bucket of runs: several deployments may share one NATS account with different
+    names."""
 
     def __init__(self, link: Link, config: NatsBackendConfig) -> None:
         self._link, self._replicas = link, config.jetstream_replicas
@@ -31,7 +32,7 @@ class JetStreamKnownLedger:
             entry = await self._bucket.get(self._key)
         if entry is None or entry.value is None:
             return Remembered(None, entry.revision if entry is not None else 0)
-        # Whatever else somebody stored here is no ledger's id, and is shown as it is.
+        # A value that is no ledger id is returned as it is, so that it can be shown.
         return Remembered(entry.value[:_ID_BYTES_MAX].decode(errors="replace"), entry.revision)
 
     async def remember(self, ledger_id: str, over: Remembered) -> bool:

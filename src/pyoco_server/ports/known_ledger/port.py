@@ -1,4 +1,4 @@
-"""Which ledger a deployment uses, remembered outside of every ledger (SAFE-12)."""
+"""Records which ledger a deployment uses, outside of every ledger (SAFE-12)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ __all__ = ["KnownLedger", "Remembered"]
 
 @dataclass(frozen=True)
 class Remembered:
-    #: None: no ledger is remembered.
+    #: None: no ledger is recorded.
     ledger_id: str | None
-    #: What `remember` and `forget` compare with.
+    #: The revision that `remember` and `forget` compare with.
     revision: int
 
 
 class KnownLedger(Protocol):
-    """An outage raises DependencyUnavailable."""
+    """The recorded ledger id. An outage raises DependencyUnavailable."""
 
     async def start(self) -> None:
-        """Create the place where the id is kept, if it is missing. May be called again."""
+        """Create the bucket for the id if it is missing. Idempotent."""
 
     async def get(self) -> Remembered: ...
 
     async def remember(self, ledger_id: str, over: Remembered) -> bool:
-        """Compare-and-set. False: something else was written since `over` was read; nothing changed."""
+        """Record the id by compare-and-set. False: there was another write since `over` was read; nothing changed."""
 
     async def forget(self, over: Remembered) -> bool:
-        """The next gateway that starts decides. False: as above."""
+        """Delete the record by compare-and-set; the next gateway to start records its own ledger.
+
+        False: as for `remember`.
+        """

@@ -1,1 +1,1 @@
-"""What adapters in memory share: stores by name, entries that expire, and a network to simulate."""
+"""Shared parts of the adapters in memory: stores by name, entries that expire, and a simulated network."""

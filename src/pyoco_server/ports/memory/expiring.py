@@ -11,13 +11,13 @@ V = TypeVar("V")
 
 
 class Expiring(Generic[K, V]):
-    """The caller passes the time to every call: there is no clock in here. Iteration is in order of insertion."""
+    """The caller passes the time to every call: the map has no clock. Iterates in order of insertion."""
 
     def __init__(self) -> None:
         self._entries: dict[K, tuple[V, int]] = {}
 
     def put(self, key: K, value: V, until_ms: int) -> None:
-        """Replaces the entry and its expiry, if there is one."""
+        """Set an entry, replacing any existing value and expiry."""
         self._entries[key] = (value, until_ms)
 
     def get(self, key: K, now_ms: int) -> V | None:
@@ -34,5 +34,5 @@ class Expiring(Generic[K, V]):
         self._entries.pop(key, None)
 
     def items(self, now_ms: int) -> list[tuple[K, V]]:
-        """All entries that have not expired, at this moment. O(n)."""
+        """Return all entries that have not expired at this time. O(n)."""
         return [(key, value) for key in list(self._entries) if (value := self.get(key, now_ms)) is not None]

@@ -1,4 +1,4 @@
-"""The network between an adapter and a store in memory: where a simulation delays a call, loses it or cuts it."""
+"""A simulated network between an adapter and a store in memory, which can delay, lose or cut off a call."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from pyoco_server.errors import DependencyUnavailable
 
 __all__ = ["Network"]
 
-#: As long as the adapters for Redis wait.
+#: The timeout of the Redis adapters.
 _SECONDS: Final = 2
 
 
 async def _yield_to_loop(_: str) -> None:
-    """A call to a real store suspends its task, so that others run meanwhile and it can be cancelled. So does this."""
+    """Yield once, as a call to a real store does, so that other tasks run and this one can be cancelled."""
     await asyncio.sleep(0)
 
 
 @dataclass
 class Network:
-    """Both functions get the name of the call. They may sleep, and may raise: DependencyUnavailable for an outage, or a
-    BaseException that ends the simulated process."""
+    """Both hooks get the name of the call.
 
-    #: Called before the store does anything. If it raises, nothing has happened.
+    They may sleep, and may raise: DependencyUnavailable for an outage, or a BaseException that ends the simulated
+    process.
+    """
+
+    #: Called before the store acts. If it raises, nothing has happened.
     on_request: Callable[[str], Awaitable[None]] = _yield_to_loop
-    #: Called after the store has done it. If it raises, the change is made and the caller does not know.
+    #: Called after the store has acted. If it raises, the change is made, but the caller does not learn of it.
     on_reply: Callable[[str], Awaitable[None]] = _yield_to_loop
 
     @contextlib.asynccontextmanager
     async def call(self, name: str, seconds: int = _SECONDS) -> AsyncIterator[None]:
-        """Around what the store does. Raises DependencyUnavailable if it takes longer."""
+        """Wrap an operation of the store. Raises DependencyUnavailable if it takes longer than `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.on_request(name)

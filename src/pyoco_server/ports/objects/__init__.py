@@ -1,1 +1,1 @@
-"""Large bytes: wheels, archives, results."""
+"""Large byte objects: wheels, archives, results."""

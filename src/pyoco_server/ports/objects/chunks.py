@@ -1,4 +1,4 @@
-"""Chunks in an object store's stream: how many lie under each id, and which were left behind."""
+"""The chunks in an object store's stream: count them by object id, and find and remove strays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pyoco_server.ports.objects.writer import CHUNK_BYTES
 
 __all__ = ["Chunks", "Counted"]
 
-#: Strays that are told of at once: each is read for its age, with the bytes of its last chunk. The others have their
-#: turn when these are gone.
+#: The number of strays reported at a time: reading the age of each transfers its last chunk. The others are reported
+#: once these are removed.
 _STRAYS_MAX = 1000
 _AT_ONCE = 16
 _NO_MESSAGE_FOUND = 10037
@@ -51,7 +51,7 @@ class _Purged(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Counted:
-    """How many chunks there are under each id, at one moment of the server's clock."""
+    """The number of chunks by object id, at one moment of the server's clock."""
 
     at: datetime
     by_id: dict[str, int]
@@ -64,7 +64,7 @@ class Chunks:
         self._link, self._stream, self._prefix = link, stream, prefix
 
     async def count(self, object_id: str = ">") -> Counted:
-        """Of this object, or of all: O(objects), a round trip for each 100,000."""
+        """Count the chunks of this object, or of all. O(objects), one round trip per 100,000."""
         by_id: dict[str, int] = {}
         offset = 0
         while True:
@@ -78,10 +78,13 @@ class Chunks:
                 return Counted(page.ts, by_id)
 
     async def strays(self, counted: Counted, object_ids: Iterable[str], older_than_seconds: float) -> tuple[Stray, ...]:
-        """Those of these ids to whom nobody had added for so long when they were counted. One read for each."""
+        """Return those of these ids that had received no chunk for that long when they were counted.
+
+        One read per id.
+        """
         room = asyncio.Semaphore(_AT_ONCE)
 
-        async def snapshot_queue(object_id: str) -> Stray | None:
+        async def find_stray(object_id: str) -> Stray | None:
             async with room:
                 last = await self._last(object_id)
             if last is None or (counted.at - last.time).total_seconds() < older_than_seconds:
@@ -89,13 +92,16 @@ class Chunks:
             size_bytes = (counted.by_id[object_id] - 1) * CHUNK_BYTES + len(base64.b64decode(last.data))
             return Stray(object_id, last.seq, size_bytes)
 
-        found = await asyncio.gather(*map(snapshot_queue, sorted(object_ids)[:_STRAYS_MAX]))
+        found = await asyncio.gather(*map(find_stray, sorted(object_ids)[:_STRAYS_MAX]))
         return tuple(stray for stray in found if stray is not None)
 
     async def remove(self, object_id: str, last_sequence: int = 0) -> int:
-        """Up to `last_sequence`, or all. Returns how many there were. One try: what is left is a stray."""
+        """Delete an object's chunks up to `last_sequence`, or all. Return how many there were.
+
+        Does not retry: chunks that remain are strays.
+        """
         if {"*", ">"} & set(object_id.split(".")):
-            return 0  # a stranger's description: nothing can lie there, and as a filter it means other objects
+            return 0  # a foreign id: no chunk has it, and as a filter it would match other objects
         request: dict[str, object] = {"filter": self._prefix + object_id}
         if last_sequence:
             request["seq"] = last_sequence + 1
@@ -103,7 +109,7 @@ class Chunks:
             return (await self._link.api(f"STREAM.PURGE.{self._stream}", request, _Purged)).purged
 
     async def _last(self, object_id: str) -> _Message | None:
-        """The newest of an object's chunks. None: it has gone since."""
+        """Return the newest chunk of an object. None: it was deleted in the meantime."""
         request = {"last_by_subj": self._prefix + object_id}
         with self._refusals():
             try:

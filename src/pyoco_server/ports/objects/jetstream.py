@@ -1,7 +1,7 @@
-"""Objects in a JetStream object store (ADR-20), as every NATS client reads and writes it.
+"""Objects in a JetStream object store (ADR-20), in the format of all NATS clients.
 
-The bytes lie in chunks on a subject that is new for each put; a small meta message under the object's name says
-which. So a new object shows by one write, and nobody meets half of one.
+The bytes are stored in chunks, on a new subject for each put; a small meta message under the object's name refers to
+them. So a new object becomes visible by one write, and is never seen half written.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["JetStreamObjects"]
 
 log = get_logger(__name__)
 
-#: For one write among many others: in each round one of them gets through.
+#: Time for one write that competes with many others: in each round one of them succeeds.
 _ROUNDS_SECONDS = 30.0
 _REPLACE = {"Nats-Rollup": "sub"}
 
 
 @dataclass
 class _Draft:
-    """An object whose chunks are stored, and that does not show yet."""
+    """An object whose chunks are stored, but which is not visible yet."""
 
     meta: Meta
     writer: ChunkWriter
-    #: Whether it may show all the same: then its chunks stay.
+    #: True while the object is or may be visible: then its chunks must be kept.
     may_show: bool = False
 
     @property
@@ -54,7 +54,7 @@ class JetStreamObjects:
         self._link, self._name = link, bucket
         self._stream = f"OBJ_{bucket}"
         self._metas = Bucket(link, bucket, stream=self._stream, prefix=f"$O.{bucket}.M.")
-        #: The condition of a write is the newest of all metas, not of its own.
+        #: Makes a write conditional on the newest of all metas instead of its own.
         self._whole_store = {"Nats-Expected-Last-Subject-Sequence-Subject": f"{self._metas.prefix}>"}
         self._chunks = Chunks(link, self._stream, f"$O.{bucket}.C.")
         self._tidying: set[asyncio.Task[None]] = set()
@@ -82,7 +82,7 @@ class JetStreamObjects:
         headers: Mapping[str, str] | None,
         show: Callable[[_Draft], Awaitable[str | None]],
     ) -> ObjectInfo:
-        """`show` returns the id of the object it replaced."""
+        """Store the chunks, then call `show`, which returns the id of the object it replaced."""
         nuid = uuid.uuid4().hex
         writer = ChunkWriter(self._link, self._stream, self._chunk_subject(nuid), bytes_max)
         draft = _Draft(Meta(name=name, bucket=self._name, nuid=nuid), writer)
@@ -108,8 +108,10 @@ class JetStreamObjects:
         return ObjectInfo(name, writer.size_bytes, writer.digest.hex(), nuid, time.time(), dict(headers or {}))
 
     async def _show(self, draft: _Draft) -> str | None:
-        """On the condition of the entry just read: what it replaces is exactly that, and nobody's chunks are
-        forgotten."""
+        """Publish the meta on the condition that the entry just read is still current.
+
+        So it replaces exactly that entry, and no replaced chunks are forgotten.
+        """
         deadline = time.monotonic() + _ROUNDS_SECONDS
         while True:
             with _nothing_shows():
@@ -119,7 +121,10 @@ class JetStreamObjects:
             await self._check_again(draft, deadline)
 
     async def _show_admitted(self, draft: _Draft, admit: Callable[[Catalogue], None]) -> str | None:
-        """On the condition of the whole store: what was admitted, and what it replaces, are as the catalogue said."""
+        """Publish the meta on the condition that the store is unchanged since `admit` saw the catalogue.
+
+        So what was admitted, and what is replaced, are as the catalogue says.
+        """
         deadline = time.monotonic() + _ROUNDS_SECONDS
         while True:
             with _nothing_shows():
@@ -131,9 +136,9 @@ class JetStreamObjects:
             await self._check_again(draft, deadline)
 
     async def _write(self, draft: _Draft, revision: int, conditions: Mapping[str, str] | None = None) -> bool:
-        """False: somebody was faster, and it does not show."""
+        """Write the meta. False: another writer was faster, and the object is not visible."""
         draft.writer.check_idle()
-        draft.may_show = True  # until it is certain that it does not
+        draft.may_show = True  # until it is certain that it is not visible
         try:
             data = msgspec.json.encode(draft.meta)
             draft.may_show = (
@@ -145,10 +150,10 @@ class JetStreamObjects:
         return draft.may_show
 
     async def _check_again(self, draft: _Draft, deadline: float) -> None:
-        """Whether a write that somebody else outran may be tried again. Raises NotStored or Unavailable.
+        """Check whether a write that lost a race may be retried. Raises NotStored or Unavailable.
 
-        A write whose answer was lost may have shown the object, and somebody has replaced or deleted it since: then its
-        chunks are gone, and a second meta would name nothing.
+        A write whose answer was lost may have made the object visible, and another client may have replaced or deleted
+        it since: then its chunks are deleted, and a second meta would refer to nothing.
         """
         if time.monotonic() > deadline:
             raise NotStored(f"{self._name} changes too fast")
@@ -183,7 +188,7 @@ class JetStreamObjects:
         return Catalogue(generation, tuple(sorted(infos, key=lambda info: info.name)))
 
     async def _entries(self) -> tuple[int, tuple[Entry, ...]]:
-        """The newest word on each name, and the number of the newest of all."""
+        """Return the newest entry of each name, and the revision of the newest of all."""
         last = await self._metas.last_revision()
         found: dict[str, Entry] = {}
         seen = 0
@@ -194,8 +199,9 @@ class JetStreamObjects:
                     seen = entry.revision
                     found[entry.key] = entry
                 if batch.caught_up and seen < last:
-                    # Either the newest has expired since, or we read from a node that is a moment behind the leader.
-                    # To take the second for the first would be a catalogue that lacks what its generation promises.
+                    # Either the newest entry has expired since, or we read from a node that lags behind the leader.
+                    # Mistaking the second for the first would yield a catalogue that lacks what its generation
+                    # promises.
                     last = await self._metas.last_revision()
         return max(seen, last), tuple(found.values())
 
@@ -215,7 +221,7 @@ class JetStreamObjects:
         raise Unavailable(f"object {name} changes too fast")
 
     async def strays(self, older_than_seconds: float) -> tuple[Stray, ...]:
-        counted = await self._chunks.count()  # before the names: an object that shows meanwhile has its chunks already
+        counted = await self._chunks.count()  # before the names: chunks precede their meta
         _, entries = await self._entries()
         named = {named_by(entry) for entry in entries}
         return await self._chunks.strays(counted, counted.by_id.keys() - named, older_than_seconds)
@@ -224,18 +230,23 @@ class JetStreamObjects:
         return await self._chunks.remove(stray.object_id, stray.last_sequence) > 0
 
     async def _abandon(self, writer: ChunkWriter, nuid: str) -> None:
-        await writer.settle()  # a chunk still on its way would arrive after the purge
+        await writer.settle()  # a chunk still in flight would arrive after the purge
         await self._purge(nuid)
 
     async def _purge(self, nuid: str) -> None:
-        """Best effort: chunks that no meta names cost space and nothing else, until they are swept."""
+        """Delete an object's chunks, best effort: chunks without a meta only cost space until they are swept."""
         try:
             await self._chunks.remove(nuid)
         except Unavailable as error:
-            log.warning("chunks of an object were left behind", bucket=self._name, object_id=nuid, error=error)
+            log.warning(
+                "cannot delete the chunks of an object, left for the sweeper",
+                bucket=self._name,
+                object_id=nuid,
+                error=error,
+            )
 
     async def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        """Wait for `work`, and let it go on if the wait is cancelled."""
+        """Wait for `work`; if the wait is cancelled, `work` continues."""
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
@@ -247,7 +258,7 @@ class JetStreamObjects:
 
 @contextlib.contextmanager
 def _nothing_shows() -> Iterator[None]:
-    """What fails here, fails while it is certain that the object does not show."""
+    """Turn Unavailable into NotStored: errors in this block occur while the object is certainly not visible."""
     try:
         yield
     except NotStored:
@@ -257,7 +268,10 @@ def _nothing_shows() -> Iterator[None]:
 
 
 def _replaced(entry: Entry) -> str | None:
-    """None, too, when nobody can read whose chunks it named: nothing names them any more, and they are swept."""
+    """Return the id of the replaced object.
+
+    None also if its meta cannot be read: no meta refers to its chunks any more, so they are swept.
+    """
     try:
         return named_by(entry)
     except Corrupt:

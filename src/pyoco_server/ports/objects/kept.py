@@ -1,4 +1,4 @@
-"""What is known to lie in an object store, without asking it."""
+"""A local cache of which objects a store is known to hold."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["Kept", "Sight"]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """An object was seen. Both are unix seconds."""
+    """A confirmed object. Both times are unix seconds."""
 
     #: When it was stored.
     stored_at: float
-    #: When we last knew that it was there.
+    #: When we last confirmed that it exists.
     seen_at: float
 
 
 @dataclass
 class _Gate:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: How many are inside or wait to be.
+    #: Number of tasks that hold or await the lock.
     count: int = 0
 
 
 class Kept:
-    """The objects seen most recently, at most `count_max`: some 200 bytes for each. A cache: to forget is harmless."""
+    """The most recently confirmed objects, at most `count_max`, about 200 bytes each. Forgetting one is harmless."""
 
     def __init__(self, count_max: int = 4096) -> None:
         self._count_max = count_max
@@ -50,7 +50,7 @@ class Kept:
 
     @contextlib.asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
-        """One at a time for each name: of many who bring the same object at once, one stores it."""
+        """Serialize work per name: of many concurrent uploads of one object, only the first has to store it."""
         gate = self._gates.setdefault(name, _Gate())
         gate.count += 1
         try:

@@ -1,4 +1,4 @@
-"""What lies under an object's name in the stream of its store, as every NATS client writes it (ADR-20)."""
+"""The meta message under an object's name in its store's stream, in the format of all NATS clients (ADR-20)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = get_logger(__name__)
 _DIGEST = "SHA-256="
 _DIGEST_BYTES = 32
 _SIZE_MAX = 2**63 - 1
-#: What reading a stranger's bytes may throw: what is no UTF-8 is no DecodeError, and what is too deep no ValueError.
+#: What decoding foreign bytes may raise: invalid UTF-8 is no DecodeError, and deep nesting raises RecursionError.
 _UNREADABLE = (ValueError, RecursionError)
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
-    """Members we do not use are those of other clients."""
+    """The members that we do not use are set by other clients."""
 
     name: str
     bucket: str
@@ -40,7 +40,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
 
 
 class _Naming(msgspec.Struct):
-    """As little of a meta as tells whose chunks it names."""
+    """The part of a meta that tells which chunks it refers to."""
 
     nuid: str
     deleted: bool | None = False
@@ -63,7 +63,7 @@ def digest_text(sha256: bytes) -> str:
 
 
 def meta_of(entry: Entry) -> Meta | None:
-    """None: deleted, or a link to something else, which we do not follow. Raises Corrupt."""
+    """Decode a meta. None: deleted, or a link, which we do not follow. Raises Corrupt."""
     try:
         meta = _read_meta(entry.value or b"")
     except _UNREADABLE as error:
@@ -72,7 +72,10 @@ def meta_of(entry: Entry) -> Meta | None:
 
 
 def named_by(entry: Entry) -> str | None:
-    """The id under which its chunks lie. None: it names none. Raises Corrupt only when that cannot be told."""
+    """Return the id of the chunks that the meta refers to.
+
+    None: it refers to none. Raises Corrupt only if the id cannot be determined.
+    """
     if entry.value is None:
         return None
     try:
@@ -83,7 +86,7 @@ def named_by(entry: Entry) -> str | None:
 
 
 def info_of(entry: Entry) -> ObjectInfo | None:
-    """None and Corrupt as for `meta_of`."""
+    """Return the description of an object. None and Corrupt as for `meta_of`."""
     meta = meta_of(entry)
     if meta is None:
         return None
@@ -97,7 +100,7 @@ def info_of(entry: Entry) -> ObjectInfo | None:
         size_bytes=meta.size or 0,
         sha256_hex=_digest_of(meta).hex(),
         object_id=meta.nuid,
-        modified=round(entry.stored_at, 3),  # the two ways to a meta differ in the microseconds
+        modified=round(entry.stored_at, 3),  # the two ways to read a meta differ in the microseconds
         headers={key: value if isinstance(value, str) else ",".join(value) for key, value in words},
     )
 
@@ -113,9 +116,9 @@ def _digest_of(meta: Meta) -> bytes:
 
 
 def listed_info(entry: Entry) -> ObjectInfo | None:
-    """As `info_of`; one that cannot be read spoils no list."""
+    """Like `info_of`, but return None for an unreadable meta, so that it does not break a list."""
     try:
         return info_of(entry)
     except Corrupt:
-        log.exception("the description of an object cannot be read; lists pass it over", entry=entry.key)
+        log.exception("unreadable object description, omitted from lists", entry=entry.key)
         return None

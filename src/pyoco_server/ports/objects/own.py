@@ -1,4 +1,4 @@
-"""An object store that is ours alone, as the adapters of inputs and of results use it."""
+"""An object store that only we use, shared by the adapters of inputs and of results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ class _Info(msgspec.Struct):
 
 @dataclass(frozen=True)
 class OwnStore:
-    """Looks, reads and answers for one kind of object. What cannot be read is not missing (PRICED-211)."""
+    """Finds, reads and reports errors for one kind of object.
+
+    An unreadable object does not count as missing (PRICED-211).
+    """
 
     link: Link
     objects: Objects
     bucket: str
     resources: Sequence[Resource]
-    #: What lies in it, in the singular: for messages, which never name an object (PRICED-171).
+    #: What the store contains, in the singular: for messages, which never name an object (PRICED-171).
     kind: str
-    #: Makes DependencyUnavailable of the errors of NATS. Takes a verb and what it is done to.
+    #: Turns errors of NATS into DependencyUnavailable. Takes a verb and its object.
     errors: Callable[[str], AbstractContextManager[None]]
 
     async def ensure(self) -> None:
@@ -49,7 +52,7 @@ class OwnStore:
             await self.link.api(f"STREAM.INFO.OBJ_{self.bucket}", {}, _Info, seconds=_PING_SECONDS)
 
     async def info(self, key: str) -> ObjectInfo | None:
-        """None: there is none. Raises DependencyUnavailable."""
+        """Return the description of an object. None: it does not exist. Raises DependencyUnavailable."""
         try:
             with self.errors(f"look for {self._one}"):
                 return await self.objects.info(key)
@@ -59,14 +62,17 @@ class OwnStore:
             raise self.damaged(error) from None
 
     async def read(self, info: ObjectInfo) -> AsyncGenerator[bytes, None]:
-        """Its errors are the store's alone, and none of whoever takes the bytes. Raises Corrupt, ObjectNotFound."""
+        """Yield the bytes.
+
+        Only errors of the store are translated, not those of the consumer. Raises Corrupt, ObjectNotFound.
+        """
         with self.errors(f"read {self._one}"):
             async with aclosing(self.objects.read(info)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
     def damaged(self, error: Corrupt) -> DependencyUnavailable:
-        """In words of ours: the error's own name the object."""
+        """Build an error with our own text: that of `error` names the object."""
         log.error(f"a stored {self.kind} is damaged", bucket=self.bucket, kind=type(error).__name__)
         return DependencyUnavailable(f"cannot read {self._one}: {type(error).__name__}")
 

@@ -1,4 +1,4 @@
-"""Large bytes: wheels, archives, results. They stream both ways; memory does not grow with size."""
+"""Large byte objects: wheels, archives, results. Both directions stream; memory use does not grow with size."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ __all__ = ["Catalogue", "ObjectInfo", "Objects", "Stray"]
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What is known of an object without reading it."""
+    """The description of an object, without its bytes."""
 
     name: str
     size_bytes: int
     sha256_hex: str
-    #: Fresh for every put: the same name with another id is another object.
+    #: New for every put: the same name with another id is another object.
     object_id: str
     modified: float
-    #: Small words kept beside the bytes, for example a wheel's tags.
+    #: Short texts stored with the bytes, for example a wheel's tags.
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Every object there was at one moment, by name."""
+    """All objects at one moment, by name."""
 
-    #: Another number means that something in the store has changed since.
+    #: If this number differs, something in the store has changed.
     generation: int
     objects: tuple[ObjectInfo, ...]
 
 
 @dataclass(frozen=True)
 class Stray:
-    """Bytes that no object names: what is left of a put that was cut off by a crash or an outage."""
+    """Bytes that no object refers to: left over from a put that a crash or an outage interrupted."""
 
     #: The id that the object would have had.
     object_id: str
-    #: Grows when somebody adds to them.
+    #: Grows when bytes are added.
     last_sequence: int
-    #: At most.
+    #: An upper bound.
     size_bytes: int
 
 
 class Objects(Protocol):
-    """Named bytes, checked by sha256 on the way out. An outage raises Unavailable.
+    """Named bytes, verified by sha256 when read. An outage raises Unavailable.
 
-    The bound is on time without progress, not on the whole (FLOW-48).
+    Timeouts limit the time without progress, not the total (FLOW-48).
     """
 
     async def put(
         self, name: str, chunks: AsyncIterable[bytes], bytes_max: int, headers: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Store an object, replacing one of that name; nobody sees it before it is whole.
+        """Store an object, replacing one of the same name. It becomes visible only when complete.
 
-        Raises TooLarge as soon as `bytes_max` is passed, NotStored when it is certain that the object does not show,
-        Unavailable when nobody knows. After any failure nothing of it remains, or a stray that `sweep` removes. A put
-        that adds nothing for five minutes fails: so `sweep` knows one that is under way from one that is dead.
+        Raises TooLarge as soon as `bytes_max` is exceeded, NotStored if the object is certainly not visible,
+        Unavailable if that is unknown. After any failure nothing of it remains, or a stray that `sweep` removes. A put
+        that adds nothing for five minutes fails: that lets the sweeper tell a running put from an abandoned one.
         """
 
     async def put_admitted(
@@ -68,31 +68,35 @@ class Objects(Protocol):
         headers: Mapping[str, str] | None,
         admit: Callable[[Catalogue], None],
     ) -> ObjectInfo:
-        """As `put`, if `admit` raises nothing for the catalogue as it is at the very moment the object is shown;
-        whatever it raises goes to the caller, and nothing remains.
+        """Like `put`, if `admit` accepts the catalogue exactly as it is when the object becomes visible.
 
-        It is asked again after each change of anything in the store; the bytes are sent once.
+        Whatever `admit` raises is passed to the caller, and nothing remains. It is called again after each change in
+        the store; the bytes are sent once.
         """
 
     async def info(self, name: str) -> ObjectInfo:
-        """Raises ObjectNotFound."""
+        """Return the description of an object. Raises ObjectNotFound."""
 
     def read(self, info: ObjectInfo) -> AsyncGenerator[bytes, None]:
-        """The bytes, in chunks. Raises Corrupt at the end when they are not the ones that were put,
-        ObjectNotFound when the object has been replaced or deleted since.
+        """Yield the bytes in chunks.
 
-        Close it when done early (`contextlib.aclosing`): it holds a consumer."""
+        Raises Corrupt at the end if they are not the bytes that were stored, ObjectNotFound if the object was replaced
+        or deleted meanwhile. If you stop early, close it (`contextlib.aclosing`): it holds a consumer.
+        """
 
     async def catalogue(self) -> Catalogue:
-        """Every object, by name; O(objects)."""
+        """Return every object, by name. O(objects)."""
 
     async def delete(self, name: str) -> bool:
-        """False: there was none."""
+        """Delete an object. False: it did not exist."""
 
     async def strays(self, older_than_seconds: float) -> tuple[Stray, ...]:
-        """Bytes that no object names and nobody has added to for so long, by the store's own clock: up to a thousand
-        of them. O(objects), and one read for each stray. Raises Corrupt when the description of an object cannot be
-        read: then nobody knows which bytes are its."""
+        """Return bytes that no object refers to and that have not grown for that long, by the store's clock; at most a
+        thousand.
+
+        O(objects), and one read per stray. Raises Corrupt if the description of an object cannot be read: then its
+        bytes cannot be told from strays.
+        """
 
     async def sweep(self, stray: Stray) -> bool:
-        """Remove what was found. False: it is gone already."""
+        """Delete a stray. False: it was already deleted."""

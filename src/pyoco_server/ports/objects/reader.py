@@ -1,4 +1,4 @@
-"""The bytes of one object on their way out of the store, a few chunks at a time."""
+"""Read the bytes of one object from the store, a few chunks at a time."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["ChunkReader"]
 
 log = get_logger(__name__)
 
-#: Chunks asked for at once: bounds memory for each object that moves.
+#: Chunks requested at a time: bounds memory per transfer.
 _WINDOW = 16
 _SECOND = 1_000_000_000
-#: The server deletes a consumer that nobody has used for so long: that of a process that died.
+#: The server deletes a consumer that was unused for this long, such as that of a process that crashed.
 _ABANDONED_SECONDS = 10
 #: Time without a byte (FLOW-48).
 _SILENCE_SECONDS = 5.0
-#: Two missed heartbeats: the consumer is gone.
+#: Two missed heartbeats: the consumer is lost.
 _DEAF_SECONDS = 2.5
 #: How soon a reconnect is noticed.
 _LOOK_SECONDS = 0.25
 
 
 class _Gap(Exception):
-    """The consumer is of no use any more; a new one goes on where it stopped."""
+    """The consumer is no longer usable; a new one resumes where it stopped."""
 
 
 class _ConsumerInfo(msgspec.Struct):
@@ -42,9 +42,9 @@ class _ConsumerInfo(msgspec.Struct):
 
 
 class ChunkReader:
-    """Reads one object's chunks by small pulls, and goes on after the loss of a node or a connection.
+    """Reads one object's chunks by small pulls, and resumes after the loss of a node or a connection.
 
-    `check_current` raises ObjectNotFound when the object is another one by now; it is asked when chunks are missing.
+    `check_current` is called when chunks are missing. It raises ObjectNotFound if the object has been replaced.
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class ChunkReader:
         return self._hash.digest()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Raises Corrupt when there are more or fewer bytes than told, Unavailable after silence."""
+        """Yield the chunks.
+
+        Raises Corrupt if there are more or fewer bytes than expected, Unavailable after silence.
+        """
         if not self._size_bytes:
             await self._check_current()
         self._progress_at = time.monotonic()
@@ -72,16 +75,16 @@ class ChunkReader:
                 async with contextlib.aclosing(self._one_consumer()) as chunks:
                     async for chunk in chunks:
                         yield chunk
-                        # Whoever reads slowly is no silence of the store's.
+                        # Time that the caller takes is not silence of the store.
                         self._heard_at = self._progress_at = time.monotonic()
             except (_Gap, Unavailable, Rejected, nats.errors.Error) as error:
-                log.info("reading an object was interrupted; it goes on", stream=self._stream, error=error)
+                log.info("reading an object was interrupted, resuming", stream=self._stream, error=error)
                 if self._is_stuck:
                     raise Unavailable("the object store is silent") from error
                 await asyncio.sleep(0.1)
 
     async def _one_consumer(self) -> AsyncGenerator[bytes, None]:
-        """One consumer's life: until all is read, or until it is lost."""
+        """Read with one consumer, until everything is read or the consumer is lost."""
         queue: asyncio.Queue[Raw] = asyncio.Queue()
         inbox = self._link.nc.new_inbox()
         name = "o" + inbox.rsplit(".", 1)[-1]
@@ -104,12 +107,12 @@ class ChunkReader:
                     asked -= await self._void(status, message, asked)
         finally:
             self._link.nc.forget(subscription)
-            with contextlib.suppress(nats.errors.Error):  # without a connection the server forgets it in 10 s
+            with contextlib.suppress(nats.errors.Error):  # without a connection the server deletes it after 10 s
                 await subscription.unsubscribe()
                 await self._link.tell(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
 
     async def _make_consumer(self, name: str) -> int:
-        """Returns how many chunks are there for it."""
+        """Create the consumer. Return how many chunks it has to deliver."""
         config: dict[str, object] = {
             "name": name,
             "ack_policy": "none",
@@ -144,8 +147,8 @@ class ChunkReader:
                 raise _Gap("no heartbeat")
 
     async def _void(self, status: str, message: Raw, asked: int) -> int:
-        """A word that is no chunk: how much of what was asked will not come."""
-        if status in {"100", "408"}:  # nothing there for a second, or for as long as we asked for
+        """Handle a status message. Return how many requested chunks will not arrive."""
+        if status in {"100", "408"}:  # nothing arrived for a second, or until the request expired
             await self._check_current()
             if self._is_stuck:
                 raise Corrupt(f"an object has {self._read_bytes} of its {self._size_bytes} bytes")

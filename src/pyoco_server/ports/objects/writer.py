@@ -1,4 +1,4 @@
-"""The bytes of one object on their way into the store, a few chunks at a time."""
+"""Write the bytes of one object to the store, a few chunks at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyoco_server.ports.nats.link import Link, Rejected, gave_up
 
 __all__ = ["CHUNK_BYTES", "IDLE_SECONDS_MAX", "ChunkWriter"]
 
-#: What other clients use.
+#: The size that other clients use.
 CHUNK_BYTES = 128 * 1024
-#: Chunks on their way at once: bounds memory to 2 MiB for each object that moves.
+#: Chunks in flight: bounds memory to 2 MiB per transfer.
 _WINDOW = 16
-#: After this time without a new chunk a put fails. The sweeper of strays counts on it (`loops/object_sweeper.py`).
+#: After this time without a new chunk a put fails. The sweeper of strays relies on it (`loops/object_sweeper.py`).
 IDLE_SECONDS_MAX = 300.0
 
 
@@ -38,7 +38,7 @@ class ChunkWriter:
         return self._hash.digest()
 
     async def send(self, pieces: AsyncIterable[bytes]) -> None:
-        """Raises TooLarge or NotStored. There is no second try: a late chunk would be out of order."""
+        """Send all chunks. Raises TooLarge or NotStored. Does not retry: a late chunk would be out of order."""
         buffer = bytearray()
         async for piece in pieces:
             self.check_idle()
@@ -55,17 +55,17 @@ class ChunkWriter:
             await self._acknowledged()
 
     def check_idle(self) -> None:
-        """Raises NotStored when the chunks have lain there for so long that they may have been taken for strays."""
+        """Raise NotStored if the chunks have been idle for so long that the sweeper may have taken them for strays."""
         if self.count and time.monotonic() - self._sent_at > IDLE_SECONDS_MAX:
             raise NotStored(f"nothing was added to an object for {IDLE_SECONDS_MAX:.0f} s")
 
     async def settle(self) -> None:
-        """After a failure: wait until nothing is on its way any more."""
+        """Wait until no chunk is in flight. Called after a failure."""
         if self._window:
             await asyncio.wait(self._window)
         for task in self._window:
             if not task.cancelled():
-                task.exception()  # looked at: the first failure has been told, the others say nothing new
+                task.exception()  # retrieve it: the first failure was raised, the others add nothing
         self._window.clear()
 
     async def _send_chunk(self, chunk: bytes) -> None:
@@ -77,12 +77,12 @@ class ChunkWriter:
         self._window.append(asyncio.create_task(self._link.store(self._subject, chunk, stream=self._stream)))
 
     async def _acknowledged(self) -> None:
-        """The oldest chunk on its way has been stored."""
+        """Wait for the acknowledgement of the oldest chunk in flight."""
         try:
             sequence = await asyncio.shield(self._window[0])
         except Rejected as error:
             raise NotStored(f"the object store refuses a chunk: {error}") from error
-        except Unavailable as error:  # perhaps this chunk is stored, but for certain nothing names it
+        except Unavailable as error:  # this chunk may be stored, but certainly no meta refers to it
             raise gave_up("a chunk of an object may be missing", error, ambiguous=False) from error
         self._window.popleft()
         if sequence <= self._last:

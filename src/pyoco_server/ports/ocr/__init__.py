@@ -1,1 +1,1 @@
-"""What opens images, and what reads them."""
+"""Image files as pages, and the engines that read them."""

@@ -1,4 +1,4 @@
-"""Pillow: files of strangers as pages. What a file claims is checked before anything of it is decoded."""
+"""Decode untrusted image files into pages with Pillow. A file's claims are checked before anything is decoded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pyoco_server.ports.ocr.port import ImageRefused
 __all__ = ["FORMATS", "PAGE_PIXELS_MAX", "PAGE_SIDE_MAX", "PillowImages"]
 
 FORMATS: Final = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
-#: Of one page, before it is decoded: A4 at 600 dots per inch has 35 million.
+#: Limit of one page, checked before decoding: A4 at 600 dpi has 35 million pixels.
 PAGE_PIXELS_MAX: Final = 50_000_000
 PAGE_SIDE_MAX: Final = 20_000
-#: A file of a megabyte can claim a million pages, and Pillow walks through them one by one.
+#: A file of a megabyte can claim a million pages, and Pillow reads them one by one.
 _PAGES_MAX: Final = 1_000
 _ORIENTATION: Final = 0x0112
 _PAGED: Final = frozenset({"TIFF"})
@@ -47,7 +47,7 @@ class PillowImages:
             with _errors():
                 image = Image.open(file, formats=FORMATS)
                 if image.format == "PNG":
-                    image.verify()  # its checksums; it cannot be used afterwards
+                    image.verify()  # checks its checksums; the image cannot be used afterwards
                     file.seek(0)
                     image = Image.open(file, formats=FORMATS)
             with image:
@@ -60,7 +60,7 @@ class PillowImages:
         noise = _noise(image, background)
         small = (_denoised(image) if noise > NOISE_MAX else image).reduce(cell)
         apart = _apart(small.histogram(), background)
-        # Low: what is blurred or faint beside black letters is something that stands there, too.
+        # Low on purpose: blurred or faint content next to black letters is content, too.
         threshold = max(20, round(apart * 0.12))
         table = [255 if abs(level - background) >= threshold else 0 for level in range(256)]
         return Facts(
@@ -79,7 +79,7 @@ class PillowImages:
 
     def part(self, raster: Raster, boxes: Sequence[Box], scale: float) -> tuple[Raster, int, int]:
         image = _image(raster)
-        # A margin: letters at the very edge are read badly.
+        # A margin: letters at the very edge are recognized badly.
         around = bounds(boxes)
         margin = 16
         left, top = max(0, around.left - margin), max(0, around.top - margin)
@@ -95,10 +95,10 @@ class PillowImages:
 
 class PillowBook:
     def __init__(self, image: Image.Image) -> None:
-        """Raises ImageRefused when any page claims to be too large: before one is decoded."""
+        """Raises ImageRefused if any page claims to be too large, before one is decoded."""
         self._image = image
         _check_size(image)
-        self.pages = _count(image) if image.format in _PAGED else 1  # of what moves, the first picture
+        self.pages = _count(image) if image.format in _PAGED else 1  # of an animation, only the first frame
 
     def page(self, index: int) -> Raster:
         with _errors():
@@ -111,7 +111,7 @@ class PillowBook:
 
 
 def _count(image: Image.Image) -> int:
-    """Page by page, so that a file cannot keep us busy; each is looked at before any is decoded."""
+    """Count the pages one by one, up to a limit, and check the size of each before any is decoded."""
     pages = 0
     with _errors():
         while True:
@@ -135,8 +135,11 @@ def _check_size(image: Image.Image) -> None:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """The only place where what Pillow raises becomes one of ours. It raises whatever a file makes it stumble over:
-    struct.error, KeyError, SyntaxError, zlib.error, and what comes next; and it warns about half of it."""
+    """The only place that translates Pillow's exceptions into ours.
+
+    Pillow raises whatever a file makes it stumble over: struct.error, KeyError, SyntaxError, zlib.error and more; half
+    of it also causes warnings.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -152,8 +155,10 @@ def _errors() -> Iterator[None]:
 
 
 def _refuse_other_kinds(file: IO[bytes]) -> None:
-    """An image that is also a PDF, an archive or a page of markup was made to be taken for something else. Leaves the
-    file at its beginning."""
+    """Refuse an image that is also a PDF, an archive or markup: such a file was made to be mistaken for another kind.
+
+    Leaves the file position at the start.
+    """
     head = file.read(_HEAD_BYTES)
     size = file.seek(0, 2)
     file.seek(max(0, size - _ZIP_TAIL_BYTES))
@@ -163,7 +168,7 @@ def _refuse_other_kinds(file: IO[bytes]) -> None:
         raise ImageRefused("IMAGE_CORRUPT", "is empty")
     if head.lstrip()[:5] == b"%PDF-":
         raise ImageRefused("PDF_NOT_READ", _PDF)
-    is_other = b"%PDF-" in head[:1024] or _ends_as_zip(tail) or any(word in head.lower() for word in _MARKUP)
+    is_other = b"%PDF-" in head[:1024] or _ends_as_zip(tail) or any(marker in head.lower() for marker in _MARKUP)
     if is_other:
         what = _TWO_KINDS if _is_image(head) else _NOT_AN_IMAGE
         raise ImageRefused("IMAGE_POLYGLOT" if _is_image(head) else "IMAGE_UNKNOWN", what)
@@ -175,7 +180,7 @@ def _is_image(head: bytes) -> bool:
 
 
 def _ends_as_zip(tail: bytes) -> bool:
-    """Whether there is the end of an archive, and its directory where that says."""
+    """Return whether the tail contains an end-of-archive record, with a directory at the offset it gives."""
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < _ZIP_END.size:
         return False
@@ -189,7 +194,8 @@ def _is_huge(image: Image.Image) -> bool:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Gray, on white where it is transparent, turned as its camera was held, and no larger than is of use."""
+    """Return the image in gray: transparency on white, rotated according to its EXIF data, and no larger than is
+    useful."""
     turn = _turn(image)
     if image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info:
         clear = image.convert("RGBA")
@@ -205,7 +211,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _leveled(image: Image.Image) -> Image.Image:
-    """Sixteen bits and more, as eight: `convert` would cut them off."""
+    """Scale sixteen bits and more down to eight: `convert` would clip them."""
     wide = image.convert("F")
     low, high = wide.getextrema()
     assert isinstance(low, float)
@@ -226,12 +232,12 @@ _TURNS: Final = {
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """A file whose EXIF data is nonsense is a picture all the same."""
+    """Return the rotation in the EXIF data. Malformed EXIF data does not spoil the picture."""
     try:
-        said: Any = image.getexif().get(_ORIENTATION)
+        orientation: Any = image.getexif().get(_ORIENTATION)
     except Exception:  # noqa: BLE001  (as in `_errors`; here nothing is lost)
         return None
-    return _TURNS.get(said) if isinstance(said, int) else None
+    return _TURNS.get(orientation) if isinstance(orientation, int) else None
 
 
 def _image(raster: Raster) -> Image.Image:
@@ -248,7 +254,7 @@ def _enlarged(image: Image.Image, scale: float) -> Image.Image:
 
 
 def _apart(counts: Sequence[int], background: int) -> int:
-    """How far from the background the farthest two in a thousand are."""
+    """Return the distance from the background that two pixels in a thousand reach or exceed."""
     left = max(1, sum(counts) // 500)
     for distance in range(255, 0, -1):
         for level in {background - distance, background + distance}:
@@ -259,7 +265,7 @@ def _apart(counts: Sequence[int], background: int) -> int:
 
 
 def _ink(marked: Image.Image, cell: int) -> Ink:
-    """A bit for each square, as Pillow packs them: rows begin with a byte of their own."""
+    """Pack one bit per square. Pillow starts every row at a byte boundary."""
     packed = marked.convert("1", dither=Image.Dither.NONE).tobytes()
     across, stride = marked.width, -(-marked.width // 8)
     rows = (
@@ -270,7 +276,7 @@ def _ink(marked: Image.Image, cell: int) -> Ink:
 
 
 def _background(image: Image.Image) -> int:
-    """The brightness that most of the page has, give or take a little."""
+    """Return the most frequent brightness of the page, with a small tolerance."""
     counts = image.histogram()
     return max(range(256), key=lambda level: (sum(counts[max(0, level - 4) : level + 5]), counts[level]))
 
@@ -280,7 +286,10 @@ _NEAR: Final = 8
 
 
 def _noise(image: Image.Image, background: int) -> float:
-    """Which part of the bare paper is specks. In nine samples: a large page takes no longer than a small one."""
+    """Return the share of blank paper that is specks.
+
+    Measured in nine samples, so large pages take no longer than small ones.
+    """
     bare = specks = 0
     for down, across in ((down, across) for down in range(3) for across in range(3)):
         left, top = (
@@ -289,7 +298,7 @@ def _noise(image: Image.Image, background: int) -> float:
         sample = image.crop((left, top, min(image.width, left + _SAMPLE), min(image.height, top + _SAMPLE)))
         calm = _denoised(sample)
         lettered = calm.point([255 if abs(level - background) > 40 else 0 for level in range(256)])
-        # Around letters nothing is counted: of thin ones, the filter leaves nothing either.
+        # Exclude the surroundings of letters: the filter removes thin letters, too.
         near = lettered.reduce(_NEAR).point([0, *[255] * 255]).filter(ImageFilter.MaxFilter(3))
         paper = ImageChops.invert(near.resize(sample.size, Image.Resampling.NEAREST))
         changed = ImageChops.difference(sample, calm).point([255 if level > 60 else 0 for level in range(256)])
@@ -299,13 +308,13 @@ def _noise(image: Image.Image, background: int) -> float:
 
 
 def _paper(image: Image.Image) -> Image.Image:
-    """What the page would look like with nothing on it: the brightest near each place, at a sixteenth of the size."""
+    """Estimate the blank page: the brightest pixel around each point, at a sixteenth of the size."""
     small = image.resize((max(4, image.width // 16), max(4, image.height // 16)), Image.Resampling.BOX)
     return small.filter(ImageFilter.MaxFilter(5)).filter(ImageFilter.BoxBlur(3))
 
 
 def _shade(image: Image.Image) -> int:
-    """How far the paper's brightness goes apart over the page."""
+    """Return how much the brightness of the paper varies over the page."""
     counts, seen, ends = _paper(image).histogram(), 0, []
     total = sum(counts)
     for level, count in enumerate(counts):

@@ -1,4 +1,4 @@
-"""Images as pages, and engines that read them. Pixels are plain bytes here, so no engine has to know a library."""
+"""Images as pages, and engines that read them. Pixels are plain bytes here, so engines need no imaging library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Book", "Engine", "EngineAbsent", "EngineFailed", "ImageRefused", "Im
 
 
 class ImageRefused(Exception):
-    """A file is not an image that can be read. `what` completes "image 2 of 3 …", and quotes nothing of the file."""
+    """The file is not a readable image. `what` completes "image 2 of 3 …", and quotes nothing from the file."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(code)
@@ -21,55 +21,60 @@ class ImageRefused(Exception):
 
 
 class LanguageMissing(Exception):
-    """The engine cannot read a language. The text names the languages and says what to do."""
+    """The engine does not support a language. The text names the languages and the remedy."""
 
 
 class EngineFailed(Exception):
-    """The engine ended without an answer. The text says how, and quotes nothing that it read."""
+    """The engine ended without a result. The text says how, and quotes nothing from the page."""
 
 
 class EngineAbsent(EngineFailed):
-    """There is no engine, or it cannot be started."""
+    """No engine is installed, or it cannot be started."""
 
 
 class OutOfTime(EngineFailed):
-    """The engine was stopped because its time was over."""
+    """The engine was stopped because it exceeded its time limit."""
 
 
 class Book(Protocol):
-    """An image that is open: one page, or several."""
+    """An open image file with one or more pages."""
 
     @property
     def pages(self) -> int: ...
 
     def page(self, index: int) -> Raster:
-        """Upright, and shrunk to what an engine can use. One page is in memory at a time. Raises ImageRefused."""
+        """Return a page, upright, and reduced to a size that engines can use.
+
+        Only one page is in memory at a time. Raises ImageRefused.
+        """
 
 
 class Images(Protocol):
-    """What is done with pixels. It holds nothing between calls."""
+    """Operations on pixels. Stateless."""
 
     def open(self, path: Path) -> AbstractContextManager[Book]:
-        """Looks at the head of the file, and decodes nothing. Raises ImageRefused."""
+        """Open a file. Reads only its header, and decodes nothing. Raises ImageRefused."""
 
     def look(self, raster: Raster) -> Facts: ...
 
     def prepare(self, raster: Raster, steps: Sequence[str], scale: float) -> Raster:
-        """The page after these steps of preprocessing; `scale` is for `enlarge`."""
+        """Apply these preprocessing steps to the page; `scale` is for `enlarge`."""
 
     def part(self, raster: Raster, boxes: Sequence[Box], scale: float) -> tuple[Raster, int, int]:
-        """What lies within the boxes, on white, at this scale; and where on the page it begins, left and top."""
+        """Return the content of the boxes on white, at this scale, and its left and top position on the page."""
 
 
 class Engine(Protocol):
-    """Reads one page at a time."""
+    """An OCR engine. Reads one page at a time."""
 
     name: str
     version: str
 
     def check(self, languages: Sequence[str]) -> None:
-        """Raises LanguageMissing, or EngineFailed where it cannot work at all."""
+        """Raise LanguageMissing for an unsupported language, or EngineFailed if the engine cannot work at all."""
 
     def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
-        """The lines in the order of reading, with all that was seen, however unsure. `mode` is one of
-        `profiles.MODES`, but not `columns`. Raises EngineFailed, and OutOfTime after `seconds`."""
+        """Return the lines in reading order, including uncertain text.
+
+        `mode` is one of `profiles.MODES`, except `columns`. Raises EngineFailed, and OutOfTime after `seconds`.
+        """

@@ -1,4 +1,4 @@
-"""Which engines this machine has. Looks, and loads nothing."""
+"""Detect which OCR engines are installed, without loading them."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def has_rapidocr() -> bool:
 
 
 def engine_here(asked: str) -> str | None:
-    """What `PYOCO_OCR_ENGINE` means on this machine; None: nothing can read here."""
+    """Return the engine that `PYOCO_OCR_ENGINE` selects on this machine. None: no engine is available."""
     return choose(asked, has_tesseract=has_tesseract(), has_rapidocr=has_rapidocr())

@@ -1,4 +1,4 @@
-"""rapidocr with the models that its wheel brings: English, Japanese and Chinese. It never downloads one."""
+"""The rapidocr engine with the models in its wheel: English, Japanese and Chinese. It never downloads a model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMiss
 
 __all__ = ["RapidOcr"]
 
-#: What its recogniser can read. Others it would fetch at the first use, from the network.
+#: Languages of its built-in recognition model. For others it would download a model at first use.
 _LANGUAGES: Final = frozenset({"eng", "jpn", "chi", "zho"})
 _MODELS: Final = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
-#: Measured: a tenth of the time and a third of the memory of its defaults, and nothing is read worse. The score is 0
-#: because what is below it would be left out without a word.
+#: Measured: a tenth of the time and a third of the memory of its defaults, with no loss of quality. The score is 0
+#: because anything below it would be dropped silently.
 _SETTINGS: Final[dict[str, Any]] = {
     "Det.limit_type": "max",
     "Det.limit_side_len": 960,
@@ -28,18 +28,21 @@ _SETTINGS: Final[dict[str, Any]] = {
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,
     "EngineConfig.onnxruntime.inter_op_num_threads": 1,
 }
-#: A reading cannot be stopped half-way: with less time than this none begins.
+#: A reading cannot be interrupted, so none begins with less time than this.
 _LEAST_SECONDS: Final = 1.0
 
 
 class RapidOcr:
-    """Loads its models at the first reading: some 300 MB. A reading cannot be interrupted; it takes a second or two."""
+    """Loads its models at the first reading: about 300 MB.
+
+    A reading cannot be interrupted; it takes a second or two.
+    """
 
     name = "rapidocr"
     languages = tuple(sorted(_LANGUAGES))
 
     def __init__(self) -> None:
-        """Looks whether the models are there. Raises EngineFailed."""
+        """Check that the models exist. Raises EngineFailed."""
         self.version = importlib.metadata.version("rapidocr")
         self._models = {part: _folder() / name for part, name in _MODELS.items()}
         if not all(path.is_file() for path in self._models.values()):
@@ -58,7 +61,10 @@ class RapidOcr:
             )
 
     def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
-        """It finds lines by itself: the mode only says whether pieces on one row are one line."""
+        """Read one page.
+
+        The engine finds lines itself: `mode` only decides whether pieces in one row are joined into a line.
+        """
         if seconds < _LEAST_SECONDS:
             raise OutOfTime("no time is left for a reading")
         began = time.monotonic()
@@ -73,20 +79,22 @@ class RapidOcr:
         gray = np.frombuffer(raster.gray, np.uint8).reshape(raster.height, raster.width)
         try:
             answer = self._engine()(np.repeat(gray[:, :, None], 3, axis=2), return_word_box=True)
-        except Exception as error:  # a runtime raises what it likes; told by its type alone
+        except Exception as error:  # the runtime may raise anything; report only its type
             raise EngineFailed(f"rapidocr ended with {type(error).__name__}") from error
         if answer.txts is None or answer.boxes is None:
             return []
-        told = answer.word_results or [()] * len(answer.txts)
+        words_by_line = answer.word_results or [()] * len(answer.txts)
         lines = [
             _line(_word(text, score, corners), [_word(*word) for word in words])
-            for text, score, corners, words in zip(answer.txts, answer.scores, answer.boxes.tolist(), told, strict=True)
+            for text, score, corners, words in zip(
+                answer.txts, answer.scores, answer.boxes.tolist(), words_by_line, strict=True
+            )
         ]
         return [line for line in lines if line.words]
 
     def _engine(self) -> Any:
         if self._read is None:
-            from rapidocr import RapidOCR  # noqa: PLC0415  (seconds, and only where it is wanted)
+            from rapidocr import RapidOCR  # noqa: PLC0415  (takes seconds, so only if it is used)
 
             named = {f"{part}.model_path": str(path) for part, path in self._models.items()}
             self._read = RapidOCR(params=_SETTINGS | named)
@@ -110,16 +118,17 @@ def _word(text: str, score: float, corners: Iterable[Sequence[float]]) -> Word:
     return Word(text.strip(), min(1.0, max(0.0, float(score))), _box(corners))
 
 
-def _line(whole: Word, words: Sequence[Word]) -> Line:
-    """Word by word, where these words are all of it: each has a confidence of its own."""
+def _line(complete: Word, words: Sequence[Word]) -> Line:
+    """Build a line from its words, each with its own confidence, if they cover the complete text; else from one
+    piece."""
     words = [word for word in words if word.text]
-    if "".join("".join(word.text for word in words).split()) != "".join(whole.text.split()):
-        words = [whole]
-    return Line(tuple(word for word in words if word.text), whole.box)
+    if "".join("".join(word.text for word in words).split()) != "".join(complete.text.split()):
+        words = [complete]
+    return Line(tuple(word for word in words if word.text), complete.box)
 
 
 def _rows(pieces: Sequence[Line]) -> list[Line]:
-    """Pieces that stand side by side, as one line."""
+    """Join pieces that stand side by side into one line."""
     rows: list[list[Line]] = []
     for piece in sorted(pieces, key=lambda piece: (piece.box.middle, piece.box.left)):
         row = next((row for row in rows if all(piece.box.is_on_row_of(other.box) for other in row)), None)

@@ -1,4 +1,4 @@
-"""The tesseract command: one process for each reading, with a limit on its time and on what it may say."""
+"""The tesseract command: one process per reading, with limits on its time and on its output."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMiss
 
 __all__ = ["Tesseract", "read_tsv"]
 
-#: Its page segmentation modes. 6 for blocks: with 3 it drops whole lines of Korean and Japanese (measured).
+#: Its page segmentation modes. 6 for blocks: 3 drops complete lines of Korean and Japanese (measured).
 _PSM: Final = {"line": 7, "block": 6, "automatic": 3, "sparse": 11}
-#: A page full of letters has some hundred kilobytes.
+#: A page full of text yields some hundred kilobytes.
 _OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
 _CHUNK: Final = 1 << 16
 _ASK_SECONDS: Final = 20.0
-#: Its own names for what three letters cannot say.
+#: Tesseract's names for codes that are ambiguous with three letters.
 _ALIASES: Final = {"chi": "chi_sim", "zho": "chi_sim"}
-#: Each is read by itself: asked for together with Latin ones, a word of Korean in ten becomes Latin letters, and is
-#: taken for certain (measured; it takes as long, too).
+#: Each is read separately: in combination with Latin-script languages, one Korean word in ten comes out as Latin
+#: letters with high confidence (measured; a combined reading saves no time either).
 _BY_THEMSELVES: Final = frozenset({"kor", "jpn", "chi_sim", "chi_tra"})
-#: Data that is no language.
+#: Data files that are not languages.
 _NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
 _VERSION = re.compile(rb"tesseract v?([0-9][0-9A-Za-z.+-]{0,30})")
-#: Where a word is, in a line of its table.
+#: The number of columns in its table; the last one is the word.
 _COLUMNS: Final = 12
 _LINE_LEVEL, _WORD_LEVEL = "4", "5"
 
 
 class Tesseract:
-    """Its processes stay in our group, so they end with us, however we end."""
+    """Its processes stay in our process group, so they end with us, however we end."""
 
     name = "tesseract"
 
     def __init__(self, command: str | None = None, *, ask_seconds: float = _ASK_SECONDS) -> None:
-        """Asks the command for its version and its languages, each for so long at most. Raises EngineFailed."""
+        """Get version and languages from the command, each within `ask_seconds`. Raises EngineFailed."""
         self._command = command or shutil.which("tesseract") or "tesseract"
         found = _VERSION.search(self._run(["--version"], None, ask_seconds))
         self.version = found[1].decode() if found else "unknown"
@@ -52,14 +52,14 @@ class Tesseract:
         self.languages = self._listed()
 
     def _listed(self) -> tuple[str, ...]:
-        """With our own names for some. Raises EngineFailed."""
+        """Return the installed languages, plus our own aliases. Raises EngineFailed."""
         listed = self._run(["--list-langs"], None, self._ask_seconds).decode("utf-8", "replace").split("\n")[1:]
-        there = {line.strip() for line in listed} - _NO_LANGUAGES - {""}
-        return tuple(sorted(there | {alias for alias, name in _ALIASES.items() if name in there}))
+        installed = {line.strip() for line in listed} - _NO_LANGUAGES - {""}
+        return tuple(sorted(installed | {alias for alias, name in _ALIASES.items() if name in installed}))
 
     def check(self, languages: Sequence[str]) -> None:
         if not set(languages) <= set(self.languages):
-            self.languages = self._listed()  # data may have been installed since
+            self.languages = self._listed()  # language data may have been installed since
         missing = [_ALIASES.get(code, code) for code in languages if code not in self.languages]
         if missing:
             packages = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in missing)
@@ -82,12 +82,12 @@ class Tesseract:
         return lines
 
     def _run(self, arguments: Sequence[str], stdin: IO[bytes] | None, seconds: float) -> bytes:
-        """What it writes to stdout; it never outlives this call."""
-        # One thread: there are other runs on this machine, and its threads mostly wait for each other.
+        """Run the command, and return its stdout. The process never outlives this call."""
+        # One thread: the machine runs other work too, and tesseract's threads mostly wait for each other.
         environment = {**os.environ, "OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
         deadline = time.monotonic() + seconds
         try:
-            process = subprocess.Popen(  # noqa: S603  (our own words; the language has a form)
+            process = subprocess.Popen(  # noqa: S603  (arguments are our constants; language codes are validated)
                 [self._command, *arguments],
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
@@ -105,14 +105,14 @@ class Tesseract:
             except subprocess.TimeoutExpired as error:
                 raise OutOfTime("tesseract did not end in time") from error
             finally:
-                process.kill()  # nothing happens to one that has ended
+                process.kill()  # no effect on an ended process
         if status:
             raise EngineFailed(f"tesseract ended with status {status}")
         return written
 
 
 def _groups(languages: Sequence[str]) -> list[str]:
-    """What it is asked for at a time, in the order in which it was named."""
+    """Group the languages into separate readings, in the order in which they were named."""
     names = [_ALIASES.get(code, code) for code in languages]
     together = "+".join(name for name in names if name not in _BY_THEMSELVES)
     return list(dict.fromkeys(name if name in _BY_THEMSELVES else together for name in names))
@@ -141,7 +141,7 @@ class _Open:
 
 
 def read_tsv(text: str) -> list[Line]:
-    """The lines of its table. Raises EngineFailed for what is no such table."""
+    """Parse its table. Raises EngineFailed if the output is not such a table."""
     lines: list[_Open] = []
     for number, row in enumerate(text.split("\n")):
         cells = row.rstrip("\r").split("\t", _COLUMNS - 1)
@@ -155,12 +155,12 @@ def read_tsv(text: str) -> list[Line]:
         box = Box(left, top, left + width, top + height)
         if cells[0] == _LINE_LEVEL:
             lines.append(_Open(box, []))
-        elif lines and len(cells) == _COLUMNS and cells[11].strip():  # blank: a picture or a rule, seen by its ink
+        elif lines and len(cells) == _COLUMNS and cells[11].strip():  # blank: a picture or a rule, detected by its ink
             lines[-1].words.append(Word(cells[11].strip(), min(1.0, max(0.0, confidence)), box))
     return [_closed(line) for line in lines if line.words]
 
 
 def _closed(line: _Open) -> Line:
-    """The line's own box; a word that leaves it is misplaced, and not the line larger."""
+    """Use the line's own box: a word that extends beyond it is misplaced, and does not enlarge the line."""
     box = line.box if line.box.width > 0 and line.box.height > 0 else bounds(word.box for word in line.words)
     return Line(tuple(line.words), box)

@@ -1,1 +1,1 @@
-"""The queue of priced runs: which run is to be started, and nothing else about it."""
+"""The queue of priced runs. A message only says which run to start."""

@@ -1,4 +1,4 @@
-"""How long a message is in our hands."""
+"""Tracks how long a delivery is held."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["Hold"]
 
 
 class Hold:
-    """The visibility time of one delivery, counted here: neither queue fences a late answer.
+    """The visibility timeout of one delivery, tracked locally, because neither queue fences a late answer.
 
-    The stale ack of JetStream takes the message out of the hands of its new owner, and its nack gives it to a third
-    (PRICED-202, PRICED-206). So whoever's time is over says nothing. Ours ends later than the queue's by as long as
-    the message was on its way.
+    In JetStream, a stale ack takes the message away from its new owner, and a stale nack delivers it to a third worker
+    (PRICED-202, PRICED-206). So after the timeout nothing must be sent. The local timeout ends later than that of the
+    queue, by the time the message was in transit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -27,5 +27,5 @@ class Hold:
         self._ends_at = time.monotonic() + self._seconds
 
     def end(self) -> None:
-        """It has been answered; nothing more is to be said of this delivery."""
+        """Mark the delivery as answered; nothing more may be sent for it."""
         self._ends_at = time.monotonic()

@@ -1,7 +1,7 @@
-"""The queue of priced runs in a JetStream WorkQueue stream of its own (contract 12.2).
+"""The queue of priced runs in its own JetStream WorkQueue stream (contract 12.2).
 
-JetStream gives a message up after a number of deliveries and leaves it where it is. So the consumer has no limit, and
-whoever gets the fourth delivery puts it into the dead-letter stream, and hands it to nobody.
+After its maximum of deliveries JetStream stops delivering a message, but keeps it in the stream. So the consumer has no
+maximum; the fourth delivery is moved to the dead-letter stream, and not handed out.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ log = get_logger(__name__)
 CONSUMER = "dpp-worker"
 _SECOND = 1_000_000_000
 _PING_SECONDS = 2.0
-#: How long after its end a pull may take to say so.
+#: Grace time for a pull to report its end.
 _LATE_SECONDS = 0.25
-#: Settings of the consumer that are put right when they differ.
+#: Settings of the consumer that are corrected if they differ.
 _REPAIRED = ("ack_wait", "max_deliver", "max_ack_pending")
 
 
@@ -72,15 +72,17 @@ class _Letter:
 
 
 class JetStreamPackQueue:
-    """Beside the port: whoever receives and is cancelled loses nothing; what was on its way to him goes back at once.
-    That counts as a delivery, as every delivery does."""
+    """Beyond the port: a cancelled `receive` loses nothing.
+
+    Messages in transit to it are returned immediately, which counts as a delivery, like every delivery.
+    """
 
     def __init__(self, link: Link, config: PricedConfig, replicas: int) -> None:
         self._link, self._config, self._replicas = link, config, replicas
         self._stream, self._subject = config.pack_stream, config.pack_subject
         self._letters = StoredJobs(link, f"{self._stream}_DLQ")
         self._lane: TagConsumer | None = None
-        #: Inboxes that nobody uses at the moment.
+        #: Inboxes that are currently unused.
         self._pulls: list[Pull] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._trial = StoreTrial(link, f"probe.{self._stream}")
@@ -94,7 +96,7 @@ class JetStreamPackQueue:
     async def close(self) -> None:
         await self._trial.close()
         pulls, self._pulls = self._pulls, []
-        if self._link.is_clustered:  # as in the queue of flows: another node may have a message on its way
+        if self._link.is_clustered:  # as in the queue of flows: another node may have a message in transit
             await asyncio.gather(*(pull.expired(EXPIRES_SECONDS + _LATE_SECONDS) for pull in pulls))
         for pull in pulls:
             pull.leave()
@@ -114,7 +116,7 @@ class JetStreamPackQueue:
                 caught = await pull.catch(at_most, wait_seconds, self._bind)
             finally:
                 if pull.is_owed and not self._link.is_clustered:
-                    pull.leave()  # a parked pull dies with its inbox, and burns no delivery
+                    pull.leave()  # a parked pull ends with its inbox, and wastes no delivery
                 self._pulls.append(pull)
         return [Delivery(each.data, each.count, _Held(each, Hold(lane.ack_wait_seconds))) for each in caught]
 
@@ -150,15 +152,17 @@ class JetStreamPackQueue:
         return letters
 
     async def redrive(self, letter: Delivery) -> None:
-        """In this order: a crash between leaves a second message, which harms nobody, and not none. A letter that has
-        gone was somebody else's to redrive."""
+        """Send first, then delete: a crash in between leaves a harmless second message, rather than none.
+
+        If the dead letter no longer exists, another caller has redriven it.
+        """
         assert isinstance(letter.receipt, _Letter), "not a dead letter"
         sequence = letter.receipt.sequence
         with dependency_errors("redrive a priced run"):
             if await self._letters.at(sequence) is None:
                 return
-            # Not its old id, which would be taken for a repeat; and not a fresh one, so that two who redrive it at
-            # once send it once.
+            # Not its old id, which would count as a duplicate, and not a random one, so that two concurrent redrives
+            # send it only once.
             await self._store(self._stream, self._subject, letter.body, f"redrive:{sequence}")
             await self._remove_letter(sequence)
 
@@ -170,7 +174,7 @@ class JetStreamPackQueue:
     async def begun_at(self) -> int | None:
         with dependency_errors("look at the queue of priced runs"):
             info = await self._link.insist(f"STREAM.INFO.{self._stream}", {}, _StreamInfo)
-        # Some servers give a restored stream the date of the one that was copied: a restore leaves its own.
+        # Some servers give a restored stream the creation date of the original, so a restore records its own.
         return max(int(info.created.timestamp() * 1_000_000), restored_at(info.config) or 0)
 
     async def ping(self) -> None:
@@ -189,8 +193,11 @@ class JetStreamPackQueue:
         return f"{self._subject}.dlq"
 
     async def _holding(self, delivery: Delivery, doing: str) -> _Held | None:
-        """None: it is not ours any more. Said while there is no connection, a word would be sent later, when the
-        message may be another's."""
+        """Return the held delivery. None: its timeout has passed.
+
+        Waits for the connection: an answer given without one would be sent later, when the message may belong to
+        another worker.
+        """
         assert isinstance(delivery.receipt, _Held), "not a delivery of this queue"
         held = delivery.receipt
         if not held.hold.is_over:
@@ -199,7 +206,7 @@ class JetStreamPackQueue:
         return None if held.hold.is_over else held
 
     async def _bind(self) -> TagConsumer:
-        """Find the consumer, make it, or put it right: its timer is that of the leases."""
+        """Find, create or correct the consumer: its ack wait is that of the leases."""
         wanted: dict[str, Any] = {
             "durable_name": CONSUMER,
             "name": CONSUMER,
@@ -208,7 +215,7 @@ class JetStreamPackQueue:
             "ack_wait": self._config.priced_lease_ttl_sec * _SECOND,
             "max_deliver": -1,
             "max_ack_pending": 10_000,
-            # A parked pull for each receive; the server's own limit of 512 would turn further workers away.
+            # Each receive parks a pull; the server's default limit of 512 would turn further workers away.
             "max_waiting": 8192,
         }
         found = await find_or_make(self._link, self._stream, wanted)
@@ -216,12 +223,15 @@ class JetStreamPackQueue:
             repaired = found | {name: wanted[name] for name in _REPAIRED}
             request = {"stream_name": self._stream, "config": repaired, "action": "update"}
             await self._link.insist(f"CONSUMER.CREATE.{self._stream}.{CONSUMER}", request, dict[str, Any])
-            log.warning("the consumer of priced runs had other settings; it was put right", stream=self._stream)
+            log.warning("consumer of priced runs had other settings, corrected", stream=self._stream)
         self._lane = TagConsumer("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
         return self._lane
 
     async def _store(self, stream: str, subject: str, body: bytes, message_id: str) -> None:
-        """The message id makes a repeat harmless. Raises Unavailable."""
+        """Store a message.
+
+        Retries after no answer, because the message id makes a repeat harmless. Raises Unavailable.
+        """
         headers = {"Nats-Msg-Id": message_id}
         try:
             await store_until_certain(
@@ -238,33 +248,36 @@ class JetStreamPackQueue:
         try:
             await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}_DLQ", request, dict[str, Any])
         except Rejected:
-            # One code for all that can go wrong here, a letter that has gone already among it.
+            # The server uses one code for every failure here, including a message that is already deleted.
             if await self._letters.at(sequence) is not None:
                 raise
 
-    # What is not handed out.
+    # Messages that are not handed out.
 
     def _keep(self, message: JetStreamDelivery) -> bool:
-        """PRICED-107: at most three are handed out; the next one ends it."""
+        """Bury a message instead of handing it out, after three deliveries (PRICED-107)."""
         if message.count <= QUEUE_MAX_RECEIVE_COUNT:
             return False
         self._in_background(self._bury(message))
         return True
 
     def _return(self, message: JetStreamDelivery) -> None:
-        # Not at once in a cluster: workers that stop together would pass it round until it is a dead letter.
+        # Delayed in a cluster: workers that stop together would otherwise pass it around until it is a dead letter.
         delay_seconds = EXPIRES_SECONDS if self._link.is_clustered else 0.0
         self._in_background(message.answer(Reply.LATER, delay_seconds))
 
     async def _bury(self, message: JetStreamDelivery) -> None:
-        """A crash between the two leaves both; the next delivery buries it again, under the same message id."""
+        """Move the message to the dead letters.
+
+        A crash in between leaves both; the next delivery buries it again, under the same message id.
+        """
         try:
             with dependency_errors("bury a priced run"):
                 await self._store(f"{self._stream}_DLQ", self._letter_subject, message.data, str(message.sequence))
         except DependencyUnavailable as error:
-            log.warning("a priced run was not made a dead letter; it comes again", error=error)
+            log.warning("cannot bury a priced run, it will be redelivered", error=error)
             return
-        log.error("a priced run was delivered too often; its message is a dead letter", sequence=message.sequence)
+        log.error("priced run exceeded its deliveries, moved to dead letters", sequence=message.sequence)
         await message.answer(Reply.DROP)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:

@@ -1,4 +1,7 @@
-"""Messages that name priced runs. At least once, in any order: the ledger decides who may start a run."""
+"""Queue messages that refer to priced runs.
+
+Delivered at least once, in any order: the ledger decides who may start a run.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,67 @@ __all__ = ["Delivery", "PackQueue"]
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message in hand."""
+    """One message that is being processed."""
 
     body: bytes
-    #: 1 at first. The third is the last: without an ack the message then is a dead letter.
+    #: Starts at 1. The third delivery is the last: if it is not acked, the message becomes a dead letter.
     count: int
-    #: What the adapter knows it by; of no meaning elsewhere.
+    #: The adapter's own identification of the delivery; opaque to others.
     receipt: Any
 
 
 class PackQueue(Protocol):
-    """An outage raises DependencyUnavailable. An expired receipt neither raises nor harms."""
+    """The queue of priced runs.
+
+    An outage raises DependencyUnavailable. An expired receipt neither raises nor does harm.
+    """
 
     async def start(self) -> None:
-        """Make what is missing: queue, dead-letter store, their settings. May be called again."""
+        """Create what is missing: queue, dead-letter store, their settings. Idempotent."""
 
     async def close(self) -> None: ...
 
     async def send(self, body: bytes, message_id: str) -> None:
-        """Durable on return. The same `message_id` again, shortly after, may be dropped as a repeat."""
+        """Send a message.
+
+        It is durable on return. A repeat of `message_id` shortly afterwards may be dropped as a duplicate.
+        """
 
     async def receive(self, at_most: int, wait_seconds: int) -> Sequence[Delivery]:
-        """Up to that many, invisible to others for the visibility time; none when there were none for so long."""
+        """Receive up to `at_most` messages, invisible to others for the visibility timeout; none if none arrive within
+        `wait_seconds`."""
 
     async def ack(self, delivery: Delivery) -> None: ...
 
     async def nack(self, delivery: Delivery, delay_seconds: int) -> None:
-        """Visible again after the delay."""
+        """Make the message visible again after the delay."""
 
     async def extend(self, delivery: Delivery) -> None:
-        """The visibility time begins anew."""
+        """Restart the visibility timeout."""
 
     async def dead_letters(self, at_most: int) -> Sequence[Delivery]:
-        """Some of them. They stay; another call may give the same, or, for the visibility time, others."""
+        """Return some dead letters.
+
+        They stay stored; another call may return the same ones or, during the visibility timeout, others.
+        """
 
     async def redrive(self, letter: Delivery) -> None:
-        """Send a dead letter again, and take it out of the store."""
+        """Send the message of a dead letter again, and delete the dead letter."""
 
     async def depth(self) -> tuple[int, int]:
-        """Messages that wait or are in hand, and dead letters; roughly."""
+        """Return approximate counts: messages that are queued or being processed, and dead letters."""
 
     async def begun_at(self) -> int | None:
-        """Since when it has held what it was given, in microseconds: it was made then, or restored. What was sent
-        before may be in it, or gone. By its own clock, or that of whoever restored it. None: it does not lose what it
-        holds."""
+        """Return since when the queue has kept all its messages, in microseconds: when it was created, or restored.
+
+        Messages sent before may be lost. The time is by the queue's own clock, or by that of the host that restored it.
+        None: this queue does not lose messages.
+        """
 
     async def ping(self) -> None: ...
 
     async def probe(self) -> None:
-        """As `ping`, and raises while a message could not be stored, on a full disk for one (SAFE-13). However often it
-        is called, it writes once every few seconds at most."""
+        """Like `ping`, but also raise while messages cannot be stored, for example on a full disk (SAFE-13).
+
+        Writes at most once every few seconds, however often it is called.
+        """

@@ -1,4 +1,4 @@
-"""One receive from a JetStream consumer: it asks for exactly what it may get."""
+"""One receive from a JetStream consumer, which never gets more messages than it requested."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Pull"]
 
 #: How soon a lost connection, or a silent server, is noticed.
 _LOOK_SECONDS = 0.25
-#: Between a refusal and the next question.
+#: Pause between a refusal and the next request.
 _REFUSED_SECONDS = 0.5
 
 
 class Pull:
-    """An inbox for one receive at a time, and for the next one after that.
+    """An inbox that serves one receive at a time, and is reused by the next.
 
-    What is there is asked for with a pull that does not wait. Only when nothing was, a single place is offered for a
-    while: so never more comes than was asked for, and what came is told at once.
+    Available messages are fetched with a pull that does not wait. Only if there are none, a single message is requested
+    with a waiting pull. So no more arrive than were requested, and what arrives is returned immediately.
     """
 
     def __init__(
@@ -35,32 +35,35 @@ class Pull:
         is_spent: Callable[[JetStreamDelivery], bool],
         on_stray: Callable[[JetStreamDelivery], None],
     ) -> None:
-        """`is_spent` keeps for itself what must not be handed out. `on_stray` gets what nobody waits for any more."""
+        """`is_spent` takes messages that must not be handed out.
+
+        `on_stray` gets messages that no receive is waiting for.
+        """
         self._link, self._is_spent, self._on_stray = link, is_spent, on_stray
         self._puller = Puller(link, stream, lane, self._on_delivery, self._on_change)
         self._caught: list[JetStreamDelivery] = []
         self._is_wanted = False
         self._has_kept = False
-        #: Over which it was asked. What was parked at the server dies with it.
+        #: The connection of the last request. Pulls parked at the server end with it.
         self._connection = link.connection
         self._changed = asyncio.Event()
 
     @property
     def is_owed(self) -> bool:
-        """Whether the server may still send something."""
+        """Whether the server may still send messages."""
         return self._puller.asked > 0
 
     async def catch(
         self, at_most: int, wait_seconds: float, bind: Callable[[], Awaitable[object]]
     ) -> Sequence[JetStreamDelivery]:
-        """Up to that many, or none after the time. `bind` makes the consumer again when somebody has deleted it.
+        """Return up to `at_most` messages, or none after the wait. `bind` recreates the consumer if it was deleted.
 
-        Raises Unavailable. What has arrived for one who was cancelled goes back.
+        Raises Unavailable. Messages that arrive for a cancelled call go to `on_stray`.
         """
         ends_at = time.monotonic() + wait_seconds
         self._is_wanted, self._has_kept = True, False
         try:
-            await self._settled()  # of an earlier receive that was given up
+            await self._settled()  # of an earlier receive that was cancelled
             waits = at_most == 1 and wait_seconds > 0
             while not self._caught:
                 await self._link.until_up(self._link.patience.down_seconds)
@@ -77,7 +80,7 @@ class Pull:
                     await asyncio.sleep(_REFUSED_SECONDS)
                     await bind()
                     self._puller.is_refused = False
-                # Behind those that were kept there may be others.
+                # There may be others after those that `is_spent` took.
                 waits, self._has_kept = waits or not self._has_kept, False
             caught, self._caught = self._caught, []
             return caught
@@ -88,21 +91,21 @@ class Pull:
             self._caught = []
 
     def leave(self) -> None:
-        """Withdraw what is asked. What is on its way is still received, as a stray."""
+        """Withdraw the request. Messages in transit are still received, as strays."""
         self._puller.leave()
 
     async def left(self) -> None:
-        """Returns when everything on its way has arrived, or the server has been silent for too long."""
+        """Wait until everything in transit has arrived, or the server has been silent for too long."""
         await self._puller.left()
 
     async def expired(self, seconds: float) -> None:
-        """Returns when the server owes us nothing, or after so long."""
+        """Wait until no request is pending at the server, at most for this long."""
         with contextlib.suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(seconds):
                 await self._settled()
 
     async def _settled(self) -> None:
-        """Wait until what was asked for has come or expired. Raises Unavailable when the server does not say."""
+        """Wait until the request is fulfilled or has expired. Raises Unavailable if the server does not answer."""
         while self._puller.asked:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):

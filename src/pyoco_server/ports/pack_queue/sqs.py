@@ -1,4 +1,4 @@
-"""The queue of priced runs in SQS: a standard queue, and a dead-letter queue beside it (contract 12.2)."""
+"""The queue of priced runs in SQS: a standard queue with a dead-letter queue (contract 12.2)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["SqsPackQueue"]
 log = get_logger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,76}")
-#: What SQS gives at once.
+#: The batch limit of SQS.
 _BATCH_MAX = 10
-#: A poll that nobody waits for any more, of a worker that was killed, goes on at the server and takes a message with
-#: it. So a long wait is several shorter polls.
+#: If a worker is killed, its poll continues at the server and consumes a message. So a long wait is split into shorter
+#: polls.
 _POLL_SECONDS = 5
-#: SQS' longest.
+#: The maximum of SQS.
 _VISIBILITY_SECONDS_MAX = 43_200
 _LETTERS_KEPT_SECONDS = 14 * 86_400
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _EXISTS = frozenset({"QueueAlreadyExists", "QueueNameExists"})
-#: The time of a receipt is over, or its message is gone.
+#: The receipt has expired, or its message was deleted.
 _EXPIRED = frozenset(
     {
         "AWS.SimpleQueueService.MessageNotInflight",
@@ -60,8 +60,10 @@ class _Held:
 
 
 class SqsPackQueue:
-    """Beside the port: whoever receives and is cancelled loses nothing; what was on its way to him goes back soon. That
-    counts as a delivery, as every delivery does."""
+    """Beyond the port: a cancelled `receive` loses nothing.
+
+    Messages in transit to it are returned soon, which counts as a delivery, like every delivery.
+    """
 
     def __init__(self, sqs: SQSClient, url: str, visibility_seconds: int) -> None:
         """`url` is `sqs://name`. Raises SettingError."""
@@ -72,13 +74,13 @@ class SqsPackQueue:
                 f"PYOCO_PACK_QUEUE_URL={url!r} names no queue; example: PYOCO_PACK_QUEUE_URL=sqs://dpp-runs"
             )
         self._visibility_seconds = min(visibility_seconds, _VISIBILITY_SECONDS_MAX)
-        #: The addresses of queue and dead letters; known after `start`.
+        #: URLs of the queue and of the dead-letter queue; set by `start`.
         self._queue_url = self._letters_url = ""
-        #: Polls and returns of those who were cancelled.
+        #: Polls of cancelled receives, and the return of what they bring.
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """The dead letters first: the queue names them."""
+        """Create or correct both queues. The dead-letter queue comes first, because the other one refers to it."""
         visibility = str(self._visibility_seconds)
         async with aws_errors("make the queue of priced runs", 4 * ANSWER_SECONDS):
             kept: dict[QueueAttributeNameType, str] = {
@@ -100,12 +102,12 @@ class SqsPackQueue:
             self._letters_url = letters_url
 
     async def close(self) -> None:
-        """Waits for the polls of those who were cancelled, and gives back what they brought."""
+        """Wait for the polls of cancelled receives, and for the return of what they bring."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def send(self, body: bytes, message_id: str) -> None:
-        """A standard queue knows no ids: a repeat is a second message."""
+        """Send a message. A standard queue has no message ids: a repeat is a second message."""
         async with aws_errors("send a priced run"):
             await self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=body.decode())
 
@@ -113,7 +115,7 @@ class SqsPackQueue:
         ends_at = time.monotonic() + wait_seconds
         while True:
             left = round(ends_at - time.monotonic())
-            received = await self._poll_whole(min(at_most, _BATCH_MAX), max(0, min(left, _POLL_SECONDS)))
+            received = await self._poll_to_end(min(at_most, _BATCH_MAX), max(0, min(left, _POLL_SECONDS)))
             if received or time.monotonic() >= ends_at - 0.5:
                 return received
 
@@ -145,7 +147,7 @@ class SqsPackQueue:
         return letters
 
     async def redrive(self, letter: Delivery) -> None:
-        """In this order: a crash between leaves a second message, which harms nobody, and not none."""
+        """Send first, then delete: a crash in between leaves a harmless second message, rather than none."""
         held = letter.receipt
         assert isinstance(held, _Held), "not a dead letter"
         assert held.is_letter, "not a dead letter"
@@ -164,24 +166,24 @@ class SqsPackQueue:
             await self._sqs.get_queue_attributes(QueueUrl=self._queue_url, AttributeNames=["QueueArn"])
 
     async def probe(self) -> None:
-        """SQS has no disk of ours that could be full: what answers takes messages."""
+        """Like `ping`: SQS has no disk of ours that could be full, so if it answers, it stores messages."""
         await self.ping()
 
     async def _ensure(self, name: str, wanted: Mapping[QueueAttributeNameType, str]) -> str:
-        """The queue's address. What differs is put right."""
+        """Find or create a queue, and correct settings that differ. Return its URL."""
         url = await self._find(name)
         if not url:
             try:
                 return (await self._sqs.create_queue(QueueName=name, Attributes=wanted))["QueueUrl"]
             except ClientError as error:
-                if code_of(error) not in _EXISTS:  # otherwise made by somebody else a moment ago, with other settings
+                if code_of(error) not in _EXISTS:  # otherwise created concurrently with other settings
                     raise
             url = await self._find(name)
         found = (await self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"]))["Attributes"]
         different = {key: value for key, value in wanted.items() if not _is_same(found.get(key, ""), value)}
         if different:
             await self._sqs.set_queue_attributes(QueueUrl=url, Attributes=different)
-            log.warning("an existing queue had other settings; it was put right", queue=name, settings=list(different))
+            log.warning("existing queue had other settings, corrected", queue=name, settings=list(different))
         return url
 
     async def _find(self, name: str) -> str:
@@ -192,8 +194,8 @@ class SqsPackQueue:
                 return ""
             raise
 
-    async def _poll_whole(self, at_most: int, seconds: int) -> list[Delivery]:
-        """A poll under way is not cut off: what it brings would be lost for its visibility time."""
+    async def _poll_to_end(self, at_most: int, seconds: int) -> list[Delivery]:
+        """Poll to the end, even if cancelled: an aborted poll would hide what it brings for the visibility timeout."""
         polling = asyncio.create_task(self._receive(self._queue_url, at_most, seconds))
         try:
             messages = await asyncio.shield(polling)
@@ -222,13 +224,15 @@ class SqsPackQueue:
 
     def _return_later(self, polling: asyncio.Task[list[MessageTypeDef]]) -> None:
         async def give_back() -> None:
-            # Not at once: the other polls of those who stop would pass it round until it is a dead letter.
+            # Delayed: polls of other workers that stop would otherwise pass it around until it is a dead letter.
             seconds = min(_POLL_SECONDS, self._visibility_seconds)
             try:
                 for message in await polling:
                     await self._show_after(_Held(message["ReceiptHandle"], Hold(self._visibility_seconds)), seconds)
             except DependencyUnavailable as error:
-                log.warning("a priced run was not given back; it comes again in time", error=error)
+                log.warning(
+                    "cannot return a priced run, it will be redelivered after its visibility timeout", error=error
+                )
 
         task = asyncio.create_task(give_back())
         self._tasks.add(task)
@@ -266,20 +270,20 @@ class SqsPackQueue:
 
 
 def _holding(delivery: Delivery) -> _Held | None:
-    """None: it is not ours any more."""
+    """Return the held delivery. None: its visibility timeout has passed."""
     held = delivery.receipt
     assert isinstance(held, _Held), "not a delivery of this queue"
     return None if held.hold.is_over or held.is_letter else held
 
 
 def _forgive_expired(error: ClientError) -> None:
-    """PRICED-202"""
+    """Ignore expired receipts, raise any other error (PRICED-202)."""
     if code_of(error) not in _EXPIRED:
         raise error
 
 
 def _is_same(found: str, wanted: str) -> bool:
-    """A policy may be written in several ways, the count as a text among them."""
+    """Compare attributes. A policy has several notations, for example with the count as text."""
     if not wanted.startswith("{"):
         return found == wanted
     try:

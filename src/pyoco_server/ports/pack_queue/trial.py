@@ -1,4 +1,4 @@
-"""Whether JetStream stores what it is given: only a write finds out that its disk is full (SAFE-13)."""
+"""Test whether JetStream stores messages: only a write can detect a full disk (SAFE-13)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyoco_server.ports.nats.resources import PRICED_BUCKET
 
 __all__ = ["StoreTrial"]
 
-#: Readiness is asked for by everybody: it must not become a way to make NATS write.
+#: Anyone may call the readiness endpoint: it must not become a way to make NATS write.
 _EVERY_SECONDS = 2.0
 
 
 class StoreTrial:
-    """Writes one key of a bucket, not the queue itself: a worker would receive what is put there.
+    """Writes one key of a bucket, not the queue itself, where workers would receive it.
 
     The bucket is on the same disk and counts towards the same limits of the account.
     """
@@ -26,7 +26,7 @@ class StoreTrial:
         self._next_at = float("-inf")
 
     async def check(self) -> None:
-        """Everybody who asks within two seconds gets the outcome of one write. Raises Unavailable, Rejected."""
+        """Test one write. All calls within two seconds share its outcome. Raises Unavailable, Rejected."""
         now = asyncio.get_running_loop().time()
         if self._trial is None or (self._trial.done() and now >= self._next_at):
             self._next_at = now + _EVERY_SECONDS
@@ -44,6 +44,6 @@ class StoreTrial:
 
 
 def _retrieve(trial: asyncio.Task[None]) -> None:
-    """Whoever asked may have given up: the error is not reported a second time as never retrieved."""
+    """Retrieve the exception: if every caller was cancelled, asyncio would report it as never retrieved."""
     if not trial.cancelled():
         trial.exception()

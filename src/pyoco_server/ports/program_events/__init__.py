@@ -1,1 +1,1 @@
-"""The history of programs, for people."""
+"""The history of programs, for operators."""

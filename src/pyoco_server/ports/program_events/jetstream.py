@@ -21,9 +21,9 @@ __all__ = ["SUBJECTS", "JetStreamEvents"]
 log = get_logger(__name__)
 
 SUBJECTS = "pyoco.execev"
-#: How far back `recent` looks.
+#: The number of newest messages that `recent` reads.
 _LOOK_BACK = 10_000
-#: A line in the log for a while of outage says as much as one for each event.
+#: During an outage, log once per this interval instead of once per event.
 _TELL_SECONDS = 10.0
 
 
@@ -43,7 +43,7 @@ _decode = msgspec.json.Decoder(Event).decode
 
 class JetStreamEvents:
     def __init__(self, link: Link, stream: str, *, is_kept: bool = True) -> None:
-        """`is_kept`: EXEC_EVENTS; without it nothing is sent."""
+        """`is_kept`: the setting EXEC_EVENTS; if false, nothing is sent."""
         self._link, self._is_kept = link, is_kept
         self._history = Bucket(link, stream, stream=stream, prefix=f"{SUBJECTS}.")
         self._told_at = -_TELL_SECONDS
@@ -52,12 +52,12 @@ class JetStreamEvents:
         if not self._is_kept:
             return
         try:
-            # Nobody answers it, so nobody waits. While the connection is down the client keeps two megabytes.
+            # Fire and forget: no answer is expected. While disconnected the client buffers up to two megabytes.
             await self._link.nc.send(_subject(event), _encode(event), headers=_headers(event))
         except nats.errors.Error as error:
             if time.monotonic() - self._told_at > _TELL_SECONDS:
                 self._told_at = time.monotonic()
-                log.warning("events are not sent; the history has a gap", error=error)
+                log.warning("cannot send events, the history has a gap", error=error)
 
     async def record(self, event: Event) -> None:
         if not self._is_kept:
@@ -87,7 +87,7 @@ class JetStreamEvents:
                     of, _, name = entry.key.partition(".")
                     if (group or of) != of or (event or name) != name or entry.value is None:
                         continue
-                    if mark is None or mark in entry.value:  # most are another's, and need not be decoded
+                    if mark is None or mark in entry.value:  # most events are of other jobs, and need not be decoded
                         found += (
                             each for each in [_read(entry.value)] if each and (job_id or each.job_id) == each.job_id
                         )
@@ -108,12 +108,15 @@ def _subject(event: Event) -> str:
 
 
 def _headers(event: Event) -> dict[str, str] | None:
-    """GRID-173. What is not about a run has no id: two caps set are two events."""
+    """Return the deduplication header (GRID-173).
+
+    Events that are not about a run have no id: setting a cap twice is two events.
+    """
     return {"Nats-Msg-Id": f"{event.run_id}:{event.attempt}:{event.event.value}"} if event.run_id else None
 
 
 def _read(data: bytes) -> Event | None:
     try:
         return _decode(data)
-    except msgspec.DecodeError:  # a stranger's
+    except msgspec.DecodeError:  # written by another program
         return None

@@ -1,4 +1,4 @@
-"""The history of jobs, for people and tests. State is never rebuilt from it (GRID-173)."""
+"""The history of jobs, for operators and tests. State is never rebuilt from it (GRID-173)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 __all__ = ["REPEAT_SECONDS", "Event", "EventName", "Events"]
 
-#: Told again within this time, an event is stored once.
+#: An event that is repeated within this time is stored once.
 REPEAT_SECONDS = 120.0
 
 
@@ -42,15 +42,20 @@ class Event:
 
 class Events(Protocol):
     async def tell(self, event: Event) -> None:
-        """Sent in order, and not waited for: what one process tells is stored in the order in which it told it. Best
-        effort; never raises. Does nothing where no history is wanted."""
+        """Send an event without waiting for it to be stored.
+
+        The events of one process are stored in the order of these calls. Best effort; never raises. Does nothing if the
+        history is turned off.
+        """
 
     async def record(self, event: Event) -> None:
-        """The same, waited for until it is stored: for the one that ends a job. Repeats are stored once within
-        REPEAT_SECONDS. Raises Unavailable."""
+        """Send an event and wait until it is stored: for the event that ends a job.
+
+        Repeats within REPEAT_SECONDS are stored once. Raises Unavailable.
+        """
 
     async def recent(self, *, job_id: str | None, event: str | None, group: str | None, limit: int) -> list[Event]:
-        """The newest first, among the newest 10,000. Raises Unavailable."""
+        """Return matching events out of the newest 10,000, newest first. Raises Unavailable."""
 
     async def counts(self, event: EventName) -> dict[str, int]:
-        """How many events of this name are kept, by group: one round trip. Raises Unavailable."""
+        """Return the number of stored events of this name, by group. One round trip. Raises Unavailable."""

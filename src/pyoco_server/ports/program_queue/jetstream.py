@@ -1,4 +1,4 @@
-"""The queue of programs: one WorkQueue stream with a subject for each run, one durable consumer for each lane."""
+"""The queue of programs: one WorkQueue stream with a subject per run, and one durable consumer per lane."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ __all__ = ["SUBJECTS", "JetStreamProgramQueue", "consumer_name"]
 _SECOND = 1_000_000_000
 _DAY = 86_400
 SUBJECTS = "pyoco.exec"
-#: The server's word for three things (GRID-9): this subject has a message; the stream is full; the first copy still
-#: waits for a majority.
+#: The server's error code for three cases (GRID-9): this subject already has a message; the stream is full; the first
+#: copy still waits for a majority.
 _STORE_FAILED = 10077
 _OF_SUBJECT = "per subject"
 _NO_MESSAGE_FOUND = 10037
-#: GRID-9: how long a message is waited for that the server says is there and cannot show.
+#: GRID-9: how long to wait for a message that the server reports but cannot return.
 _UNSEEN_SECONDS, _UNSEEN_PAUSE_SECONDS = 10.0, 0.5
 _ROUNDS_MAX = 5
-#: After a consumer was made, or a leader chosen.
+#: Pause after a consumer was created, or during a leader election.
 _AGAIN_SECONDS = 0.05
 
 
@@ -96,19 +96,22 @@ _encode_quickly = msgspec.json.Encoder().encode
 def _encode(job: ProgramJob) -> bytes:
     try:
         return _encode_quickly(to_message(job))
-    except (TypeError, ValueError, OverflowError):  # text that UTF-8 cannot hold: the other encoder escapes it
+    except (TypeError, ValueError, OverflowError):  # text that is invalid in UTF-8: the other encoder escapes it
         return json.dumps(to_message(job), separators=(",", ":")).encode()
 
 
 def consumer_name(lane: ClientQueue) -> str:
-    """Section 2.1: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
-    told = f"{lane.group}\0{lane.exec_name}\0{lane.client}".encode()
-    return f"x_{hashlib.sha256(told).hexdigest()[:32]}"
+    """Return the consumer's name (section 2.1), the same in all processes: a WorkQueue stream allows one consumer per
+    filter."""
+    lane_key = f"{lane.group}\0{lane.exec_name}\0{lane.client}".encode()
+    return f"x_{hashlib.sha256(lane_key).hexdigest()[:32]}"
 
 
 def _key_of(lane: ClientQueue) -> str:
-    """The tenant is a token of its own: doors of versions that know no tenants pass such a lane over, and take no job
-    from it."""
+    """Return the key of a lane.
+
+    The tenant is a separate token: doors without tenants ignore such a lane, and take no job from it.
+    """
     tenant = tenant_token_of(lane.client)
     words = (lane.group, lane.exec_name, client_id_of(lane.client))
     return ".".join(words if tenant is None else (*words, tenant))
@@ -124,7 +127,7 @@ def _lane_of(key: str) -> ClientQueue | None:
 
 
 def _read_lane(_: bytes) -> bool:
-    """What counts is the key."""
+    """Ignore the value: only the key matters."""
     return True
 
 
@@ -138,7 +141,7 @@ class JetStreamProgramQueue:
         clock: Callable[[], float],
         others: Sequence[str] = (),
     ) -> None:
-        """`others` are the streams that `replicas` tells of beside its own."""
+        """`others`: the streams that `replicas` reports in addition to this one."""
         self._link, self._stream, self._others = link, stream, others
         self._ack_wait_seconds, self._clock = ack_wait_seconds, clock
         self._pulls, self._jobs = Pulls(link, stream), StoredJobs(link, stream)
@@ -146,7 +149,7 @@ class JetStreamProgramQueue:
         self._on_lane: list[Callable[[ClientQueue], None]] = []
         self._lanes: dict[str, dict[str, ClientQueue]] = {}
         self._mirror = Mirror(link, self._bucket, _read_lane, self._on_new)
-        #: By lane: how its subjects begin, and its consumer. Asked for at each look.
+        #: By lane: subject prefix and consumer name. A cache, because every check needs them.
         self._names: dict[ClientQueue, tuple[str, str]] = {}
 
     async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
@@ -164,12 +167,12 @@ class JetStreamProgramQueue:
     def _on_new(self, key: str, _: bool) -> None:
         lane = _lane_of(key)
         if lane is None:
-            return  # a stranger's
+            return  # a foreign key
         lanes = self._lanes.setdefault(lane.group, {})
         if key not in lanes:
             lanes[key] = lane
-            for hear in self._on_lane:
-                hear(lane)
+            for notify in self._on_lane:
+                notify(lane)
 
     def lanes(self, group: str) -> list[ClientQueue]:
         return list(self._lanes.get(group, {}).values())
@@ -188,7 +191,7 @@ class JetStreamProgramQueue:
             if entry is not None and entry.value is not None:
                 self._mirror.note(entry)
                 return
-            revision = entry.revision if entry is not None else 0  # somebody deleted it
+            revision = entry.revision if entry is not None else 0  # the record was deleted
 
     def _of(self, lane: ClientQueue) -> tuple[str, str]:
         names = self._names.get(lane)
@@ -220,7 +223,7 @@ class JetStreamProgramQueue:
                     return
                 if _OF_SUBJECT not in str(error):
                     raise (Unavailable if is_ambiguous else QueueFull)("the queue of programs is full") from error
-                # A copy exists and cannot be read yet: it waits for a majority, or was removed just now.
+                # A copy exists that cannot be read yet: it waits for a majority, or was removed just now.
                 unseen_since = unseen_since or time.monotonic()
                 if time.monotonic() - unseen_since > _UNSEEN_SECONDS:
                     raise Unavailable("the queue says that a job is there, and cannot show it") from error
@@ -236,7 +239,10 @@ class JetStreamProgramQueue:
         return await self._sequence(self._subject(job)) is not None
 
     async def _sequence(self, subject: str) -> int | None:
-        """Of the message on this subject, as the leader knows it. Raises Unavailable."""
+        """Return the sequence of the message on this subject according to the leader.
+
+        None: there is none. Raises Unavailable.
+        """
         try:
             found = await self._link.insist(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject}, _Found)
         except Rejected as error:
@@ -253,7 +259,7 @@ class JetStreamProgramQueue:
         try:
             await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}", request, dict[str, Any])
         except Rejected as error:
-            # One code for all that can go wrong here, a message that has gone already among it.
+            # The server uses one code for every failure here, including a message that is already deleted.
             if await self._sequence(self._subject(job)) == sequence:
                 raise Unavailable(f"cannot remove a job: {error}") from error
             return False
@@ -282,12 +288,12 @@ class JetStreamProgramQueue:
         for _ in range(_ROUNDS_MAX):
             try:
                 return await self._pulls.take(consumer, prefix, count)
-            except ConsumerMissing:  # in a cluster, its leader is not known at once
+            except ConsumerMissing:  # in a cluster, its leader is not elected immediately
                 await asyncio.sleep(_AGAIN_SECONDS)
         raise Unavailable("the consumer of a lane does not answer")
 
     async def _make(self, lane: ClientQueue) -> None:
-        """GRID-7, GRID-63. An existing one keeps its settings."""
+        """Create the consumer of a lane (GRID-7, GRID-63). An existing one keeps its settings."""
         prefix, name = self._of(lane)
         wanted = {
             "durable_name": name,
@@ -314,7 +320,7 @@ class JetStreamProgramQueue:
             raise Unavailable(f"cannot look at the consumer of a lane: {error}") from error
         return ClientQueueCounts(found.num_pending, found.num_ack_pending)
 
-    # The whole.
+    # The whole queue.
 
     async def oldest(self, group: str, exec_name: str) -> float | None:
         first = await self._jobs.next(f"{SUBJECTS}.{group}.{exec_name}.*.*")

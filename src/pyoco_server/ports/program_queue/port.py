@@ -1,4 +1,4 @@
-"""Jobs of programs on their way to whoever runs them: one lane per group, program and client."""
+"""Jobs of programs that are queued for workers: one lane per group, program and client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ClientQueue:
 
     group: str
     exec_name: str
-    #: Within its tenant (`client_key`).
+    #: The client within its tenant (`client_key`).
     client: str
 
     @classmethod
@@ -28,9 +28,9 @@ class ClientQueue:
 
 @dataclass(frozen=True)
 class ClientQueueCounts:
-    #: Never delivered, or to be delivered again.
+    #: Never delivered, or to be redelivered.
     waiting: int
-    #: In somebody's hand, or put off.
+    #: Being processed, or waiting for a delayed redelivery.
     unacked: int
 
 
@@ -44,7 +44,7 @@ class QueueTotals:
 
 @dataclass(frozen=True)
 class Replica:
-    """One copy of a stream."""
+    """One replica of a stream."""
 
     stream: str
     name: str
@@ -54,52 +54,63 @@ class Replica:
 
 
 class ProgramQueue(Protocol):
-    """At-least-once, one message per run whatever happens (GRID-8, GRID-50). Never the truth about a run.
+    """At-least-once delivery, always one message per run (GRID-8, GRID-50). Never the authority on a run.
 
-    An outage raises Unavailable; NotStored, a kind of it, is certain.
+    An outage raises Unavailable; its subclass NotStored is certain.
     """
 
     async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
-        """Begin to follow which lanes there are; `on_lane` hears of each new one. Returns once all are known."""
+        """Begin to follow which lanes exist. `on_lane` is called for each new one. Returns once all are loaded."""
 
     async def stop(self) -> None:
-        """May be called twice, or without a start."""
+        """Stop following lanes. Idempotent, and harmless without `start`."""
 
     def lanes(self, group: str) -> list[ClientQueue]:
-        """Every lane of the group that was ever used; from memory. O(lanes)."""
+        """Return every lane of the group that was ever used, from memory. O(lanes)."""
 
     async def add_lane(self, lane: ClientQueue) -> None:
-        """Make it known. No round trip when it is known already."""
+        """Register the lane. Takes no round trip if it is already registered."""
 
     async def put(self, job: ProgramJob) -> None:
-        """Returns once the message is stored, by this call or an earlier one (GRID-9).
+        """Store a job. Returns once its message is stored, by this call or an earlier one (GRID-9).
 
-        Raises QueueFull when the stream is at its limit, NotStored, Unavailable.
+        Raises QueueFull if the stream is at its limit, NotStored, Unavailable.
         """
 
     async def has(self, job: ProgramJob) -> bool:
-        """Whether its message is there, as the leader knows it: one round trip."""
+        """Return whether the job's message exists according to the leader. One round trip."""
 
     async def remove(self, job: ProgramJob) -> bool:
-        """Take its message out, after its run has ended. False: there was none. Two round trips."""
+        """Delete the job's message, after its run has ended. False: there was none. Two round trips."""
 
     async def listed(self, offset: int = 0) -> list[tuple[ClientQueue, str]]:
-        """The lanes and run ids of up to 100,000 messages, in the order of their subjects, from that place on; fewer
-        only at the end. One round trip."""
+        """Return lanes and run ids of up to 100,000 messages, in the order of their subjects, starting at `offset`.
+
+        Fewer only at the end. One round trip.
+        """
 
     async def take(self, lane: ClientQueue, count: int = 1) -> list[Delivery]:
-        """Up to `count` messages that are there now, without waiting for more; makes the lane's consumer if it is
-        missing (GRID-63). One round trip. `Delivery.tag` is the name of the program."""
+        """Return up to `count` messages that are available now, without waiting for more.
+
+        Creates the lane's consumer if it is missing (GRID-63). One round trip. `Delivery.tag` is the name of the
+        program.
+        """
 
     async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
-        """None: nobody has ever taken from this lane, so all of it waits. One round trip."""
+        """Return the counts of a lane.
+
+        None: the lane has no consumer, so all its messages are waiting. One round trip.
+        """
 
     async def oldest(self, group: str, exec_name: str) -> float | None:
-        """When the oldest message of a program was stored, be it in somebody's hand or not; None: there is none. One
-        round trip."""
+        """Return when the oldest message of a program was stored, whether it is being processed or not. None: there is
+        none.
+
+        One round trip.
+        """
 
     async def totals(self) -> QueueTotals:
-        """One round trip."""
+        """Return the size of the complete queue. One round trip."""
 
     async def replicas(self) -> list[Replica]:
-        """Who leads each stream of the grid, and how far its followers are. One round trip per stream."""
+        """Return the leader of each stream of the grid, and the lag of its followers. One round trip per stream."""

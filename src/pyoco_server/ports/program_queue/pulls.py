@@ -1,7 +1,7 @@
-"""Questions to consumers for what is there now: many lanes at once over one inbox, and nothing that comes late is lost.
+"""Non-waiting pulls from many lanes over a single inbox. Jobs that arrive late are returned, not lost.
 
-A job comes under its own subject, and not under that of the question. So its lane is known, and the question as well
-while there is one at a time for each lane: those who ask meanwhile are asked for together, once that one is answered.
+A job arrives under its own subject, not under that of the request. So its lane is known, and the request as well, as
+long as each lane has only one at a time: calls made meanwhile are combined into the next request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["ConsumerMissing", "Pulls"]
 
 log = get_logger(__name__)
 
-#: Nobody listens: the consumer is not there, or has no leader at the moment.
+#: No responders: the consumer does not exist, or has no leader at the moment.
 _NO_RESPONDERS = "503"
-#: Nothing there; expired.
+#: No messages; expired.
 _VOID = frozenset({"404", "408"})
-#: A question that does not wait is answered within a round trip. One that is not has been lost.
+#: A request that does not wait is answered within a round trip, or it is lost.
 _ANSWER_SECONDS = 2.0
 #: How soon a lost connection is noticed meanwhile.
 _LOOK_SECONDS = 0.25
@@ -36,12 +36,12 @@ _BATCH_MAX = 256
 
 
 class ConsumerMissing(NotStored):
-    """There is no such consumer, or it has no leader."""
+    """The consumer does not exist, or has no leader."""
 
 
 @dataclass
 class _Pull:
-    """A question that was sent."""
+    """A request that was sent."""
 
     count: int
     done: asyncio.Future[None]
@@ -50,7 +50,7 @@ class _Pull:
 
 @dataclass
 class _Ask:
-    """Somebody who waits for the question after this one."""
+    """A call that waits for the next request."""
 
     count: int
     answer: asyncio.Future[list[Delivery]]
@@ -64,7 +64,7 @@ class _Lane:
 
 
 class Pulls:
-    """The pulls of one process from one stream. Memory is O(lanes that are being asked)."""
+    """The pulls of one process from one stream. Memory is O(lanes with a pending request)."""
 
     def __init__(self, link: Link, stream: str, answer_seconds: float = _ANSWER_SECONDS) -> None:
         self._link, self._answer_seconds = link, answer_seconds
@@ -74,16 +74,17 @@ class Pulls:
         self._gate = asyncio.Lock()
         self._count = 0
         self._by_name: dict[str, _Pull] = {}
-        #: Those for which a question is under way, by how their subjects begin.
+        #: Lanes with a pending request, by subject prefix.
         self._lanes: dict[str, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Jobs that came when nobody waited for them any more, and were given back.
+        #: The number of jobs that arrived after their request had ended, and were returned.
         self.late = 0
 
     async def take(self, consumer: str, prefix: str, count: int) -> list[Delivery]:
-        """Up to `count` jobs that are there now: one round trip, or two. Subjects of the lane are `<prefix>.<run_id>`.
+        """Return up to `count` jobs that are available now. One or two round trips. Subjects of the lane are
+        `<prefix>.<run_id>`.
 
-        Raises ConsumerMissing, Unavailable. Whoever is cancelled meanwhile gets nothing, and nothing is lost.
+        Raises ConsumerMissing, Unavailable. The jobs of a cancelled call are returned to the queue.
         """
         lane = self._lanes.get(prefix)
         if lane is not None:
@@ -105,7 +106,7 @@ class Pulls:
             raise
 
     def _pass_on(self, prefix: str, lane: _Lane) -> None:
-        """The next question for those who wait, if there are any."""
+        """Send the next request for the calls that wait, if there are any."""
         if not lane.waiting:
             del self._lanes[prefix]
             return
@@ -125,7 +126,7 @@ class Pulls:
                 if not ask.answer.done():
                     ask.answer.set_result(found[: ask.count])
                     found = found[ask.count :]
-            self._give_back(found)  # of those who have gone meanwhile
+            self._give_back(found)  # the share of calls cancelled meanwhile
         except Unavailable as error:
             for ask in asks:
                 if not ask.answer.done():
@@ -154,12 +155,12 @@ class Pulls:
             del self._by_name[name]
         if pull.done.done():
             pull.done.result()
-        elif not pull.deliveries:  # after some have come, silence is no error: those are in hand
+        elif not pull.deliveries:  # after some jobs have arrived, silence is no error: return those
             raise Unavailable("the queue did not answer")
         return pull.deliveries
 
     async def _until_answered(self, pull: _Pull) -> None:
-        """Or until it is known that no answer comes."""
+        """Wait until the request is answered, or can no longer be answered."""
         connection, ends_at = self._link.connection, time.monotonic() + self._answer_seconds
         while not pull.done.done() and self._link.connection == connection:
             left = ends_at - time.monotonic()
@@ -184,12 +185,12 @@ class Pulls:
         pull = self._by_name.get(message.subject.rpartition(".")[2])
         if pull is None or pull.done.done():
             return
-        if status in _VOID or pull.deliveries:  # the consumer may go in the middle; what it gave is in hand
+        if status in _VOID or pull.deliveries:  # the consumer was lost midway: keep its jobs
             pull.done.set_result(None)
         elif status == _NO_RESPONDERS:
             pull.done.set_exception(ConsumerMissing("the lane has no consumer"))
         else:
-            log.info("a pull was refused", status=status, description=message.description)
+            log.info("pull refused", status=status, description=message.description)
             pull.done.set_exception(ConsumerMissing(f"the queue refuses: {message.description}"))
 
     def _on_job(self, message: Raw) -> None:
@@ -212,19 +213,19 @@ class Pulls:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Ask for nothing more, and give back what comes within a round trip. May be called twice."""
+        """Stop requesting jobs, and return those that arrive within a round trip. Idempotent."""
         async with self._gate:
             subscription, self._subscription = self._subscription, None
             if subscription is None:
                 return
             try:
                 if self._link.is_up:
-                    # Nothing is parked at the server: whatever is under way arrives ahead of the answer to a ping.
+                    # No pull is parked at the server: everything in transit arrives before the answer to a ping.
                     async with asyncio.timeout(self._answer_seconds):
                         await self._link.nc.flush()
                 await subscription.unsubscribe()
             except (TimeoutError, nats.errors.Error) as error:
-                log.debug("the queue was left without a farewell", error=error)
+                log.debug("could not unsubscribe inbox of the program queue", error=error)
             self._link.nc.forget(subscription)
         while self._tasks:
             await asyncio.wait(set(self._tasks))

@@ -1,1 +1,1 @@
-"""Jobs on their way to a worker, and those set aside."""
+"""Jobs queued for workers, and dead letters."""

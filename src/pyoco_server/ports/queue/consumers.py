@@ -1,4 +1,4 @@
-"""Durable consumers: found, or made, as everybody else finds or makes them."""
+"""Find or create durable consumers that several processes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyoco_server.ports.nats.link import Link, Rejected
 __all__ = ["CONSUMER_NOT_FOUND", "find_or_make"]
 
 CONSUMER_NOT_FOUND = 10014
-#: Somebody made it a moment ago (10105), with settings of their own (10148).
+#: Another process has just created it (10105), with other settings (10148).
 _EXISTS = frozenset({10148, 10105})
 
 
@@ -20,9 +20,9 @@ class _Info(msgspec.Struct):
 
 
 async def find_or_make(link: Link, stream: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The consumer's settings as the server has them: an existing one keeps its own (FLOW-292).
+    """Return the consumer's settings on the server: an existing consumer keeps its own (FLOW-292).
 
-    Raises Rejected when it can neither be found nor made, Unavailable when nobody answers.
+    Raises Rejected if it can neither be found nor created, Unavailable if NATS does not answer.
     """
     name = wanted["durable_name"]
     found = await _find(link, stream, name)

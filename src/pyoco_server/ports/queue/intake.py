@@ -1,13 +1,13 @@
-"""Credits: a worker asks the server for exactly as many jobs as it has room for, and never gets more.
+"""Flow control by credits: a worker requests exactly as many jobs as it has room for, and never gets more.
 
-One lane gets all the room in one parked pull. Several lanes share it: each is probed in turn with a pull that does
-not wait, and only when all are empty is one place offered to each of them. So a place is promised twice only while
-nothing happens. A job that comes when its place is gone is kept for a moment, in case a place gets free, and goes
-back then.
+A single lane gets all the room in one parked pull. Several lanes share the room: each is probed in turn with a pull
+that does not wait, and only when all are empty, one place is offered to each. So a place is promised more than once
+only while the queues are empty. A job that arrives when its place is taken is kept briefly, in case a place becomes
+free, and is then returned.
 
-A parked pull cannot be called back. It dies with its inbox; but in a cluster a job may be on its way to that inbox
-from another node, and would be lost until its ack timer ends: measured, 3 in 100 times under load. So pulls are short,
-and in a cluster they are left to expire.
+A parked pull cannot be cancelled. It ends with its inbox; but in a cluster a job may be in transit to that inbox from
+another node, and would be stuck until its ack timer ends: measured, 3 in 100 times under load. So pulls are short, and
+in a cluster they are left to expire.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["JetStreamIntake"]
 
 log = get_logger(__name__)
 
-#: The shortest time a `take` waits: a question and its answer.
+#: The minimum wait of a `take`: one request and its answer.
 _TAKE_SECONDS_MIN = 0.05
-#: How long after its end a pull may take to say so.
+#: Grace time for a pull to report its end.
 _LATE_SECONDS = 0.25
-#: Between a refusal and the next question.
+#: Pause between a refusal and the next request.
 _REFUSED_SECONDS = 0.5
-#: How long a job without a place is kept; less when the ack timer is short.
+#: How long a job without a place is kept; less if the ack timer is short.
 _SPARE_SECONDS = 1.0
 
 
@@ -54,10 +54,10 @@ class JetStreamIntake:
         self._pullers = [Puller(link, stream, lane, self._receive, self._kick) for lane in lanes]
         self._room = 0
         self._turn = 0
-        #: Jobs for which there was no place.
+        #: Jobs that arrived without a free place.
         self._idle_slots: deque[Delivery] = deque()
         self._taker: asyncio.Future[Delivery] | None = None
-        #: Nobody wants a job that comes now: the last `take` is over, or the intake is closed.
+        #: New jobs are unwanted: the last `take` has ended, or the intake is closed.
         self._is_over = False
         #: When the current `take` ends.
         self._ends_at = float("inf")
@@ -76,7 +76,7 @@ class JetStreamIntake:
 
     async def want(self, count: int) -> None:
         self._room = count
-        self._turn += 1  # FLOW-294: another tag is asked first each time
+        self._turn += 1  # FLOW-294: start with another tag each time
         self._kick()
 
     async def tick(self) -> None:
@@ -84,7 +84,7 @@ class JetStreamIntake:
         self._start_pump()
 
     async def _bind(self) -> None:
-        """After a refusal the consumer may be gone: somebody deleted it. Make it again, as at the start."""
+        """Recreate the consumer after a refusal, as at the start: it may have been deleted."""
         try:
             await asyncio.sleep(_REFUSED_SECONDS)
             for puller in self._pullers:
@@ -100,7 +100,10 @@ class JetStreamIntake:
             self._kick()
 
     async def take(self, seconds: float) -> Delivery | None:
-        """FLOW-365. The pulls end with the time they have, so that nothing is sent to one who has gone."""
+        """Take one delivery (FLOW-365).
+
+        The pulls expire with the timeout, so that nothing is sent to a caller that has left.
+        """
         await self._link.until_up(max(seconds, self._link.patience.down_seconds))
         taker: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         self._ends_at = time.monotonic() + max(seconds, _TAKE_SECONDS_MIN)
@@ -116,7 +119,7 @@ class JetStreamIntake:
             return taken.result() if taken.done() else None
         finally:
             self._room, self._is_over, self._taker = 0, True, None
-            if taker.done():  # cancelled with a job in hand
+            if taker.done():  # cancelled with a job already taken
                 self._give_back(taker.result())
 
     async def close(self) -> None:
@@ -138,7 +141,7 @@ class JetStreamIntake:
             await asyncio.wait(set(self._returning))
 
     async def _settle(self, seconds: float) -> None:
-        """Wait until the server owes us nothing: what was asked for has come or expired."""
+        """Wait until no request is pending: each was fulfilled or has expired."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._link.is_up and any(puller.asked for puller in self._pullers):
@@ -149,7 +152,8 @@ class JetStreamIntake:
         if self._room > 0:
             self._hand_over(delivery)
         elif self._is_over:
-            # Not at once: other workers that stop as well would pass it round until it has been delivered too often.
+            # Delayed in a cluster: other workers that also stop would pass it around until its deliveries are
+            # exhausted.
             self._give_back(delivery, EXPIRES_SECONDS if self._link.is_clustered else 0.0)
         else:
             self._idle_slots.append(delivery)
@@ -173,16 +177,16 @@ class JetStreamIntake:
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    # What to ask for, decided in one task at a time.
+    # What to request next. Only one task at a time decides that.
 
     def _kick(self) -> None:
-        """Something happened: look again at what to ask for. Mostly that is nothing, and costs no task."""
+        """Recheck what to request. Usually that is nothing, and costs no task."""
         self._changed.set()
         if self._may_ask():
             self._start_pump()
 
     def _may_ask(self) -> bool:
-        """What a tick looks at besides has time until then."""
+        """Return whether a request may be due. Everything else that a tick checks can wait for the next tick."""
         if any(puller.is_refused for puller in self._pullers):
             return True
         if self._room <= 0:
@@ -202,20 +206,21 @@ class JetStreamIntake:
                 self._hand_over(self._idle_slots.popleft())
             for puller in self._pullers:
                 if puller.is_deaf:
-                    log.warning("the queue has gone silent; asking anew", tag=puller.tag)
+                    log.warning("queue is silent, pulling anew", tag=puller.tag)
                     puller.leave()
             if any(puller.is_refused for puller in self._pullers) and self._binding is None and not self._is_over:
                 self._binding = asyncio.create_task(self._bind(), name="intake binds")
             seconds = min(EXPIRES_SECONDS, self._ends_at - time.monotonic())
-            if self._room > 0 and seconds > 0 and self._link.is_up:  # down: the tick after the reconnect asks
+            # If the connection is down, the tick after the reconnect sends the request.
+            if self._room > 0 and seconds > 0 and self._link.is_up:
                 try:
                     await (self._ask_lane if len(self._pullers) == 1 else self._ask_lanes)(seconds)
                 except nats.errors.Error as error:
-                    log.warning("the queue was not asked", error=error)
+                    log.warning("cannot request jobs", error=error)
 
     async def _ask_lane(self, seconds: float) -> None:
         puller = self._pullers[0]
-        # Below half, so that a stream of short runs is asked for in bunches and not one by one.
+        # Below half, so that short runs are requested in batches rather than one by one.
         if puller.asked <= self._room // 2 and not puller.is_refused:
             await puller.park(self._room - puller.asked, seconds)
 

@@ -25,9 +25,9 @@ from pyoco_server.ports.queue.stored_jobs import StoredJob, StoredJobs
 __all__ = ["JetStreamQueue"]
 
 _SECOND = 1_000_000_000
-#: Where the letters of a tag go that is no token of a subject; the letter itself tells the tag.
+#: Subject token for dead letters whose tag cannot be one; the dead letter itself contains the tag.
 _NO_LANE = "_"
-#: Jobs that wait and are looked at one by one, 0.2 ms each.
+#: Maximum number of waiting jobs that are read one by one, 0.2 ms each.
 _WAITING_MAX = 1_000
 
 
@@ -42,7 +42,7 @@ class _ConsumerState(msgspec.Struct):
 
 class _StreamState(msgspec.Struct):
     messages: int
-    #: How many there are on each, where that was asked for.
+    #: Number of messages per subject, if requested.
     subjects: dict[str, int] | None = None
 
 
@@ -52,12 +52,13 @@ class _StreamInfo(msgspec.Struct):
 
 @lru_cache(maxsize=1024)
 def _is_lane(tag: str) -> bool:
-    """Whether a tag can be a token of a subject and a part of a consumer's name. A stored record may hold any text."""
+    """Return whether a tag is valid in a subject and in a consumer name. A stored record may contain any text."""
     return tag_problem(tag) is None
 
 
 def _consumer_name(tag: str) -> str:
-    """FLOW-288: the same everywhere, since a WorkQueue stream allows one consumer per filter."""
+    """Return the consumer's name (FLOW-288), the same in all processes: a WorkQueue stream allows one consumer per
+    filter."""
     return f"pyoco_worker_{tag}"
 
 
@@ -65,7 +66,7 @@ _encode_quickly = msgspec.json.Encoder().encode
 
 
 def _encode(job: Job) -> bytes:
-    """The core's own encoder for whatever the fast one cannot encode."""
+    """Encode a job. Falls back to the core's own encoder for values that the fast one cannot encode."""
     try:
         return _encode_quickly(to_message(job))
     except (TypeError, ValueError, OverflowError):
@@ -87,7 +88,7 @@ class JetStreamQueue:
         await self._store(self._config.dlq_stream, subject, encode_dead_letter(letter), letter_id)
 
     async def _store(self, stream: str, subject: str, data: bytes, message_id: str) -> None:
-        """The message id makes a repeat harmless (FLOW-77), so silence is answered by asking again."""
+        """Store a message. Retries after no answer, because the message id makes a repeat harmless (FLOW-77)."""
         headers = {"Nats-Msg-Id": message_id}
         try:
             await store_until_certain(self._link, subject, data, headers, stream=stream, doing="cannot reach the queue")
@@ -111,7 +112,7 @@ class JetStreamQueue:
             return None
         first = await self._jobs.next(self._subject(tag), after + 1)
         state = None if first is None else await self._state(tag)
-        # An acked job leaves the stream: one that is still there below the ack floor was given up by the consumer.
+        # An acked job leaves the stream: if it is still there below the ack floor, the consumer has given it up.
         if first is None or state is None or first.seq > state.ack_floor.stream_seq:
             return None
         return Leftover(tag, first.seq, first.body, first.subject)
@@ -121,13 +122,16 @@ class JetStreamQueue:
         try:
             await self._link.insist(f"STREAM.MSG.DELETE.{self._config.work_stream}", request, dict[str, Any])
         except Rejected as error:
-            # One code for all that can go wrong here, a job that has gone already among it.
+            # The server uses one code for every failure here, including a job that is already deleted.
             if await self._jobs.at(leftover.sequence) is not None:
                 raise Unavailable(f"cannot remove a job of tag {leftover.tag}: {error}") from error
 
     async def stock(self, tag: str) -> Stock:
-        """Jobs only ever move from "never delivered" to "in hand" and out. So what was never delivered is looked at
-        first: a job that moves on meanwhile is seen at least once."""
+        """Return the jobs of a tag.
+
+        Jobs only ever move from "never delivered" to "delivered" and out. So those never delivered are read first: a
+        job that moves meanwhile is seen at least once.
+        """
         if not _is_lane(tag):
             return Stock(None, frozenset(), frozenset())
         state = await self._state(tag)
@@ -141,7 +145,7 @@ class JetStreamQueue:
         return Stock(None if first is None else first.time.timestamp(), frozenset(in_hand), waiting)
 
     async def _waiting(self, job: StoredJob | None) -> frozenset[str] | None:
-        """Whose jobs of this lane are there, from this one on. None: more than are looked at."""
+        """Return the run ids of the jobs of this lane from this one on. None: there are more than are read."""
         found: set[str] = set()
         for _ in range(_WAITING_MAX):
             if job is None:
@@ -151,7 +155,7 @@ class JetStreamQueue:
         return None
 
     async def _state(self, tag: str) -> _ConsumerState | None:
-        """How far a tag's consumer has come. None: nobody has ever served the tag."""
+        """Return the progress of a tag's consumer. None: no worker has ever served the tag."""
         subject = f"CONSUMER.INFO.{self._config.work_stream}.{_consumer_name(tag)}"
         try:
             return await self._link.insist(subject, {}, _ConsumerState)
@@ -168,7 +172,7 @@ class JetStreamQueue:
         return JetStreamIntake(self._link, self._config.work_stream, lanes, on_delivery, self._lane)
 
     async def _lane(self, tag: str) -> TagConsumer:
-        """FLOW-288 to FLOW-292: one durable consumer per tag; an existing one keeps its settings."""
+        """Bind to the durable consumer of a tag (FLOW-288 to FLOW-292). An existing one keeps its settings."""
         if not _is_lane(tag):
             raise UsageError(tag_problem(tag) or "")
         config = self._config
@@ -182,7 +186,7 @@ class JetStreamQueue:
             "ack_wait": int(config.consumer_ack_wait_sec * _SECOND),
             "max_deliver": config.consumer_max_deliver,
             "max_ack_pending": config.consumer_max_ack_pending,
-            # One parked pull per worker; the server's own limit of 512 would turn further workers away.
+            # One parked pull per worker; the server's default limit of 512 would turn further workers away.
             "max_waiting": 8192,
         }
         try:
@@ -193,7 +197,7 @@ class JetStreamQueue:
 
 
 def _run_id(job: StoredJob) -> str:
-    """Whose job it is; empty when it does not tell."""
+    """Return the run id of a job; empty if it cannot be decoded."""
     try:
         return decode_job(job.body).run_id
     except InvalidJob as error:

@@ -1,10 +1,9 @@
-"""The server's word that it gives a job up. It says so once; a stream keeps it until a keeper has dealt with it.
+"""The server's advisories that it gives up a job. Each is sent once; a stream keeps it until a keeper has handled it.
 
-The server notices that a job may not be delivered again only when it is asked for work of that job's tag: measured,
-an advisory comes 25 ms after the last ack timer while a worker has a pull parked, and never while nobody asks. `stir`
-asks, in a way that cannot be answered with a job: nothing fits into one byte. Such a pull makes the server go through
-the jobs that are due, give up those that may not be delivered again, and put the first other one back, at the end of
-the line and without counting a delivery.
+The server detects an exhausted job only when work of its tag is requested: measured, an advisory arrives 25 ms after
+the last ack timer while a worker has a pull parked, and never without a request. `stir` sends a request that cannot be
+fulfilled with a job, because no job fits into one byte. It makes the server process the jobs that are due, give up the
+exhausted ones, and put the first other one back, at the end of the queue and without counting a delivery.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ __all__ = ["JetStreamNotices", "open_notices"]
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
-#: Every keeper shares it.
+#: Shared by all keepers.
 _CONSUMER = "pyoco_keeper"
-#: A keeper that has not dealt with a notice by then has died; another one gets it.
+#: If a keeper has not handled a notice by then, it has probably crashed, and another one gets the notice.
 _ACK_WAIT_SECONDS = 30
-#: Each moves the line of one tag on by one job, so what is behind them waits for the next look.
+#: Each request advances the queue of one tag by one job, so the jobs after them wait for the next call.
 _KNOCKS_MAX = 20
 _KNOCK = msgspec.json.encode({"batch": 1, "no_wait": True, "max_bytes": 1})
-#: Nothing is due any more.
+#: No more jobs are due.
 _NO_MESSAGES = "404"
 
 
@@ -77,7 +76,7 @@ class _Notice:
 
 
 class JetStreamNotices:
-    """Made by `open_notices`."""
+    """Use `open_notices` to create it."""
 
     def __init__(self, link: Link, work_stream: str, intake: JetStreamIntake) -> None:
         self._link, self._stream, self._intake = link, work_stream, intake
@@ -90,7 +89,7 @@ class JetStreamNotices:
         try:
             return _Notice(delivery, _read_advisory(delivery.data), self._jobs)
         except msgspec.DecodeError as error:
-            log.warning("an advisory that cannot be read is dropped", subject=delivery.subject, error=error)
+            log.warning("dropping unreadable advisory", subject=delivery.subject, error=error)
             await delivery.answer(Reply.DROP)
             return None
 
@@ -103,7 +102,7 @@ class JetStreamNotices:
                 raise Unavailable(f"cannot look at the consumers of {self._stream}: {error}") from error
             consumers = listed.consumers or []
             for consumer in consumers:
-                # Where somebody waits for work, the server goes through what is due by itself.
+                # If a pull is waiting, the server processes due jobs by itself.
                 if consumer.num_ack_pending and not consumer.num_waiting:
                     await self._knock(consumer)
             seen += len(consumers)
@@ -114,7 +113,7 @@ class JetStreamNotices:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer.name}"
         for _ in range(min(consumer.num_ack_pending, _KNOCKS_MAX)):
             answer = await self._link.ask(subject, _KNOCK, seconds=2.0)
-            if answer.status is None:  # a server that does as it likes: back with it, it is not for us
+            if answer.status is None:  # the server ignored the size limit: return the job, it is not for us
                 await self._return(answer.reply)
                 return
             if answer.status == _NO_MESSAGES:
@@ -124,14 +123,14 @@ class JetStreamNotices:
         try:
             await self._link.nc.send(reply, b"-NAK")
         except nats.errors.Error as error:
-            log.warning("a job that came unasked was not put back; it comes again", error=error)
+            log.warning("cannot return a job delivered to a probe, it will be redelivered", error=error)
 
     async def close(self) -> None:
         await self._intake.close()
 
 
 async def open_notices(link: Link, work_stream: str, advisory_stream: str) -> JetStreamNotices:
-    """Bind to the consumer that all keepers share, making it if missing. Raises Unavailable."""
+    """Bind to the consumer that all keepers share, creating it if missing. Raises Unavailable."""
 
     async def bind(_: str) -> TagConsumer:
         wanted: dict[str, Any] = {
@@ -153,5 +152,5 @@ async def open_notices(link: Link, work_stream: str, advisory_stream: str) -> Je
 
 
 def _unexpected(delivery: Delivery) -> None:
-    """`take` receives every delivery itself."""
-    log.error("a notice nobody asked for; it comes again", subject=delivery.subject)
+    """Handle a delivery outside of `take`, which receives every delivery itself."""
+    log.error("unexpected notice, it will be redelivered", subject=delivery.subject)

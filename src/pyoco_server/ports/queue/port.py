@@ -1,4 +1,4 @@
-"""Jobs on their way to a worker, and those set aside."""
+"""Jobs queued for workers, and dead letters."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["Delivery", "Intake", "Leftover", "Notice", "Notices", "Queue", "Repl
 
 
 class Reply(Enum):
-    """What the queue hears of a delivery."""
+    """How to answer a delivery."""
 
-    #: Done with: it leaves the queue.
+    #: Done: the job leaves the queue.
     ACK = "ack"
-    #: Not now: deliver it again after a pause.
+    #: Not now: redeliver it after a pause.
     LATER = "later"
-    #: Nobody can run it: it leaves the queue.
+    #: No worker can run it: the job leaves the queue.
     DROP = "drop"
-    #: Silence. A fenced worker's word would act on the new owner's delivery, so it says none.
+    #: No answer. That of a fenced worker would act on the new owner's delivery.
     NOTHING = "nothing"
 
 
 class Delivery(Protocol):
-    """A job in hand. Its ack timer runs: hold it, or answer it."""
+    """A delivered job. Its ack timer is running: extend it with `hold`, or answer."""
 
     @property
     def data(self) -> bytes: ...
@@ -37,46 +37,49 @@ class Delivery(Protocol):
     def tag(self) -> str: ...
     @property
     def count(self) -> int:
-        """How often this job has been delivered, this time included."""
+        """How often this job has been delivered, including this time."""
 
     async def answer(self, reply: Reply, delay_seconds: float = 0.0) -> None:
-        """Best effort: an answer that gets lost leads to one more delivery, and the claim sorts it out."""
+        """Answer, best effort. A lost answer leads to one more delivery, which the claim resolves."""
 
     async def hold(self) -> None:
-        """Restart the ack timer. Raises Unavailable when it could not be sent."""
+        """Restart the ack timer. Raises Unavailable if the message could not be sent."""
 
 
 class Intake(Protocol):
-    """Deliveries for one worker, never more than it wants."""
+    """Deliveries for one worker, never more than it requests."""
 
     @property
     def ack_wait_seconds(self) -> float:
-        """The shortest ack timer among its consumers, as the server really has it (FLOW-292)."""
+        """The shortest ack wait of its consumers, as set on the server (FLOW-292)."""
 
     @property
     def max_deliver(self) -> int:
-        """How often a job may be delivered; 0 when there is no limit."""
+        """How often a job may be delivered; 0: unlimited."""
 
     @property
     def heard_at(self) -> float:
-        """Monotonic time of the last word from the queue, be it "nothing there". A silent one is deaf."""
+        """Monotonic time of the last message from the queue, including "no messages".
+
+        The intake relies on it to detect a silent queue.
+        """
 
     async def want(self, count: int) -> None:
-        """Take up to `count` more deliveries from now on. 0: no more; what is under way may still arrive."""
+        """Request up to `count` more deliveries from now on. 0: no more; those in transit may still arrive."""
 
     async def tick(self) -> None:
-        """Once a second: a deaf intake rebuilds itself."""
+        """Call once a second: rebuilds the pulls if the queue is silent."""
 
     async def take(self, seconds: float) -> Delivery | None:
-        """One delivery within `seconds`, or None. Not to be mixed with `want`."""
+        """Return one delivery within `seconds`, or None. Do not combine with `want`."""
 
     async def close(self) -> None:
-        """Take nothing more. Returns when everything under way has arrived."""
+        """Stop taking deliveries. Returns when everything in transit has arrived."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A job that the queue holds and will never deliver again."""
+    """A job that is in the queue and will never be delivered again."""
 
     tag: str
     sequence: int
@@ -85,82 +88,95 @@ class Leftover:
 
 
 class Notice(Protocol):
-    """The queue's word that it gives a job up, in one keeper's hand. Unanswered it comes again, to any keeper."""
+    """An advisory that the queue gives up a job, delivered to one keeper.
+
+    Unless answered, it is redelivered to any keeper.
+    """
 
     @property
     def deliveries(self) -> int:
         """How often the job was delivered."""
 
     async def leftover(self) -> Leftover | None:
-        """The job itself. None: it has left the queue since. Raises Unavailable."""
+        """Return the job itself. None: it has left the queue. Raises Unavailable."""
 
     async def settle(self) -> None:
-        """Dealt with: the word does not come again. Best effort: lost, it comes once more."""
+        """Mark the notice as handled, best effort: if that gets lost, the notice is redelivered."""
 
     async def put_off(self, seconds: float) -> None:
-        """Not yet: it comes again then. Best effort."""
+        """Redeliver the notice after this time. Best effort."""
 
 
 class Notices(Protocol):
-    """What the queue has given up, kept until somebody has dealt with it, also while no keeper is there."""
+    """Notices of jobs that the queue has given up. They are stored until handled, even while no keeper is running."""
 
     async def take(self, seconds: float) -> Notice | None:
-        """One notice within `seconds`, or None. Raises Unavailable."""
+        """Return one notice within `seconds`, or None. Raises Unavailable."""
 
     async def stir(self) -> None:
-        """Have the queue give up what it may not deliver again, of tags that nobody asks for: it does so only when it
-        is asked for work. Nothing is taken, and no delivery is counted. O(tags). Raises Unavailable."""
+        """Make the queue give up exhausted jobs of tags without a waiting worker, which it only does when work is
+        requested.
+
+        Takes no job, and counts no delivery. O(tags). Raises Unavailable.
+        """
 
     async def close(self) -> None:
-        """Take nothing more."""
+        """Stop taking notices."""
 
 
 @dataclass(frozen=True)
 class Stock:
     """The jobs of one tag, in two parts."""
 
-    #: When the oldest job that was never delivered was stored; None: there is none.
+    #: When the oldest job that was never delivered was stored. None: there is none.
     waiting_since: float | None
-    #: The runs whose jobs were delivered and are still there: in somebody's hand, or about to come again.
+    #: Runs whose jobs were delivered and not acknowledged: being processed, or about to be redelivered.
     in_hand: frozenset[str]
-    #: The runs whose jobs were never delivered; None: they are too many to look at each.
+    #: Runs whose jobs were never delivered. None: there are too many to read.
     waiting: frozenset[str] | None
 
 
 class Queue(Protocol):
-    """At-least-once delivery of jobs, one lane per tag. It is never the truth about a run: the record is.
+    """At-least-once delivery of jobs, one lane per tag. The run's record is authoritative, never the queue.
 
-    A tag that can be no lane (`core/names.py`), as a stranger's record may have one, has no jobs: nothing of it is ever
-    found, and nothing can be put there.
+    A foreign record may contain a tag that cannot be a lane (`core/names.py`). Such a tag has no jobs: none are ever
+    found, and none can be put there.
     """
 
     async def put(self, job: Job) -> None:
-        """Returns once the job is stored. Repeating it within two minutes stores it once.
+        """Store a job. Returns once it is stored. A repeat within two minutes is stored once.
 
-        Raises NotStored (certainly not) or Unavailable (perhaps).
+        Raises NotStored (certainly not stored) or Unavailable (possibly stored).
         """
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
-        """Set a dead letter aside. The same id within two minutes is stored once. Raises Unavailable."""
+        """Store a dead letter. A repeat of the id within two minutes is stored once. Raises Unavailable."""
 
     async def buried(self, tag: str | None = None) -> int:
-        """How many dead letters there are now, of one tag or of all: one round trip. Raises Unavailable."""
+        """Return the number of stored dead letters, of one tag or of all. One round trip. Raises Unavailable."""
 
     async def leftover(self, tag: str, after: int = 0) -> Leftover | None:
-        """The first job of this tag, behind the sequence `after`, that was delivered as often as it may be and never
-        answered for: it lies in the queue and will not come again. None: there is none, as far as the queue knows.
-        Raises Unavailable."""
+        """Return the first job of this tag after the sequence `after` that has exhausted its deliveries without an
+        answer.
+
+        It stays in the queue and will not be redelivered. None: there is none, as far as the queue has detected. Raises
+        Unavailable.
+        """
 
     async def remove(self, leftover: Leftover) -> None:
-        """Take it out of the queue, after its run has ended. May be repeated. Raises Unavailable."""
+        """Delete the job from the queue, after its run has ended. Idempotent. Raises Unavailable."""
 
     async def stock(self, tag: str) -> Stock:
-        """What is there of this tag: exact, at the price of reading every job in hand, and up to 1,000 that wait.
-        Raises Unavailable."""
+        """Return the jobs of this tag. Exact, at the cost of reading every delivered job, and up to 1,000 waiting ones.
+
+        Raises Unavailable.
+        """
 
     async def open_notices(self) -> Notices:
-        """The notices of jobs given up; every keeper shares them. Raises Unavailable."""
+        """Open the notices of jobs given up, which all keepers share. Raises Unavailable."""
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> Intake:
-        """Bind to the lanes of these tags, making them if missing. `on_delivery` must not block. Raises UsageError for
-        a tag that can be no lane, and Unavailable."""
+        """Bind to the lanes of these tags, creating them if missing. `on_delivery` must not block.
+
+        Raises UsageError for a tag that cannot be a lane, and Unavailable.
+        """

@@ -1,4 +1,4 @@
-"""The pulls of one worker from one tag's consumer, and the jobs they bring."""
+"""The pulls of one worker from one tag's consumer, and the resulting deliveries."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Puller", "TagConsumer"]
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
-#: Short, because a pull parked while a consumer was paused wakes up only when it expires, and because leaving a
-#: cluster's queue takes as long.
+#: Short, because a pull parked while a consumer was paused wakes up only when it expires, and because stopping a worker
+#: of a cluster takes as long.
 EXPIRES_SECONDS = 2.0
-#: A pull that has expired says so; heartbeats would bring no more.
+#: The server reports an expired pull, so heartbeats would add nothing.
 _DEAF_SECONDS = EXPIRES_SECONDS + 2.0
-#: The server may send a job to an inbox just after it has confirmed that we left it: 2 in 7000 times, under load.
-#: Dropped, it would wait for its whole ack timer.
+#: The server may send a job to an inbox just after confirming its unsubscribe: 2 in 7000 times, under load. If dropped,
+#: the job would wait for its complete ack timer.
 _STRAGGLER_SECONDS = 0.1
-#: A server that stood still for a while may give a job to an inbox that we have left meanwhile: it has not heard yet.
-#: So we listen until it confirms, within the time after which a job comes again anyway.
+#: After a stall the server may send a job to an inbox that we have left, because it has not processed our unsubscribe.
+#: So we listen until it confirms, within the time after which the job is redelivered anyway.
 _CONFIRM_SECONDS = 30.0
 #: How soon a lost connection is noticed meanwhile.
 _LOOK_SECONDS = 0.5
-#: Whoever stops does not wait as long for that.
+#: The maximum wait for confirmations when stopping.
 _STOP_SECONDS = 2.0
 _NO_MESSAGES, _EXPIRED = "404", "408"
 
 
 @dataclass(frozen=True)
 class TagConsumer:
-    """One tag's durable consumer, as the server has it."""
+    """One tag's durable consumer, with its settings on the server."""
 
     tag: str
     consumer: str
@@ -68,13 +68,13 @@ class JetStreamDelivery:
 
     @property
     def sequence(self) -> int:
-        """Its place in the stream."""
+        """Its sequence in the stream."""
         tokens = self._reply.split(".")
         return int(tokens[5 if len(tokens) == 9 else 7])
 
     @property
     def waiting(self) -> int:
-        """How many more its consumer had never delivered when it delivered this one."""
+        """How many messages its consumer had not delivered yet when it delivered this one."""
         tokens = self._reply.split(".")
         return int(tokens[8 if len(tokens) == 9 else 10])
 
@@ -82,15 +82,15 @@ class JetStreamDelivery:
         if reply is Reply.NOTHING:
             return
         if reply is Reply.LATER and (not self._link.is_up or self._connection != self._link.connection):
-            return  # sent after a reconnect, it might put off a delivery that is another's by then
+            return  # after a reconnect it might put off the delivery of a new owner
         if reply is Reply.LATER:
-            word = b'-NAK {"delay": %d}' % int(delay_seconds * _SECOND)
+            reply_bytes = b'-NAK {"delay": %d}' % int(delay_seconds * _SECOND)
         else:
-            word = b"+ACK" if reply is Reply.ACK else b"+TERM"
+            reply_bytes = b"+ACK" if reply is Reply.ACK else b"+TERM"
         try:
-            await self._link.nc.send(self._reply, word)
+            await self._link.nc.send(self._reply, reply_bytes)
         except nats.errors.Error as error:
-            log.warning("an answer to the queue was not sent; the job comes again", reply=reply.value, error=error)
+            log.warning("cannot answer the queue, the job will be redelivered", reply=reply.value, error=error)
 
     async def hold(self) -> None:
         try:
@@ -102,7 +102,7 @@ class JetStreamDelivery:
 
 
 class Puller:
-    """One lane's pulls. Whoever owns it decides how much to ask for; it knows what became of that."""
+    """The pulls of one lane. The owner decides how much to request; this class tracks the requests."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class Puller:
         on_change: Callable[[], None],
     ) -> None:
         self.tag = lane.tag
-        #: What the server may still send.
+        #: How many messages the server may still send.
         self.asked = 0
         self.heard_at = time.monotonic()
-        #: The last probe found nothing, and nothing has come since.
+        #: The last probe found nothing, and nothing has arrived since.
         self.is_empty = False
-        #: The server said no, rather than "nothing there": ask again when it has been looked into.
+        #: The server refused the request, other than "no messages": find out why before the next one.
         self.is_refused = False
         self._link, self._on_delivery, self._on_change = link, on_delivery, on_change
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{lane.consumer}"
@@ -129,12 +129,12 @@ class Puller:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def probe(self, count: int) -> None:
-        """Ask for what is there now."""
+        """Request what is available now."""
         self._waits = False
         await self._ask(count, {"batch": count, "no_wait": True})
 
     async def park(self, count: int, seconds: float) -> None:
-        """Ask for what is there or comes."""
+        """Request what is available or arrives within `seconds`."""
         self._waits = True
         await self._ask(count, {"batch": count, "expires": max(1_000_000, int(seconds * _SECOND))})
 
@@ -171,16 +171,16 @@ class Puller:
         self._on_change()
 
     def _on_void(self, status: str, message: Raw) -> None:
-        """This much of a request is void: it found nothing, expired, or was refused."""
+        """Handle the part of a request that will not be fulfilled: nothing found, expired, or refused."""
         self.asked -= min(self.asked, int(message.headers.get("Nats-Pending-Messages", self.asked)))
         self.is_empty = True
         if status not in {_NO_MESSAGES, _EXPIRED}:
-            log.info("a pull was refused", tag=self.tag, status=status, description=message.description)
+            log.info("pull refused", tag=self.tag, status=status, description=message.description)
             self.is_refused = True
         self._on_change()
 
     def leave(self) -> None:
-        """Withdraw what is asked: the inbox goes, and what is on its way is still received."""
+        """Withdraw the request: drop the inbox, but still receive what is in transit."""
         seconds = _STRAGGLER_SECONDS if self.asked else 0.0
         subscription, self._subscription, self._inbox, self.asked = self._subscription, None, "", 0
         self.is_empty = False
@@ -190,7 +190,7 @@ class Puller:
             task.add_done_callback(self._leaving.discard)
 
     async def left(self) -> None:
-        """Returns when everything on its way has arrived, or the server has been silent for too long."""
+        """Wait until everything in transit has arrived, or the server has been silent for too long."""
         if self._leaving:
             await asyncio.wait(set(self._leaving), timeout=_STOP_SECONDS)
         for task in set(self._leaving):
@@ -204,15 +204,16 @@ class Puller:
 
     @property
     def is_deaf(self) -> bool:
-        """Pulls die with their connection, and now and then without a word."""
+        """Whether pulls are pending but lost: they end with their connection, and occasionally without a status
+        message."""
         silent = time.monotonic() - self.heard_at > _DEAF_SECONDS
         return self.asked > 0 and (silent or self._connection != self._link.connection)
 
 
 async def _drain(link: Link, subscription: Subscription, seconds: float) -> None:
-    """As the library's own drain, but it listens on: until the server confirms, and then for a moment.
+    """Drain like the library, but keep listening until the server confirms, and for a moment after that.
 
-    An inbox goes with its connection: nothing comes to it after a loss, and nobody has to be told.
+    An inbox ends with its connection: after a loss nothing arrives there, and no unsubscribe is needed.
     """
     nc, connection = link.nc, link.connection
     try:
@@ -222,7 +223,7 @@ async def _drain(link: Link, subscription: Subscription, seconds: float) -> None
             while not confirmed.done() and link.is_up and link.connection == connection and time.monotonic() < ends_at:
                 await asyncio.wait({confirmed}, timeout=_LOOK_SECONDS)
             await asyncio.sleep(seconds)
-    except (nats.errors.Error, OSError, RuntimeError) as error:  # the last is uvloop's word for a closed connection
+    except (nats.errors.Error, OSError, RuntimeError) as error:  # uvloop raises RuntimeError for a closed connection
         log.debug("could not unsubscribe old inbox", error=error)
     finally:
         nc.forget(subscription)

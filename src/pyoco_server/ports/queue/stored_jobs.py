@@ -1,4 +1,4 @@
-"""Looks into the work stream that take nothing out of it."""
+"""Read from the work stream without consuming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_THERE = frozenset({_NO_MESSAGE_FOUND, _SEQUENCE_NOT_FOUND})
 
 
 class StoredJob(msgspec.Struct):
-    """A job as the stream has it."""
+    """A job as stored in the stream."""
 
     seq: int
     subject: str
@@ -41,11 +41,14 @@ class StoredJobs:
         self._link, self._stream = link, stream
 
     async def at(self, sequence: int) -> StoredJob | None:
-        """The job with this sequence; None: it has left. One round trip. Raises Unavailable."""
+        """Return the job with this sequence. None: it has left the stream. One round trip. Raises Unavailable."""
         return await self._get({"seq": sequence})
 
     async def next(self, subject: str, sequence: int = 1) -> StoredJob | None:
-        """The first job of a subject from this sequence on; None: there is none. One round trip. Raises Unavailable."""
+        """Return the first job of a subject from this sequence on.
+
+        None: there is none. One round trip. Raises Unavailable.
+        """
         return await self._get({"seq": sequence, "next_by_subj": subject})
 
     async def _get(self, asked: dict[str, object]) -> StoredJob | None:

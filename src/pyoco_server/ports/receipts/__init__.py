@@ -1,1 +1,1 @@
-"""What was promised under an idempotency key."""
+"""Which run each idempotency key stands for."""

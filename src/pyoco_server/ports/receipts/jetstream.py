@@ -1,4 +1,4 @@
-"""Receipts in a JetStream KV bucket, key = a digest of tenant and idempotency key. The bucket's max age ends them."""
+"""Receipts in a JetStream KV bucket, by a digest of tenant and idempotency key. They expire by the bucket's max age."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JetStreamReceipts:
             found = await self._bucket.get(key)
             if found is not None and found.value is not None:
                 return _receipt(found)
-            revision = found.revision if found is not None else 0  # it expired between the two
+            revision = found.revision if found is not None else 0  # it expired between write and read
 
     async def replace(self, key: str, run_id: str, receipt: Receipt) -> Receipt:
         data = _encode(_Record(run_id, receipt.fingerprint))
@@ -54,6 +54,6 @@ def _receipt(entry: Entry) -> Receipt:
         record = _decode(entry.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"not a receipt: {error}") from error
-    if not is_run_id(record.run_id):  # it becomes a key of the runs' bucket
+    if not is_run_id(record.run_id):  # it is used as a key of the bucket of runs
         raise Corrupt("not a receipt: it promises no run")
     return Receipt(record.run_id, record.fingerprint, entry.revision)

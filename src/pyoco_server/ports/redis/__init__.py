@@ -1,1 +1,1 @@
-"""Our thin layer on Redis, shared by the budget and the hints."""
+"""Our thin layer over Redis, shared by the budget and the hints."""

@@ -1,4 +1,4 @@
-"""One Redis as the budget and the hints reach it: bounded in time, never asked twice, its failures in our words."""
+"""The Redis connection of budget and hints: bounded in time, without retries, errors translated into ours."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["RedisLink", "Script", "ScriptRefused"]
 
 log = get_logger(__name__)
 
-#: For one question, connecting included: readiness must know within this time.
+#: Limit of one call, connecting included: readiness must be known within this time.
 _PATIENCE_SECONDS = 2
 _CONNECTIONS_MAX = 64
 _OLDEST_MAJOR = 7
-#: How a script of ours says no; Redis' own errors begin otherwise.
+#: Prefix of our scripts' error codes. Redis's own errors begin differently.
 _REFUSAL = "DPP_"
 
 
 class ScriptRefused(Exception):
-    """A script of ours stopped before its first write. `code` is the word it gave."""
+    """One of our scripts stopped before its first write. `code` is its error code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -39,7 +39,7 @@ class ScriptRefused(Exception):
 
 @dataclass(frozen=True)
 class Script:
-    """A Lua script. The server knows it by its digest once it has seen the text."""
+    """A Lua script. Once loaded, the server finds it by its digest."""
 
     text: str
     digest: str = field(init=False)
@@ -50,12 +50,13 @@ class Script:
 
 
 class RedisLink:
-    """A pool of connections. Every failure but a script's own no is DependencyUnavailable, and then what was asked for
-    may have happened: nothing is sent a second time here, so that the caller knows whether it repeats itself.
+    """A pool of connections. Every failure except a script's own refusal raises DependencyUnavailable.
+
+    The operation may then have happened. Nothing is retried here, so that the caller knows whether it repeats itself.
     """
 
     def __init__(self, url: str) -> None:
-        """Opens nothing yet. Raises SettingError."""
+        """Does not connect yet. Raises SettingError."""
         try:
             pool = redis.BlockingConnectionPool.from_url(
                 url,
@@ -64,19 +65,22 @@ class RedisLink:
                 socket_timeout=_PATIENCE_SECONDS,
                 socket_connect_timeout=_PATIENCE_SECONDS,
                 decode_responses=True,
-                # With the newer one the client expects notices, and takes a connection that was closed for a good one.
+                # With protocol 3 the client expects push messages, and mistakes a closed connection for a usable one.
                 protocol=2,
-                # The client's own habit is to ask three times. A reserve that is asked for twice says "already".
+                # By default the client tries three times. A repeated reserve would return "already reserved".
                 retry=Retry(NoBackoff(), 0),
             )
         except ValueError:
-            # Not chained: the library's words may hold a piece of the password.
+            # Not chained: the library's message may contain part of the password.
             raise SettingError("PYOCO_BUDGET_URL is not the address of a Redis; example: redis://host:6379/0") from None
         self._client: redis.Redis = redis.Redis.from_pool(pool)
         self._warnings: tuple[str, ...] = ()
 
     async def start(self) -> None:
-        """Look at the server once. Raises SettingError for one that cannot hold money; lesser faults are logged."""
+        """Check the server once.
+
+        Raises SettingError if it cannot hold money; lesser problems are logged as warnings.
+        """
         async with self.asking("introduce itself") as client:
             info = await client.info()
         self._warnings = _judge(info)
@@ -84,7 +88,7 @@ class RedisLink:
             log.warning(warning)
 
     def warnings(self) -> tuple[str, ...]:
-        """What `start` found to be dangerous: for the doctor."""
+        """Return the warnings of `start`, for the doctor."""
         return self._warnings
 
     async def close(self) -> None:
@@ -96,17 +100,20 @@ class RedisLink:
             await client.ping()
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str]:
-        """One round trip; two the first time after the server has lost its scripts. Raises ScriptRefused."""
+        """Run a script.
+
+        One round trip; two the first time after the server has lost its scripts. Raises ScriptRefused.
+        """
         async with self.asking("run a script") as client:
             try:
                 answer = await client.evalsha(script.digest, len(keys), *keys, *map(str, arguments))
-            except NoScriptError:  # it did not run, so this is no second time
+            except NoScriptError:  # it did not run, so this is not a retry
                 answer = await client.eval(script.text, len(keys), *keys, *map(str, arguments))
         return cast(list[str], answer)
 
     @asynccontextmanager
     async def asking(self, doing: str) -> AsyncIterator[redis.Redis]:
-        """The only place where an error of Redis becomes one of ours, and the end of all patience."""
+        """The only place that translates errors of Redis into ours. Limits the block to _PATIENCE_SECONDS."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 yield self._client
@@ -120,8 +127,8 @@ class RedisLink:
 
 
 def _judge(info: dict[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a server that says this of itself (PRICED-42). Raises SettingError."""
-    version = str(info.get("redis_version", ""))  # Valkey tells the one it is like
+    """Return warnings about a server with this INFO (PRICED-42). Raises SettingError."""
+    version = str(info.get("redis_version", ""))  # Valkey reports the Redis version that it is compatible with
     major = version.partition(".")[0]
     if not major.isdecimal() or int(major) < _OLDEST_MAJOR:
         raise SettingError(

@@ -1,1 +1,1 @@
-"""The workers there are, by their own word."""
+"""The registry of workers, as they announce themselves."""

@@ -1,4 +1,4 @@
-"""The worker registry in a JetStream KV bucket, key = worker id."""
+"""The worker registry in a JetStream KV bucket, by worker id."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["JetStreamRegistry"]
 
 log = get_logger(__name__)
 
-#: An operator's word takes two round trips, a worker's heartbeat one: of many it must find a gap.
+#: An operator's update takes two round trips, a worker's heartbeat one: it must hit a gap between many heartbeats.
 _HIDE_ROUNDS_MAX = 100
-#: How long a list waits for the watch to be heard again, after a reconnect or during an election.
+#: How long a list waits for the watch to catch up, after a reconnect or during an election.
 _FRESH_SECONDS = 2.0
-#: A removed record leaves a marker, so that whoever was away for less than this learns of it.
+#: Deleting a record leaves a marker, so that followers that were away for less than a day see the deletion.
 _MARKER = {"KV-Operation": "DEL", "Nats-TTL": "86400s"}
 
 
@@ -31,7 +31,7 @@ class JetStreamRegistry:
         self._link, self._bucket = link, Bucket(link, bucket)
         self._mirror = Mirror(link, self._bucket, read_worker)
         self._disconnect_seconds = disconnect_seconds
-        #: What we last saw of our own records: saves the read before each heartbeat.
+        #: The last known revisions of our own records: saves the read before each heartbeat.
         self._seen: dict[str, tuple[int, WorkerRecord | None]] = {}
 
     async def start(self) -> None:
@@ -46,21 +46,21 @@ class JetStreamRegistry:
         rounds = Rounds(f"the record of worker {record.worker_id}")
         while True:
             rounds.begin()
-            revision, stored = seen or await self._look(record.worker_id)
-            self._warn_of_twin(record, stored)
-            mine = take_over(record, stored or remembered)  # a record that was removed loses nothing by that
-            written = await self._bucket.write(record.worker_id, encode_worker(mine), revision)
+            revision, stored = seen or await self._read_stored(record.worker_id)
+            self._warn_of_duplicate(record, stored)
+            merged = take_over(record, stored or remembered)  # a deleted record is restored with its operator fields
+            written = await self._bucket.write(record.worker_id, encode_worker(merged), revision)
             if written is not None:
                 self._mirror.note(written)
-                self._seen[record.worker_id] = (written.revision, mine)
-                return mine
+                self._seen[record.worker_id] = (written.revision, merged)
+                return merged
             seen = None
 
     async def retire(self, record: WorkerRecord) -> bool:
         rounds = Rounds(f"the record of worker {record.worker_id}")
         while True:
             rounds.begin()
-            revision, stored = await self._look(record.worker_id)
+            revision, stored = await self._read_stored(record.worker_id)
             if stored is not None and stored.instance_id != record.instance_id:
                 return False
             data = encode_worker(take_over(record, stored))
@@ -72,11 +72,11 @@ class JetStreamRegistry:
     async def find(self, worker_id: str) -> WorkerRecord | None:
         if self._mirror.is_fresh:
             return self._mirror.get(worker_id)
-        return (await self._look(worker_id))[1]
+        return (await self._read_stored(worker_id))[1]
 
     async def all(self) -> list[WorkerRecord]:
         if not self._mirror.is_fresh and self._mirror.is_following and self._link.is_up:
-            await self._bucket.last_revision()  # SAFE-14: a bucket that is missing is named at once
+            await self._bucket.last_revision()  # SAFE-14: names a missing bucket immediately
         deadline = time.monotonic() + _FRESH_SECONDS
         while not self._mirror.is_fresh:
             if not self._mirror.is_following or not self._link.is_up or time.monotonic() > deadline:
@@ -102,7 +102,7 @@ class JetStreamRegistry:
                 return wanted
 
     async def remove(self, record: WorkerRecord) -> bool:
-        revision, stored = await self._look(record.worker_id)
+        revision, stored = await self._read_stored(record.worker_id)
         if stored != record:
             return False
         marker = await self._mark(record.worker_id, revision)
@@ -114,20 +114,20 @@ class JetStreamRegistry:
     async def _mark(self, worker_id: str, revision: int) -> Entry | None:
         try:
             return await self._bucket.write(worker_id, b"", revision, _MARKER)
-        except TtlRefused:  # a bucket from before: its markers stay, some 150 bytes for each worker there ever was
+        except TtlRefused:  # bucket of an older version: its markers stay, about 150 bytes per worker id ever used
             return await self._bucket.write(worker_id, b"", revision, {"KV-Operation": "DEL"})
 
-    async def _look(self, worker_id: str) -> tuple[int, WorkerRecord | None]:
+    async def _read_stored(self, worker_id: str) -> tuple[int, WorkerRecord | None]:
         entry = await self._bucket.get(worker_id)
         return (entry.revision if entry is not None else 0), _read(entry)
 
-    def _warn_of_twin(self, mine: WorkerRecord, stored: WorkerRecord | None) -> None:
-        if stored is None or stored.instance_id == mine.instance_id or stored.state is WorkerState.STOPPED_GRACEFUL:
+    def _warn_of_duplicate(self, record: WorkerRecord, stored: WorkerRecord | None) -> None:
+        if stored is None or stored.instance_id == record.instance_id or stored.state is WorkerState.STOPPED_GRACEFUL:
             return
-        if stored.is_alive(mine.last_seen_at, self._disconnect_seconds):
+        if stored.is_alive(record.last_seen_at, self._disconnect_seconds):
             log.warning(
-                "another live worker has this id; its record is taken over",
-                worker_id=mine.worker_id,
+                "another live worker uses this id, taking over its record",
+                worker_id=record.worker_id,
                 other_instance=stored.instance_id,
             )
 
@@ -138,5 +138,5 @@ def _read(entry: Entry | None) -> WorkerRecord | None:
     try:
         return read_worker(entry.value)
     except Corrupt:
-        log.exception("a worker record cannot be read; it counts as none", worker_id=entry.key)
+        log.exception("unreadable worker record, ignored", worker_id=entry.key)
         return None

@@ -1,4 +1,4 @@
-"""The workers there are, by their own word."""
+"""The registry of workers, as they announce themselves."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ __all__ = ["Registry"]
 class Registry(Protocol):
     """One record per worker id. A worker writes its own; only `hidden` belongs to the operator (FLOW-148).
 
-    An outage raises Unavailable. A registry that was started reads from memory, kept true by a watch.
+    An outage raises Unavailable. After `start` reads come from memory, which a watch keeps up to date.
     """
 
     async def start(self) -> None:
-        """Begin to follow every change, for a process that reads often. Returns once all is known. May be repeated."""
+        """Begin to follow all changes, in a process that reads often.
+
+        Returns once all records are loaded. Idempotent.
+        """
 
     async def stop(self) -> None:
-        """End the following. May be called twice, or without a start."""
+        """Stop following changes. Idempotent, and harmless without `start`."""
 
     async def announce(self, record: WorkerRecord) -> WorkerRecord:
-        """Write my record over whatever is there, keeping the operator's fields. Returns what was stored.
+        """Write the worker's own record over the stored one, keeping the operator's fields. Return what was stored.
 
-        Finding another live instance under the same id logs a warning and takes the record over (FLOW-200). A record
-        that was removed is made anew.
+        Logs a warning if another live instance has the same id, and takes over its record (FLOW-200). A deleted record
+        is created again.
         """
 
     async def retire(self, record: WorkerRecord) -> bool:
-        """Write my last record, unless another instance has the id by now: then False, and nothing changed."""
+        """Write the worker's last record. False: another instance has taken over the id, and nothing changed."""
 
     async def find(self, worker_id: str) -> WorkerRecord | None:
-        """The newest record, or None."""
+        """Return the newest record. None: the worker does not exist."""
 
     async def all(self) -> list[WorkerRecord]:
-        """Every worker there is; O(workers), no round trip. Only on a registry that was started.
+        """Return every worker. O(workers), without a round trip. Requires `start`.
 
-        Raises Unavailable while the answer might be out of date: at once without a connection, and after a moment
-        with one that is silent.
+        Raises Unavailable while the answer might be out of date: immediately without a connection, and after a short
+        wait if the connection is silent.
         """
 
     async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
-        """Write down whether the worker is to be shown, and leave all else as it is. None: there is no such worker.
+        """Store whether the worker is hidden, and leave everything else unchanged. None: the worker does not exist.
 
-        Two round trips, more while the worker writes at the same moment. Whoever asks this registry afterwards reads
-        what was written.
+        Two round trips, more while the worker writes at the same time. Later reads from this registry see the change.
         """
 
     async def remove(self, record: WorkerRecord) -> bool:
-        """Take exactly this record out. False: it has changed or gone meanwhile, and nothing happened."""
+        """Delete exactly this record. False: it was changed or deleted meanwhile, and nothing happened."""

@@ -1,1 +1,1 @@
-"""On how many nodes our streams are kept."""
+"""The number of replicas of our streams."""

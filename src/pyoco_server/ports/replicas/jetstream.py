@@ -1,4 +1,4 @@
-"""Copies of streams as JetStream keeps them: replicas of a stream and of its durable consumers."""
+"""Replicas of streams and of their durable consumers in JetStream."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pyoco_server.ports.nats.resources import Cluster, Info
 
 __all__ = ["JetStreamReplicas"]
 
-#: The name of a stream that is made and removed, to see whether it can be.
+#: The stream that a trial creates and removes.
 _TRIAL = "PYOCO_REPLICAS_TRIAL"
-#: A node that was restarted needs some seconds, and one that is gone is not missed at once.
+#: A restarted node needs some seconds, and a lost node is not noticed immediately.
 _TRIAL_SECONDS = 20.0
-#: For a cluster that says that it has not so many nodes: it may be about to get one.
+#: How long to wait for a cluster that reports too few nodes: another one may be about to join.
 _NODES_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
-#: The server itself waits for four.
+#: The server itself waits four seconds for its nodes.
 _LIST_SECONDS = 8.0
 
 
@@ -37,7 +37,10 @@ class _Consumer(msgspec.Struct):
     cluster: Cluster = msgspec.field(default_factory=Cluster)
 
     def is_behind(self, count: int) -> bool:
-        """Whether the loss of a node could take it. One that goes with its reader is made anew by that."""
+        """Return whether the loss of a node could lose this consumer.
+
+        Consumers that end with their reader do not count.
+        """
         config, peers = self.config, self.cluster.replicas
         if not config.get("durable_name") or config.get("inactive_threshold"):
             return False
@@ -52,7 +55,7 @@ class _Consumers(msgspec.Struct):
 
 @contextlib.contextmanager
 def _refusals(doing: str) -> Iterator[None]:
-    """The only place where a refusal of JetStream becomes an error of ours."""
+    """The only place that translates refusals of JetStream into our errors."""
     try:
         yield
     except (Rejected, Missing) as error:
@@ -89,7 +92,7 @@ class JetStreamReplicas:
             is_clustered=self._link.is_clustered,
         )
         if not found.is_clustered or not found.is_whole(found.wanted):
-            return found  # what stands on it is looked at when it stands
+            return found  # its consumers are checked once the stream has all its replicas
         behind = sum([consumer.is_behind(found.wanted) async for consumer in self._consumers(stream)])
         return replace(found, consumers_behind=behind)
 
@@ -99,7 +102,7 @@ class JetStreamReplicas:
             info = await self._link.insist(f"STREAM.INFO.{stream}", {}, Info)
             if (info.config.get("num_replicas") or 1) != count:
                 await self._patiently(f"STREAM.UPDATE.{stream}", info.config | {"num_replicas": count})
-            # A durable consumer that somebody has given a number of its own: ours have the stream's.
+            # Ours use the replica count of their stream, but someone may have given a consumer its own.
             async for consumer in self._consumers(stream):
                 own = consumer.config.get("num_replicas") or 0
                 if own not in (0, count) and consumer.config.get("durable_name"):
@@ -110,7 +113,7 @@ class JetStreamReplicas:
     async def try_count(self, count: int) -> None:
         config = {"name": _TRIAL, "subjects": [f"{_TRIAL}.>"], "num_replicas": count, "storage": "file"}
         try:
-            await self._remove_trial()  # of one who was killed
+            await self._remove_trial()  # left over from a process that was killed
             try:
                 await self._patiently(f"STREAM.CREATE.{_TRIAL}", config, _NODES_SECONDS)
             except Rejected as error:
@@ -121,7 +124,7 @@ class JetStreamReplicas:
                     raise _too_few(count, _why(found))
                 await asyncio.sleep(_PAUSE_SECONDS)
         finally:
-            with contextlib.suppress(Unavailable):  # the next one removes it
+            with contextlib.suppress(Unavailable):  # the next trial removes it
                 await self._remove_trial()
 
     async def _remove_trial(self) -> None:
@@ -139,7 +142,7 @@ class JetStreamReplicas:
                 return None
 
     async def _consumers(self, stream: str) -> AsyncIterator[_Consumer]:
-        """All of them, a page at a time."""
+        """Yield all consumers of a stream, fetched in pages."""
         offset = 0
         while True:
             with _refusals(f"tell of the consumers of {stream}"):
@@ -154,7 +157,10 @@ class JetStreamReplicas:
                 return
 
     async def _page(self, stream: str, offset: int) -> _Consumers:
-        """A server that waits for the nodes of some consumers answers late, and not at all while it has no leader."""
+        """Fetch one page of consumers.
+
+        Retries: the server answers late while it waits for nodes, and not at all without a leader.
+        """
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         while True:
             try:
@@ -167,7 +173,7 @@ class JetStreamReplicas:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _patiently(self, subject: str, request: object, seconds: float | None = None) -> None:
-        """As `insist`, and while the cluster is not whole: a node that is restarted is back within seconds."""
+        """Like `insist`, but also retry while the cluster is incomplete: a restarted node is back within seconds."""
         deadline = time.monotonic() + (self._link.patience.unanswered_seconds if seconds is None else seconds)
         while not await self._is_taken(subject, request, is_last=time.monotonic() > deadline):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""On how many nodes each of our streams, buckets and object stores is kept."""
+"""The number of replicas of each of our streams, buckets and object stores."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["Replicas"]
 
 
 class Replicas(Protocol):
-    """Everything of this deployment that NATS stores. Changing it disturbs nobody: writes go on meanwhile.
+    """The replicas of everything that this deployment stores in NATS. Changing them does not interrupt writes.
 
-    All raise Unavailable when NATS does not answer.
+    Every method raises Unavailable if NATS does not answer.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every stream that the settings ask for, whether it exists or not."""
+        """Every stream that the settings require, whether it exists or not."""
 
     async def look(self, stream: str) -> StreamReplicas | None:
-        """None: it is not there. One round trip, and one for each 256 of its consumers."""
+        """Return the replicas of a stream. None: it does not exist. One round trip, and one more per 256 consumers."""
 
     async def change(self, stream: str, count: int) -> None:
-        """Ask for `count` copies. Returns when the server has taken note; the copies are made after that.
+        """Set the number of replicas. Returns once the server has accepted; it creates the replicas afterwards.
 
-        Asked for twice, it is done once. Raises DeploymentRefused when the server will not.
+        Idempotent. Raises DeploymentRefused if the server refuses.
         """
 
     async def try_count(self, count: int) -> None:
-        """Whether there are nodes for so many copies, tried with an empty stream that is removed again.
+        """Check that there are enough nodes for this many replicas, with an empty stream that is removed again.
 
-        Raises DeploymentRefused when there are not, or when one of them does not answer.
+        Raises DeploymentRefused if there are not, or if one of them does not answer.
         """

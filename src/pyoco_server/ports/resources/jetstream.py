@@ -1,4 +1,4 @@
-"""The streams that a connection expects, compared with those that JetStream has."""
+"""Compare the streams that a connection expects with those that exist in JetStream."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = get_logger(__name__)
 
 _NAME_IN_USE = 10058
 _SECOND_US = 1_000_000
-#: For one look, where each stream is asked for by itself.
-_LOOK_SECONDS = 1.0
+#: Timeout per stream when each is checked separately.
+_CHECK_SECONDS = 1.0
 
 
 class _Info(msgspec.Struct):
@@ -34,7 +34,7 @@ class _Info(msgspec.Struct):
 class JetStreamResources:
     def __init__(self, link: Link) -> None:
         self._link = link
-        #: This user may not list streams: each is asked for by itself.
+        #: False: this user may not list streams, so each is checked separately.
         self._may_list = True
 
     async def missing(self) -> tuple[StoreGone, ...]:
@@ -45,8 +45,8 @@ class JetStreamResources:
     async def _gone(self, names: list[str]) -> list[str]:
         if self._may_list:
             try:
-                there = await self._link.stream_names()
-                return [name for name in names if name not in there]
+                existing = await self._link.stream_names()
+                return [name for name in names if name not in existing]
             except NotPermitted:
                 self._may_list = False
         found = await asyncio.gather(*map(self._is_gone, names))
@@ -54,10 +54,10 @@ class JetStreamResources:
 
     async def _is_gone(self, name: str) -> bool:
         try:
-            await self._link.api(f"STREAM.INFO.{name}", {}, dict[str, Any], seconds=_LOOK_SECONDS)
+            await self._link.api(f"STREAM.INFO.{name}", {}, dict[str, Any], seconds=_CHECK_SECONDS)
         except Missing:
             return True
-        except (Unavailable, Rejected):  # not known; perhaps it has no leader now
+        except (Unavailable, Rejected):  # unknown; the stream may have no leader at the moment
             return False
         return False
 
@@ -74,11 +74,11 @@ class JetStreamResources:
             return None
         except Rejected as error:
             raise Unavailable(f"cannot look at {name}: {error}") from error
-        # Some servers give a restored stream the date of the one that was copied: a restore leaves its own.
+        # Some servers give a restored stream the creation date of the original, so a restore records its own.
         return max(info.created.timestamp(), (restored_at(info.config) or 0) / _SECOND_US)
 
     async def make_again(self, name: str) -> bool:
-        # Without the metadata: it tells of the deleted stream, of its restore for example.
+        # Without the metadata: it describes the deleted stream, for example its restore.
         known = {key: value for key, value in self._link.expected[name].config.items() if key != "metadata"}
         config = known | {"first_seq": int(time.time() * 1000)}
         try:

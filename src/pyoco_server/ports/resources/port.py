@@ -1,4 +1,4 @@
-"""The streams, buckets and object stores that a process uses, and those of them that have been deleted."""
+"""The streams, buckets and object stores that a process uses, and which of them were deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NoResources", "Resources", "StoreGone"]
 
 @dataclass(frozen=True, order=True)
 class StoreGone:
-    """A resource that existed when this process started, or later, and does not exist now."""
+    """A resource that existed when this process started, or later, and no longer exists."""
 
     #: The name of the stream: `PYOCO_WORK`, `KV_pyoco_runs`, `OBJ_pyoco_wheels`.
     name: str
@@ -20,24 +20,30 @@ class StoreGone:
 
 
 class Resources(Protocol):
-    """Reading costs one round trip, whatever the number of resources."""
+    """The resources of this process. A check costs one round trip, whatever their number."""
 
     async def missing(self) -> tuple[StoreGone, ...]:
-        """By name. One that has no leader at the moment is not missing. Raises Unavailable."""
+        """Return the missing resources, by name.
+
+        One without a leader at the moment is not missing. Raises Unavailable.
+        """
 
     async def begun_at(self, holds: Holds) -> float | None:
-        """When the resource with this content was created, or restored, by the clock of the store. None: this process
-        does not use it, or it does not exist. Raises Unavailable."""
+        """Return when the resource with this content was created, or restored, by the store's clock.
+
+        None: this process does not use it, or it does not exist. Raises Unavailable.
+        """
 
     async def make_again(self, name: str) -> bool:
-        """Create it, empty, with its last settings. False: it exists already. Raises Unavailable.
+        """Create the resource, empty, with its last settings. False: it already exists. Raises Unavailable.
 
-        Its sequences begin above any that the deleted one can have had, so that a late acknowledgement or a write over
-        an old revision has no effect on the new one."""
+        Its sequences start above any that the deleted one can have had, so that a late acknowledgement, or a write over
+        an old revision, has no effect on the new one.
+        """
 
 
 class NoResources:
-    """Of a backend without a store of its own: nothing is ever missing."""
+    """For a backend without a store of its own: nothing is ever missing."""
 
     async def missing(self) -> tuple[StoreGone, ...]:
         return ()

@@ -1,1 +1,1 @@
-"""Where results lie: written once, reached only by who has the pointer, gone after the retention."""
+"""Result objects: written once, read only through their pointer, deleted after the retention."""

@@ -1,4 +1,4 @@
-"""Results in a JetStream object store, opened by tokens of our own (PRICED-81)."""
+"""Results in a JetStream object store, opened by our own tokens (PRICED-81)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, H
 
 __all__ = ["PATH", "JetStreamResults"]
 
-#: Where a token is taken on this server.
+#: The path on this server that accepts tokens.
 PATH = "/v1/results/"
 _CONTENT_TYPE = "Content-Type"
 _METADATA = "Meta-"
 
 
 class JetStreamResults:
-    """Written once by looking first: a run starts at most once, so a key has one writer (PRICED-126)."""
+    """Checks for an existing result before it writes: a run starts at most once, so a key has one writer
+    (PRICED-126)."""
 
     def __init__(self, link: Link, objects: Objects, config: PricedConfig, replicas: int, secret: bytes) -> None:
-        """`objects` is the store named by `config.results_bucket`. Without a secret nothing is signed and nothing
-        opened: a worker needs none."""
+        """`objects` must be the store named by `config.results_bucket`.
+
+        A worker passes no secret: it neither signs nor opens tokens.
+        """
         self._objects, self._secret = objects, secret
         self.bucket = config.results_bucket
         resources = results_resources(config, replicas)
@@ -39,7 +42,7 @@ class JetStreamResults:
         await self._store.ensure()
 
     async def close(self) -> None:
-        """The connection is somebody else's."""
+        """Do nothing: another component owns the connection."""
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
@@ -73,7 +76,7 @@ class JetStreamResults:
         return bytes(pieces), _head(info)
 
     async def signed_url(self, key: str, expires_at: int) -> str:
-        """A path on this server. Raises ValueError without a secret."""
+        """Return a path on this server. Raises ValueError without a secret."""
         return PATH + result_token.sign(key, expires_at, self._secret)
 
     def opens(self, token: str, now: int) -> str | None:

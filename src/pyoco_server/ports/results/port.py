@@ -1,4 +1,4 @@
-"""Result objects: written once, whole or not at all, read by signed addresses."""
+"""Result objects: written once, completely or not at all, read through signed URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EXISTS_DIFFERENT", "ExistsDifferent", "Head", "Results"]
 
 
 class ExistsDifferent:
-    """Other bytes lie under this key; they stay."""
+    """Other bytes are stored under this key; they stay."""
 
     def __repr__(self) -> str:
         return "EXISTS_DIFFERENT"
@@ -28,32 +28,35 @@ class Head:
 
 
 class Results(Protocol):
-    """An outage raises DependencyUnavailable, and never looks like a missing object."""
+    """The store of results. An outage raises DependencyUnavailable, and never looks like a missing object."""
 
-    #: What the pointer of a run names.
+    #: The bucket that the pointer of a run names.
     bucket: str
 
     async def start(self) -> None:
-        """Make what is missing: bucket, lifecycle, access block. May be called again."""
+        """Create what is missing: bucket, lifecycle, access block. Idempotent."""
 
     async def close(self) -> None: ...
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
     ) -> Head | ExistsDifferent:
-        """The same bytes again are fine. Raises ValueError when `sha256` is not that of `data`; nothing is stored."""
+        """Store a result.
+
+        Storing the same bytes again is allowed. Raises ValueError if `sha256` is not that of `data`; nothing is stored.
+        """
 
     async def head(self, key: str) -> Head | None: ...
 
     async def get(self, key: str) -> tuple[bytes, Head] | None: ...
 
     async def signed_url(self, key: str, expires_at: int) -> str:
-        """An address, or a path on this server, that yields exactly these bytes until then (unix seconds)."""
+        """Return a URL, or a path on this server, that yields exactly these bytes until then (unix seconds)."""
 
     def opens(self, token: str, now: int) -> str | None:
-        """The key that `/v1/results/{token}` leads to at that time (unix seconds).
+        """Return the key that `/v1/results/{token}` refers to at that time (unix seconds).
 
-        None: forged, expired, rubbish, or a store that serves its own addresses.
+        None: the token is forged, expired or malformed, or the store serves its own URLs.
         """
 
     async def ping(self) -> None: ...

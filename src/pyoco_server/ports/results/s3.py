@@ -1,4 +1,4 @@
-"""Results in S3, opened by presigned addresses."""
+"""Results in S3, opened by presigned URLs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _URL = re.compile(rf"s3://(?P<bucket>{BUCKET_NAME.pattern})(/(?P<prefix>[A-Za-z0
 _SHA256 = "sha256"
 _RULE = "pyoco-results"
 _DAY = 86_400
-#: AWS signs for no longer.
+#: The maximum lifetime of a presigned URL.
 _SIGNED_SECONDS_MAX = 7 * _DAY
-#: An object with its bytes, on a slow line.
+#: Enough for one object with its bytes over a slow connection.
 _TRANSFER_SECONDS = 20.0
 _TAKEN = frozenset({"412", "PreconditionFailed"})
 
@@ -59,12 +59,12 @@ class S3Results:
         await self._own.ensure()
 
     async def close(self) -> None:
-        """The client is somebody else's."""
+        """Do nothing: another component owns the client."""
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
     ) -> Head | ExistsDifferent:
-        """Looks first: there are stores that do not know the condition, and would write over what is there."""
+        """Check for an existing object first: some stores ignore the condition, and would overwrite it."""
         digest = hashlib.sha256(data)
         if digest.hexdigest() != sha256:
             raise ValueError("the digest is not that of the bytes")
@@ -91,7 +91,10 @@ class S3Results:
         return found if found.sha256 == sha256 else EXISTS_DIFFERENT
 
     async def head(self, key: str) -> Head | None:
-        """A HEAD does not tell whether the key is missing or the bucket: the second is no answer (PRICED-211)."""
+        """Return the description of a result. None: it does not exist.
+
+        A HEAD does not distinguish a missing key from a missing bucket, so the bucket is checked too (PRICED-211).
+        """
         async with aws_errors("look for a result"):
             found = await self._head(key)
             if found is None:
@@ -110,14 +113,14 @@ class S3Results:
                 data = await body.read()
         head = _read_head(answer)
         if hashlib.sha256(data).hexdigest() != head.sha256:
-            log.error("a stored result is damaged", bucket=self.bucket)
+            log.error("damaged result in S3", bucket=self.bucket)
             raise DependencyUnavailable("cannot read a result: its bytes do not match its digest")
         return data, head
 
     async def signed_url(self, key: str, expires_at: int) -> str:
-        """Nobody is asked. One for a time that has passed is refused by S3, as it should be.
+        """Presign a URL, without a request to S3. S3 refuses one whose time has passed, as it should.
 
-        It is worth as long as the keys that signed it, too: those of a role end within hours.
+        The URL expires with the credentials that signed it, too: those of a role last only hours.
         """
         where = {"Bucket": self.bucket, "Key": self._prefix + key}
         async with aws_errors("sign the address of a result"):
@@ -125,11 +128,11 @@ class S3Results:
                 now = int(time.time())
                 seconds = max(0, min(expires_at - now, _SIGNED_SECONDS_MAX))
                 url = await self._s3.generate_presigned_url("get_object", Params=where, ExpiresIn=seconds)
-                if int(time.time()) == now:  # otherwise its seconds may count from a later one
+                if int(time.time()) == now:  # otherwise the lifetime may count from a later second
                     return url
 
     def opens(self, token: str, now: int) -> str | None:
-        """S3 opens its addresses itself."""
+        """Return None: S3 checks its URLs itself."""
         return None
 
     async def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""The secret that signs the addresses of results: the same for every gateway and after every restart."""
+"""The secret that signs the URLs of results: the same for every gateway and after every restart."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _SECRET_BYTES = 32
 
 
 async def signing_secret(link: Link, config: NatsBackendConfig, priced: PricedConfig) -> bytes:
-    """The setting, if there is one. Otherwise what was drawn once and is kept in NATS under the name of the results'
-    bucket, mixed with the pepper of the API keys: with one, a copy of the store is not enough to sign.
+    """Return the secret from the settings. Without one, return a random secret, which is created once and stored in
+    NATS under the name of the results' bucket, mixed with the pepper of the API keys: with a pepper, a copy of the
+    store is not enough to sign.
 
-    Raises DependencyUnavailable, and Corrupt when what is kept is no secret.
+    Raises DependencyUnavailable, and Corrupt if the stored value is not a secret.
     """
     if priced.results_secret:
         return priced.results_secret.encode()
@@ -34,7 +35,10 @@ async def signing_secret(link: Link, config: NatsBackendConfig, priced: PricedCo
 
 
 async def _kept(bucket: Bucket, key: str) -> bytes:
-    """Of several who draw one at once, one wins and the others take his."""
+    """Return the stored secret, or create it.
+
+    If several processes create one concurrently, one wins, and the others use its secret.
+    """
     while True:
         entry = await bucket.get(key)
         if entry is not None and entry.value is not None:

@@ -1,1 +1,1 @@
-"""Where routers have sent a job."""
+"""Which backend routers have sent a job to."""

@@ -1,4 +1,4 @@
-"""Placements in a JetStream KV bucket whose records live for seven days, key = job id."""
+"""Placements of jobs in a JetStream KV bucket whose records expire after seven days. The key is the job id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(_Value).decode
 
 
 def _read(entry: Entry | None) -> Route | None:
-    """What cannot be read counts as none: the next to place the job writes over it."""
+    """Decode a placement. None also if it is unreadable: the next placement of the job overwrites it."""
     if entry is None or entry.value is None:
         return None
     try:
@@ -48,7 +48,7 @@ class JetStreamRoutes:
             found = _read(entry)
             if found is not None:
                 return found
-            revision = entry.revision if entry is not None else 0  # it has expired a moment ago
+            revision = entry.revision if entry is not None else 0  # it expired between write and read
 
     async def find(self, job_id: str) -> Route | None:
         return _read(await self._bucket.get(job_id))

@@ -1,4 +1,4 @@
-"""Where routers have sent a job: decided once, for all of them (GRID-135)."""
+"""Which backend routers have sent a job to: decided once, for all routers (GRID-135)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ __all__ = ["Route", "Routes"]
 @dataclass(frozen=True)
 class Route:
     job_id: str
-    #: The backend's name.
+    #: The name of the backend.
     group: str
     at: float
     revision: int
 
 
 class Routes(Protocol):
-    """An outage raises Unavailable."""
+    """Placements of jobs. An outage raises Unavailable."""
 
     async def place(self, job_id: str, group: str, now: float) -> Route:
-        """Write it down, unless a router has: then what that one wrote. One round trip, or two."""
+        """Record a placement, unless a router has recorded one. Return the recorded one. One or two round trips."""
 
     async def find(self, job_id: str) -> Route | None: ...
 
     async def move(self, route: Route, group: str, now: float) -> Route:
-        """Failover: send it elsewhere from now on. What is answered counts: another router may have been faster."""
+        """Send the job elsewhere from now on (failover).
+
+        Return the placement in force: another router may have been faster.
+        """

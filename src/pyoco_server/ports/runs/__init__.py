@@ -1,1 +1,1 @@
-"""The record of every flow and program run."""
+"""The records of all flow and program runs."""

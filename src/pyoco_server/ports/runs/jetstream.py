@@ -1,4 +1,4 @@
-"""Runs in a JetStream KV bucket, key = run id."""
+"""Runs in a JetStream KV bucket, by run id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["JetStreamRuns"]
 
 log = get_logger(__name__)
 
-#: What a claim, a cancel request and an end add to a record. A run must not be accepted that could not be claimed.
+#: What a claim, a cancel request and an end add to a record. A run that could not be claimed must not be accepted.
 _HEADROOM_BYTES = 1024
 
 _NO_MESSAGE_FOUND = 10037
@@ -46,10 +46,9 @@ class JetStreamRuns:
         self._link = link
         self._bucket = Bucket(link, bucket)
         self._bytes_max = snapshot_bytes_max
-        #: The last number of the bucket, whose message is gone, and the newest that is there.
+        #: The bucket's last sequence, if its message is deleted, and the newest sequence that exists.
         self._last_gone = (0, 0)
-        #: A terminal record, or the mark of a withdrawal, takes its own end along: the server removes it after this
-        #: time. None: it stays for ever.
+        #: A terminal record, or the marker of a withdrawal, carries its own TTL. None: it never expires.
         self._expiry = {"Nats-TTL": f"{math.ceil(retention_seconds)}s"} if retention_seconds else None
 
     async def create(self, run: Run) -> Stored | Lost:
@@ -79,10 +78,13 @@ class JetStreamRuns:
 
     @staticmethod
     def _encode(run: Run, bytes_max: int) -> bytes:
-        """The core's own encoder has the last word; this one is six times as fast for what is small and plain."""
+        """Encode a record.
+
+        Falls back to the core's own encoder; the fast one is six times as fast for small, plain records.
+        """
         try:
             data = _encode_quickly(to_snapshot(run))
-        except (TypeError, ValueError, OverflowError):  # what it cannot encode, the other may
+        except (TypeError, ValueError, OverflowError):  # the core's encoder may handle it
             return encode_fitting(run, bytes_max)
         return data if len(data) <= bytes_max else encode_fitting(run, bytes_max)
 
@@ -96,33 +98,37 @@ class JetStreamRuns:
         return await self._store_last(run.run_id, data, revision, {})
 
     async def _store_last(self, run_id: str, data: bytes, revision: int, headers: dict[str, str]) -> Entry | None:
-        """The last word on a run, which expires where the bucket allows it."""
+        """Write the final record of a run, which expires if the bucket supports it."""
         if self._expiry is None:
             return await self._bucket.write(run_id, data, revision, headers)
         try:
             return await self._bucket.write(run_id, data, revision, headers | self._expiry)
         except TtlRefused:
-            log.warning("this bucket keeps runs for ever: it was made without expiry", bucket=self._bucket.name)
+            log.warning("this bucket was created without expiry and keeps runs for ever", bucket=self._bucket.name)
             self._expiry = None
             return await self._bucket.write(run_id, data, revision, headers)
 
     async def withdraw(self, run_id: str, revision: int) -> bool:
-        """The mark must outlive the job, should that exist after all: without it the job would be executed. It lives as
-        long as the record of an end; a job older than that is not executed without a record (`actions/claim.py`)."""
+        """Replace the record by a marker, which must outlive the job in case that was stored after all.
+
+        Without the marker the job would be executed. It lives as long as a terminal record; an older job is not
+        executed without a record (`actions/claim.py`).
+        """
         return await self._store_last(run_id, b"", revision, {"KV-Operation": "DEL"}) is not None
 
     async def newest(self) -> int:
-        """By number: to ask for the last message under any key costs the server 40 ms at 100,000 runs.
+        """Return the newest revision by sequence: querying the last message of any key costs the server 40 ms at
+        100,000 runs.
 
-        The last number may belong to a message that is gone: marks of expired runs go without a trace. Then there is
-        no other way, but the answer holds until something is written.
+        The last sequence may belong to a deleted message: markers of expired runs vanish without a trace. Then the slow
+        query is needed, but its answer is valid until the next write.
         """
         try:
             last = await self._last_number()
             if last in (0, self._last_gone[0]) or await self._is_there(last):
                 return self._last_gone[1] if last == self._last_gone[0] else last
             if await self._last_number() > last:
-                return last  # written over a moment ago: whoever waits for it will hear of that one
+                return last  # overwritten a moment ago: followers that wait for it will see the newer revision
         except Rejected as error:
             raise Unavailable(f"cannot read {self._bucket.name}: {error}") from error
         self._last_gone = last, await self._bucket.last_revision()
@@ -148,8 +154,8 @@ class JetStreamRuns:
                 yield Changes(tuple(map(_change, batch.entries)), batch.caught_up, batch.created)
 
 
-#: A fifth of the price of `read_snapshot`, and every change of every run passes here. It drops fields that it does not
-#: know, so these are looked for before: whoever watches a run sees what whoever reads it sees (FLOW-551).
+#: Takes a fifth of the time of `read_snapshot`, and decodes every change of every run. It drops unknown fields, so
+#: these are checked for first: a watcher of a run must see the same as a reader (FLOW-551).
 _read_quickly = msgspec.json.Decoder(Run).decode
 _read_program_quickly = msgspec.json.Decoder(Program).decode
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -160,15 +166,18 @@ _EXEC, _NULL = f'"{EXEC}"'.encode(), msgspec.Raw(b"null")
 
 
 def _change(entry: Entry) -> Stored | Removed:
-    """A record that cannot be decoded, or tells of another run than its key, is reported as corrupt: what it replaced
-    is not true any more."""
+    """Convert an entry.
+
+    A record that cannot be decoded, or contains another run id than its key, is reported as corrupt: the record that it
+    replaced is no longer valid.
+    """
     if entry.value is None:
         return Removed(entry.key, entry.revision)
     try:
         return Stored(_read(entry), entry.revision)
     except RecordUnreadable as error:
         log.error(
-            "a stored run record cannot be decoded; lists show it as UNKNOWN",
+            "unreadable run record, listed as UNKNOWN",
             run_id=entry.key,
             reason=error.reason,
             err_id=error.text.err_id,
@@ -177,15 +186,15 @@ def _change(entry: Entry) -> Stored | Removed:
 
 
 def _decode(data: bytes) -> Run:
-    """As `read_snapshot`, in a third of its time. Raises Corrupt."""
+    """Like `read_snapshot`, in a third of its time. Raises Corrupt."""
     try:
         return _read_known(data, _names(data)) or read_snapshot(data)
-    except (msgspec.DecodeError, RecursionError):  # a stranger's record, or a broken one
+    except (msgspec.DecodeError, RecursionError):  # foreign or damaged record
         return read_snapshot(data)
 
 
 def _read(entry: Entry) -> Run:
-    """Raises RecordUnreadable (SAFE-16)."""
+    """Decode an entry. Raises RecordUnreadable (SAFE-16)."""
     try:
         run = _decode(entry.value or b"")
     except Corrupt as error:
@@ -196,7 +205,10 @@ def _read(entry: Entry) -> Run:
 
 
 def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
-    """None: it has members that only `read_snapshot` knows what to do with. Raises msgspec.DecodeError."""
+    """Decode a record without unknown members.
+
+    None: it has members that only `read_snapshot` handles. Raises msgspec.DecodeError.
+    """
     is_program = bytes(members.get("kind", _NULL)) == _EXEC
     if not is_program and members.keys() <= _KNOWN:
         return _read_quickly(data)
@@ -206,7 +218,8 @@ def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
     if min(program.max_attempts, program.lost, program.slot or 0) < 0:
         return None
     run = _read_quickly(data)
-    # It is nobody's yet, and a copy with two members more takes three times as long as all of this.
+    # Safe: no one else holds this object yet. A copy with two more members would take three times as long as all of
+    # this.
     object.__setattr__(run, "program", program)
     object.__setattr__(run, "attempt_id", _read_text(members.get("token", _NULL)))
     return run

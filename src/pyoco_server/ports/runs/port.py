@@ -1,4 +1,4 @@
-"""The record of every flow and program run."""
+"""The records of all flow and program runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ABSENT", "LOST", "NO_RUN", "Absent", "Changes", "Lost", "Removed", "
 
 @dataclass(frozen=True)
 class Stored:
-    """A run as it is stored, and the revision that the next write has to name."""
+    """A stored run, and the revision that the next write must name."""
 
     run: Run
     revision: int
-    #: When this revision was stored, by the store's own clock; 0.0 when that is not known, as after a write.
+    #: When this revision was stored, by the store's clock; 0.0 if unknown, as after a write.
     stored_at: float = field(default=0.0, compare=False)
 
 
@@ -27,14 +27,14 @@ class Removed:
 
     run_id: str
     revision: int
-    #: The record is still stored, but it cannot be decoded: what was known of the run is not true any more.
+    #: True: the record is still stored, but cannot be decoded; what was known of the run is no longer valid.
     is_corrupt: bool = False
-    #: When that revision was stored; 0.0: not known.
+    #: When this revision was stored; 0.0: unknown.
     stored_at: float = field(default=0.0, compare=False)
 
 
 class Lost:
-    """Someone was faster, and nothing changed."""
+    """Another writer was faster, and nothing changed."""
 
     def __repr__(self) -> str:
         return "LOST"
@@ -51,12 +51,12 @@ class Absent:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """There was such a run; its submission was taken back, or its retention has passed."""
+    """The run existed; its submission was withdrawn, or its retention has passed."""
 
     revision: int
 
 
-#: No run has it: a question about it takes the same way as any other, and the answer is ABSENT.
+#: The id of no run: looking it up takes the same path as any other id, and returns ABSENT.
 NO_RUN = "00000000-0000-4000-8000-000000000000"
 
 LOST = Lost()
@@ -65,7 +65,7 @@ ABSENT = Absent()
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed, oldest first. `epoch` names the store: another one means that all must be read again."""
+    """Changes, oldest first. `epoch` identifies the store: if it changes, everything must be read again."""
 
     items: tuple[Stored | Removed, ...]
     caught_up: bool
@@ -73,39 +73,40 @@ class Changes:
 
 
 class Runs(Protocol):
-    """The record of every flow and program run. Who holds the newest revision may write the next.
+    """The records of all flow and program runs. The holder of the newest revision may write the next.
 
-    An outage raises Unavailable: the write may have happened; read back before deciding. NotStored, a kind of
-    it, is certain. A run too large for its cap raises SnapshotTooLargeError, and nothing is written.
+    An outage raises Unavailable: the write may have happened, so read the record before deciding. Its subclass
+    NotStored is certain. A run that exceeds the size cap raises SnapshotTooLargeError, and nothing is written.
     """
 
     async def create(self, run: Run) -> Stored | Lost:
-        """Write a run that must not exist yet. LOST: the id is taken, and nothing changed."""
+        """Write a new run. LOST: the id is taken, and nothing changed."""
 
     def check_size(self, run: Run) -> None:
-        """Raises SnapshotTooLargeError where `create` would. Asks nobody and writes nothing."""
+        """Raise SnapshotTooLargeError if `create` would. Makes no request."""
 
     async def find(self, run_id: str) -> Stored | Withdrawn | Absent:
-        """The newest revision, as the leader knows it: one round trip. Raises RecordUnreadable."""
+        """Return the newest revision according to the leader. One round trip. Raises RecordUnreadable."""
 
     async def replace(self, run: Run, revision: int) -> Stored | Lost:
-        """Write over exactly `revision`. LOST: someone was faster, and nothing changed."""
+        """Overwrite exactly `revision`. LOST: another writer was faster, and nothing changed."""
 
     async def replace_smallest(self, run: Run, revision: int) -> Stored | Lost:
-        """As `replace`, for a terminal run that fits in no other way: status and reason, little else (FLOW-363)."""
+        """Like `replace`, for a terminal run that fits in no other way: status and reason, little else (FLOW-363)."""
 
     async def withdraw(self, run_id: str, revision: int) -> bool:
-        """Take back a submission that nobody has touched since `revision`. False: somebody did; it stays."""
+        """Withdraw a submission that is unchanged since `revision`. False: it has changed, and stays."""
 
     async def newest(self) -> int:
-        """The newest revision of any run, as the leader knows it: two round trips. 0: there is none."""
+        """Return the newest revision of any run according to the leader. Two round trips. 0: there are no runs."""
 
     def changes(
         self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[Changes, None]:
-        """Every change with a revision above `after`, for ever, resumable; the newest state of each run.
+        """Yield every change with a revision above `after`, endlessly and resumably; only the newest state of each run.
 
-        `on_heard` is called at least once a second while everything that is stored has been told. Silence means that
-        nobody knows whether there was more: a feed that cannot go on tries again for ever, and says nothing.
+        `on_heard` is called at least once a second while everything stored has been yielded. If it is not called, it is
+        unknown whether there is more: a feed that cannot continue retries for ever, and raises nothing.
+
         Close it when done (`contextlib.aclosing`): it holds a consumer.
         """

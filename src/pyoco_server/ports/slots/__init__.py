@@ -1,1 +1,1 @@
-"""How many programs of a client run at once."""
+"""The caps on concurrent programs of a client."""

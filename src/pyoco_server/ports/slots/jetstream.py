@@ -21,7 +21,7 @@ __all__ = ["JetStreamSlots"]
 log = get_logger(__name__)
 
 
-#: Written since clients are told apart by tenant. What was stored before has none.
+#: Written since client ids are separate per tenant. Records of older versions have no scope.
 _SCOPE = "tenant"
 
 
@@ -38,7 +38,7 @@ class _CapValue(msgspec.Struct):
     updated_at: float
     source: str
     scope: str = ""
-    #: What this key said before clients were told apart by tenant: it held for every tenant's client of that id.
+    #: The cap that an older version stored under this key: it applied to this client id in every tenant.
     before: int | None = None
 
     @property
@@ -70,8 +70,8 @@ def _cap(value: _CapValue) -> Cap:
     return Cap(value.cap, value.updated_at, value.source)
 
 
-def _said(entry: Entry | None) -> _CapValue | None:
-    """None: nobody said one. A record that cannot be read says nothing: the next word is written over it."""
+def _decode_stored_cap(entry: Entry | None) -> _CapValue | None:
+    """Decode a stored cap. None: none is stored, or it is unreadable; the next `set_cap` overwrites it."""
     if entry is None or entry.value is None:
         return None
     try:
@@ -81,13 +81,15 @@ def _said(entry: Entry | None) -> _CapValue | None:
 
 
 class _Table(Follower):
-    """Every slot that was ever taken, by client. One that was given back is remembered, too: whoever takes it next has
-    to name the revision of the mark that it left."""
+    """Every slot that was ever taken, by client.
+
+    Freed slots are remembered, too: to take one, a write must name the revision of its deletion marker.
+    """
 
     def __init__(self, link: Link, bucket: Bucket) -> None:
         super().__init__(link, bucket)
         self._clients: dict[tuple[str, str], dict[int, Slot]] = {}
-        #: Those of them that a version without tenants wrote.
+        #: Those written by a version without tenants.
         self._old: dict[tuple[str, str], dict[int, Slot]] = {}
         self._revisions: dict[str, int] = {}
         self.on_free: list[Callable[[str, str], None]] = []
@@ -113,12 +115,15 @@ class _Table(Follower):
                 self._old.setdefault((group, client), {})[number] = slot
             return
         _discard(self._clients, (group, client), number)
-        # Also when nobody had told us that it was held: the watch tells the newest word on a slot, and not each.
-        for hear in self.on_free:
-            hear(group, client)
+        # Also if we never saw that it was held: the watch delivers the newest state of a slot, not every state.
+        for notify in self.on_free:
+            notify(group, client)
 
     def free_revision(self, slot: Slot) -> int | None:
-        """What a write has to name that takes a free number: that of the mark, or 0. None: it is not free."""
+        """Return the revision that a write must name to take a free slot: that of its marker, or 0.
+
+        None: the slot is not free.
+        """
         if slot.number in self._clients.get((slot.group, slot.client), {}):
             return None
         return self._revisions.get(_key(slot), 0)
@@ -132,8 +137,10 @@ class _Table(Follower):
         return len(self._clients.get((group, client), ())) + len(self._of_every_tenant(group, client))
 
     def _of_every_tenant(self, group: str, client: str) -> Mapping[int, Slot]:
-        """Held for this client id by a version without tenants; none for a client without a tenant, whose own they
-        are."""
+        """Return the slots that a version without tenants holds for this client id.
+
+        Empty for a client without a tenant: those are the client's own slots.
+        """
         if not self._old or tenant_token_of(client) is None:
             return {}
         return self._old.get((group, client_id_of(client)), {})
@@ -147,7 +154,7 @@ class _Table(Follower):
 
 
 def _place(key: str) -> tuple[str, str, int]:
-    """An empty group: no slot of ours."""
+    """Parse a key. An empty group: not a slot of ours."""
     group, _, rest = key.partition(".")
     client, _, number = rest.partition(".")
     return (group, client, int(number)) if number.isascii() and number.isdecimal() else ("", "", 0)
@@ -162,13 +169,13 @@ def _discard(table: dict[tuple[str, str], dict[int, Slot]], client: tuple[str, s
 
 
 def _read(entry: Entry) -> _Value | None:
-    """None: not held. A record that cannot be read is held by nobody: the next to take it writes over it."""
+    """Decode a slot. None: not held, or unreadable; taking an unreadable slot overwrites it."""
     if entry.value is None:
         return None
     try:
         return _decode_slot(entry.value)
     except msgspec.DecodeError:
-        log.exception("a slot cannot be read; it counts as free", entry=entry.key)
+        log.exception("unreadable slot record, slot counts as free", entry=entry.key)
         return None
 
 
@@ -203,7 +210,7 @@ class JetStreamSlots:
         revision = self._table.free_revision(slot)
         written = None if revision is None else await self._write(slot, revision)
         if written is None:
-            entry = await self._bucket.get(_key(slot))  # memory was behind: perhaps it is free all the same
+            entry = await self._bucket.get(_key(slot))  # memory lagged: the slot may be free after all
             if entry is not None:
                 self._table.note(entry)
                 if entry.value is None:
@@ -230,9 +237,9 @@ class JetStreamSlots:
         return True
 
     def cap(self, group: str, client: str) -> Cap | None:
-        said = self._caps.get(f"{group}.{client}")
-        if said is not None or tenant_token_of(client) is None:
-            return None if said is None else _cap(said)
+        value = self._caps.get(f"{group}.{client}")
+        if value is not None or tenant_token_of(client) is None:
+            return None if value is None else _cap(value)
         old = self._caps.get(f"{group}.{client_id_of(client)}")
         if old is None or old.of_every_tenant is None:
             return None
@@ -246,13 +253,13 @@ class JetStreamSlots:
             entry = await self._caps_bucket.get(key)
             if entry is not None:
                 self._caps.note(entry)
-            # Fifty connections of one client may say Hello at once: who says what is there already has been heard, and
-            # whoever lost to a later word is no longer the last.
-            if (there := _said(entry)) is not None and (
-                there.cap == cap.cap or (rounds.lost and there.updated_at > cap.updated_at)
+            # Fifty connections of one client may say Hello concurrently: an equal cap needs no second write, and after
+            # losing a race, a later cap takes precedence.
+            if (stored_cap := _decode_stored_cap(entry)) is not None and (
+                stored_cap.cap == cap.cap or (rounds.lost and stored_cap.updated_at > cap.updated_at)
             ):
-                return _cap(there)
-            before = None if there is None else there.of_every_tenant
+                return _cap(stored_cap)
+            before = None if stored_cap is None else stored_cap.of_every_tenant
             value = _encode(_CapValue(cap.cap, cap.updated_at, cap.source, _SCOPE, before))
             written = await self._caps_bucket.write(key, value, entry.revision if entry is not None else 0)
             if written is not None:
@@ -260,5 +267,5 @@ class JetStreamSlots:
                 return cap
 
     def caps(self, group: str) -> dict[str, Cap]:
-        found = ((key.partition("."), _cap(said)) for key, said in self._caps.items())
+        found = ((key.partition("."), _cap(value)) for key, value in self._caps.items())
         return {client: cap for (of, _, client), cap in found if of == group}

@@ -1,1 +1,1 @@
-"""Wake-ups between the processes of a grid."""
+"""Wakeups between the processes of a grid."""

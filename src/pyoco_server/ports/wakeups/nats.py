@@ -1,4 +1,4 @@
-"""Hints over plain NATS, stored nowhere: `pyoco.exechint.<group>.<hint>`."""
+"""Wakeups over plain NATS, not stored: `pyoco.exechint.<group>.<hint>`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Listening:
 
     async def close(self) -> None:
         self._link.nc.forget(self._subscription)
-        with contextlib.suppress(nats.errors.Error):  # the connection may be gone, and the subscription with it
+        with contextlib.suppress(nats.errors.Error):  # the connection may be lost, and the subscription with it
             await self._subscription.unsubscribe()
 
 
@@ -33,7 +33,7 @@ class NatsWakeups:
         self._link = link
 
     async def tell(self, group: str, wakeup: Wakeup, word: str) -> None:
-        if self._link.is_up:  # kept for later it would be no wake-up
+        if self._link.is_up:  # a wakeup delivered after a reconnect would be useless
             with contextlib.suppress(nats.errors.Error):
                 await self._link.nc.send(f"{SUBJECTS}.{group}.{wakeup.value}", word.encode())
 

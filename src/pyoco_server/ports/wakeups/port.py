@@ -1,4 +1,4 @@
-"""Wake-ups between the processes of a grid. Losing every one of them may delay work, and loses none."""
+"""Wakeups between the processes of a grid. Losing all of them may delay work, but loses none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Listening", "Wakeup", "Wakeups"]
 
 
 class Wakeup(StrEnum):
-    #: A job was queued; the word is `<exec>.<client>`.
+    #: A job was queued. Data: `<exec>.<client>`.
     NEW = "new"
-    #: A run has ended or was put back, and its slot is free; the word is the run id.
+    #: A run has ended or was requeued, and its slot is free. Data: the run id.
     DONE = "done"
-    #: Somebody asked for a run to be stopped; the word is the run id.
+    #: A run should be cancelled. Data: the run id.
     CANCEL = "cancel"
 
 
@@ -24,8 +24,10 @@ class Listening(Protocol):
 
 class Wakeups(Protocol):
     async def tell(self, group: str, wakeup: Wakeup, word: str) -> None:
-        """Best effort, not waited for, never raises."""
+        """Send a wakeup. Best effort, does not wait, never raises."""
 
     async def listen(self, group: str, heard: Callable[[Wakeup, str], None], only: Wakeup | None = None) -> Listening:
-        """Until it is closed, also over lost connections. `heard` must not block. `only`: what nobody cares for here is
-        not even sent to us."""
+        """Call `heard` for each wakeup until closed, across reconnects. `heard` must not block.
+
+        With `only`, other wakeups are not even sent to this process.
+        """

@@ -1,1 +1,1 @@
-"""The web, for packs that read it: one request at a time, to an address that was checked."""
+"""HTTP for packs that read the web: one request at a time, to an address that was checked."""

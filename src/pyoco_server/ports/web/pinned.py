@@ -1,4 +1,4 @@
-"""The web by httpcore2, which is told where to connect: to the address that was checked, and nowhere else."""
+"""HTTP requests with httpcore2 that connect only to addresses that were checked."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from pyoco_server.ports.web.trust import trust
 
 __all__ = ["LookUp", "PinnedWeb", "look_up"]
 
-#: The addresses of a name. Raises OSError.
+#: Returns the addresses of a name. Raises OSError.
 LookUp = Callable[[str], list[str]]
 
-#: Of one answer, all its headers and frames with it. Headers have a bound of their own (100 KiB), but of 1xx answers
-#: there may be any number.
+#: Limit of one response, including headers and framing. Headers have their own limit (100 KiB), but there may be any
+#: number of 1xx responses.
 _WIRE_BYTES_MAX: Final = 32 * 1_048_576
-#: At a time: a record of TLS. Taking 64 KiB of tiny chunks apart would hold the loop for a third of a second.
+#: Limit per read: one TLS record. Parsing 64 KiB of tiny chunks would block the event loop for a third of a second.
 _READ_BYTES_MAX: Final = 16_384
-#: At a time in this process, those included that nobody waits for any more: a resolver may hang for minutes.
+#: Concurrent lookups in this process, including abandoned ones: a resolver may hang for minutes.
 _LOOKUPS_MAX: Final = 64
 _lookups = threading.BoundedSemaphore(_LOOKUPS_MAX)
 _FREE_LOOKUP_SECONDS: Final = 0.02
-#: Eight MiB would be usual, and count where memory is bounded.
+#: The usual 8 MiB would count where memory is limited.
 _LOOKUP_STACK_BYTES: Final = 512 * 1_024
 _starting = threading.Lock()
 _HEADERS: Final = (
@@ -52,18 +52,21 @@ _HEADERS: Final = (
 
 
 def look_up(host: str) -> list[str]:
-    """Blocks, for as long as the resolver likes."""
+    """Blocks for as long as the resolver does."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in found]
 
 
 class PinnedWeb:
-    """A connection per request: none is kept, so none is used for a name that was not checked for it."""
+    """Opens a connection per request. None is reused, so none serves a name that it was not checked for."""
 
     def __init__(
         self, ca_file: str = "", *, look_up: LookUp = look_up, network: httpcore2.AsyncNetworkBackend | None = None
     ) -> None:
-        """`ca_file` names certificates to trust besides the system's. Raises SettingError when they cannot be read."""
+        """`ca_file` contains certificates to trust in addition to the system's.
+
+        Raises SettingError if they cannot be read.
+        """
         self._ssl = httpcore2.default_ssl_context()
         if ca_file:
             trust(self._ssl, ca_file)
@@ -114,7 +117,7 @@ def _first(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _text(value: bytes) -> str:
-    """Servers write UTF-8 where only ASCII may stand."""
+    """Decode a header value. Servers send UTF-8 where only ASCII is allowed."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -129,51 +132,54 @@ async def _body(response: httpcore2.Response) -> AsyncGenerator[bytes, None]:
 
 
 class _TlsError(httpcore2.ConnectError):
-    """Not with TLS; the connection itself was there."""
+    """The TLS handshake failed; the TCP connection was established."""
 
 
 @contextlib.contextmanager
 def _errors(otherwise: type[NotConnected | Broken]) -> Iterator[None]:
-    """The only place where an error of httpcore2 becomes one of ours."""
+    """The only place that translates errors of httpcore2 into ours."""
     try:
         yield
     except _TlsError as error:
         raise TlsFailed("no TLS with that name") from error
     except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
-        # OSError: ssl.SSLError, which nobody translates while an answer is read.
+        # OSError includes ssl.SSLError, which httpcore2 does not translate while reading a response.
         raise otherwise(type(error).__name__) from error
 
 
 async def _in_thread(look_up: LookUp, host: str) -> list[str]:
-    """In a thread of its own, which nobody waits for: a resolver that hangs holds neither the loop nor the process.
-    While too many hang, it waits until one is over. Raises OSError where no thread can be had."""
+    """Look the name up in a separate thread that can be abandoned, so a hanging resolver blocks neither loop nor
+    process.
+
+    While too many lookups hang, waits until one has ended. Raises OSError if no thread can be started.
+    """
     lookups, loop = _lookups, asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
 
-    def tell(found: list[str] | None, error: Exception | None) -> None:
-        if answer.done():  # nobody waits any more
+    def set_answer(found: list[str] | None, error: Exception | None) -> None:
+        if answer.done():  # the lookup was abandoned
             return
         if error is not None:
             answer.set_exception(error)
         else:
             answer.set_result(found or [])
 
-    def look() -> None:
+    def resolve() -> None:
         found: list[str] | None = None
         trouble: Exception | None = None
         try:
             found = look_up(host)
-        except Exception as error:  # noqa: BLE001  (raised again where it is waited for)
+        except Exception as error:  # noqa: BLE001  (raised again in the caller)
             trouble = error
         finally:
             lookups.release()
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, found, trouble)
+            loop.call_soon_threadsafe(set_answer, found, trouble)
 
-    while not lookups.acquire(blocking=False):  # noqa: ASYNC110 - it is released by a thread, for any loop
+    while not lookups.acquire(blocking=False):  # noqa: ASYNC110 - released by a thread, for any loop
         await asyncio.sleep(_FREE_LOOKUP_SECONDS)
     try:
-        _start(threading.Thread(target=look, name="look up", daemon=True))
+        _start(threading.Thread(target=resolve, name="look up", daemon=True))
     except RuntimeError as error:
         lookups.release()
         raise OSError("there is no thread to look it up") from error
@@ -181,8 +187,8 @@ async def _in_thread(look_up: LookUp, host: str) -> list[str]:
 
 
 def _start(thread: threading.Thread) -> None:
-    """With a small stack. Raises RuntimeError."""
-    with _starting:  # the size is that of every thread which is started meanwhile
+    """Start the thread with a small stack. Raises RuntimeError."""
+    with _starting:  # the stack size applies to every thread started meanwhile
         before = threading.stack_size(_LOOKUP_STACK_BYTES)
         try:
             thread.start()
@@ -191,7 +197,7 @@ def _start(thread: threading.Thread) -> None:
 
 
 class _Dialler(httpcore2.AsyncNetworkBackend):
-    """Connects to the addresses that were checked, whatever name it is asked for. Closes what it opened."""
+    """Connects only to the addresses that were checked, whatever host is requested. Closes what it opened."""
 
     def __init__(self, network: httpcore2.AsyncNetworkBackend, pinned: Pinned, seconds: float) -> None:
         self._network, self._pinned, self._seconds = network, pinned, seconds
@@ -201,7 +207,7 @@ class _Dialler(httpcore2.AsyncNetworkBackend):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # httpcore2 leaves it open when it is cancelled during the handshake.
+        # If cancelled during the handshake, httpcore2 does not close it.
         if self._opened is not None:
             with contextlib.suppress(OSError, httpcore2.NetworkError):
                 await self._opened.aclose()
@@ -219,7 +225,7 @@ class _Dialler(httpcore2.AsyncNetworkBackend):
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._seconds
         for left in range(len(addresses), 0, -1):
-            # One that swallows everything leaves their share to the others. The last one ends when the caller does.
+            # An address that drops all packets must leave time for the others. The last one has no limit of its own.
             share = max(0.001, deadline - clock()) / left if left > 1 else None
             try:
                 self._opened = await self._network.connect_tcp(addresses[-left], port, timeout=share)
@@ -239,7 +245,7 @@ class _Dialler(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection that reads no more than one answer may have."""
+    """A connection that limits the bytes read for one response."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -263,7 +269,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
-        except (httpcore2.ConnectError, OSError, ValueError) as error:  # ValueError: a name that TLS cannot have
+        except (httpcore2.ConnectError, OSError, ValueError) as error:  # ValueError: the name is not valid for TLS
             raise _TlsError(str(error)) from error
 
     def get_extra_info(self, info: str) -> Any:

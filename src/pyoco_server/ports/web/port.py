@@ -1,4 +1,5 @@
-"""One request to the web, in two steps: see where it would go, then go exactly there (PRICED-136, PRICED-137)."""
+"""One request to the web, in two steps: resolve and check the target, then connect exactly there (PRICED-136,
+PRICED-137)."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ __all__ = [
 
 
 class WebError(Exception):
-    """There is no answer. The classes say why; no text repeats a URL.
+    """There is no response. The class gives the reason; no text repeats a URL.
 
     WebError
     ├─ NameUnknown      the name has no address
-    ├─ AddressRefused   one of its addresses may not be reached
-    ├─ NotConnected     nobody answers there, or not in HTTP
-    ├─ TlsFailed        not with TLS, or not with a certificate of that name
-    └─ Broken           the answer began, and does not go on
+    ├─ AddressRefused   one of its addresses is forbidden
+    ├─ NotConnected     no address accepts a connection, or not with HTTP
+    ├─ TlsFailed        no TLS, or no trusted certificate for that name
+    └─ Broken           the response began, but was cut off
     """
 
 
@@ -40,7 +41,7 @@ class NameUnknown(WebError):
 
 
 class AddressRefused(WebError):
-    """One of its addresses may not be reached, so none is."""
+    """One of the addresses is forbidden, so the target is not contacted at all."""
 
     def __init__(self, address: str, why: Refusal) -> None:
         super().__init__(why)
@@ -48,20 +49,20 @@ class AddressRefused(WebError):
 
 
 class NotConnected(WebError):
-    """Nobody answers there, or not in HTTP."""
+    """No address accepts a connection, or the server does not speak HTTP."""
 
 
 class TlsFailed(WebError):
-    """It does not speak TLS, or has no certificate of that name which we can trust."""
+    """The server does not speak TLS, or has no trusted certificate for that name."""
 
 
 class Broken(WebError):
-    """The answer began, and does not go on."""
+    """The response began, but was cut off."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A target with the addresses that were found for it, all of which were checked."""
+    """A target with all its addresses, each of which was checked."""
 
     target: Target
     addresses: tuple[str, ...]
@@ -69,21 +70,23 @@ class Pinned:
 
 @dataclass(frozen=True)
 class WebResponse:
-    """An answer whose body is still to come."""
+    """A response whose body has not been read yet."""
 
     status: int
-    #: By names in small letters; the first of each.
+    #: By lower-case name; only the first of each name.
     headers: Mapping[str, str]
-    #: As it is sent: still encoded. Raises Broken.
+    #: The raw body, still encoded. Raises Broken.
     body: AsyncIterator[bytes]
 
 
 class Web(Protocol):
-    """Follows no redirect, keeps no cookie, takes nothing from the environment. A caller may cancel it anywhere."""
+    """Follows no redirects, keeps no cookies, ignores the environment. Calls may be cancelled at any point."""
 
     async def pin(self, target: Target) -> Pinned:
-        """Look the name up, once, and check every address there is. Raises NameUnknown, AddressRefused."""
+        """Resolve the name once, and check all its addresses. Raises NameUnknown, AddressRefused."""
 
     def get(self, pinned: Pinned, seconds: float) -> AbstractAsyncContextManager[WebResponse]:
-        """Connect to the addresses in turn until one answers, and ask. `seconds` is what is left for all of it.
-        Nothing is looked up any more. Raises NotConnected, TlsFailed."""
+        """Connect to the addresses in turn until one accepts, and send the request. `seconds` limits all of it.
+
+        Does not resolve again. Raises NotConnected, TlsFailed.
+        """

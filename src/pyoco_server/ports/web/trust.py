@@ -1,4 +1,4 @@
-"""Certificates that are trusted besides the system's, from a file."""
+"""Additional trusted certificates from a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_ca_file", "trust"]
 
 
 def trust(context: ssl.SSLContext, ca_file: str) -> None:
-    """Blocks. Raises SettingError when the file cannot be read, or holds no certificates."""
+    """Trust the certificates in a file. Blocks. Raises SettingError if it is unreadable or contains no certificates."""
     try:
         context.load_verify_locations(cafile=ca_file)
     except (ssl.SSLError, ValueError) as error:
@@ -20,10 +20,10 @@ def trust(context: ssl.SSLContext, ca_file: str) -> None:
 
 
 def check_ca_file(ca_file: str) -> None:
-    """The same, and nobody trusts them yet."""
+    """Check a file like `trust`, without trusting it. Also refuses a file without certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust(context, ca_file)
-    if not context.cert_store_stats()["x509"]:  # a list of revoked ones is read without a word
+    if not context.cert_store_stats()["x509"]:  # a list of revoked certificates loads without an error
         raise _refusal(ca_file, "it holds no certificates")
 
 

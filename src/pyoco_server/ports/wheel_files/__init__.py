@@ -1,1 +1,1 @@
-"""What is inside a wheel file, read before anybody may install it."""
+"""Validation of wheel files before anyone may install them."""

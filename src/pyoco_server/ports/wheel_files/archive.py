@@ -1,4 +1,4 @@
-"""Wheels as zip archives."""
+"""Validate wheels as zip archives."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyoco_server.ports.wheel_files.second_reader import check_agreement
 
 __all__ = ["ArchiveWheelFiles"]
 
-#: What is read into memory. The longest METADATA there are hold a page of documentation.
+#: Limits of the files that are read into memory. The longest known METADATA contain a page of documentation.
 _BYTES_MAX = {"METADATA": 4 << 20, "WHEEL": 64 << 10, "entry_points.txt": 256 << 10}
 _RECORD_BYTES_MAX = 64 << 20
 _DIGESTS = frozenset({"sha256", "sha384", "sha512"})
 
 
 class ArchiveWheelFiles:
-    """`unpacked_bytes_max` bounds the time, 1 s for some 250 MB; memory is some 900 bytes for each file in it."""
+    """`unpacked_bytes_max` bounds the time, 1 s per 250 MB or so; memory is about 900 bytes per file in the wheel."""
 
     def __init__(self, unpacked_bytes_max: int) -> None:
         self._unpacked_bytes_max = unpacked_bytes_max
@@ -39,7 +39,7 @@ class ArchiveWheelFiles:
         check_paths(archive.members)
         check_agreement(file, archive.members)
         unpacked_bytes = sum(member.size_bytes for member in archive.members)
-        if unpacked_bytes > self._unpacked_bytes_max:  # `pieces_of` sees to it that this is true
+        if unpacked_bytes > self._unpacked_bytes_max:  # `pieces_of` verifies these sizes
             raise InvalidWheel(f"it unpacks to {unpacked_bytes} bytes, and may to {self._unpacked_bytes_max}; split it")
         files = {member.name: member for member in archive.members if not member.is_directory}
         info = find_dist_info(files, name)
@@ -63,7 +63,10 @@ def _read(archive: ZipArchive, files: dict[str, Member], info: str, file_name: s
 
 
 def _take_record(archive: ZipArchive, files: dict[str, Member], info: str) -> None:
-    """Write beside each member what RECORD says of it. Whatever it does not list, or lists without need, is refused."""
+    """Store on each member its entry in RECORD.
+
+    Raises InvalidWheel for files that RECORD lacks, and for entries without a file.
+    """
     record = files.get(f"{info}/RECORD")
     if record is None:
         raise InvalidWheel(f"{shown(f'{info}/RECORD')} is missing; build it with a build tool")

@@ -1,4 +1,4 @@
-"""The four files by which a wheel tells of itself: METADATA, WHEEL, RECORD and entry_points.txt."""
+"""The four files with the metadata of a wheel: METADATA, WHEEL, RECORD and entry_points.txt."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["check_entry_points", "check_metadata", "check_wheel", "is_stem_of", 
 
 _REQUIRES_MAX = 2000
 _HEADER_LINES_MAX = 20_000
-#: Python refuses to read a number of more than 4,300 digits, wherever it meets it.
+#: Python refuses to parse numbers of more than 4,300 digits, in any context.
 _REQUIREMENT_LENGTH_MAX = 4000
 _LINE_LENGTH_MAX = 8192
-#: As the written form of entry points has it: module:object [extras].
+#: The syntax of entry points: module:object [extras].
 _REFERENCE = re.compile(r"[\w.]+\s*(:\s*[\w.]+\s*)?(\[[\w\s,.-]*\])?", re.ASCII)
-#: In place of what is a version on some systems and none on others.
+#: Replacements for values that are valid versions on some systems only.
 _ANYWHERE = {"extra": "", "platform_release": "1", "platform_version": "1"}
 _COMMANDS = frozenset({"console_scripts", "gui_scripts"})
 _COMMAND = re.compile(r"[\w+-][\w.+-]*")
-#: Some readers take it for a part of the first word, others do not see it.
+#: Some parsers take it for a part of the first word, others skip it.
 _ORDER_MARK = "\ufeff"
 
 
 def is_stem_of(stem: str, name: WheelName) -> bool:
-    """Whether "my_tasks-1.0" is how the directories of this wheel begin."""
+    """Return whether a stem such as "my_tasks-1.0" belongs to this wheel's directories."""
     package, _, version = stem.rpartition("-")
     try:
         return canonicalize_name(package) == name.package and Version(version) == name.version
@@ -47,7 +47,7 @@ def is_stem_of(stem: str, name: WheelName) -> bool:
 
 
 def check_metadata(data: bytes, name: WheelName) -> None:
-    """METADATA must be of the wheel that the file name says, and what it requires readable. Raises InvalidWheel."""
+    """Check that METADATA matches the file name, and that its requirements can be parsed. Raises InvalidWheel."""
     headers = _headers(data, "METADATA")
     package, version = _one(headers, "Name", "METADATA"), _one(headers, "Version", "METADATA")
     if canonicalize_name(package) != name.package or not _is_version(version, name.version):
@@ -68,7 +68,7 @@ def check_metadata(data: bytes, name: WheelName) -> None:
 
 
 def check_wheel(data: bytes, name: WheelName) -> None:
-    """WHEEL must be of a form we know, and for what the file name says. Raises InvalidWheel."""
+    """Check that WHEEL has a known version, and that its tags match the file name. Raises InvalidWheel."""
     headers = _headers(data, "WHEEL")
     form = _one(headers, "Wheel-Version", "WHEEL").strip()
     if re.fullmatch(r"1\.[0-9]{1,9}", form, re.ASCII) is None:
@@ -77,7 +77,7 @@ def check_wheel(data: bytes, name: WheelName) -> None:
     for line in map(str, headers.get_all("Tag", ())):
         try:
             if line.count("-") != 2 or line.count(".") > 16:
-                raise ValueError(line)  # noqa: TRY301 - said as every other trouble of it
+                raise ValueError(line)  # noqa: TRY301 - reported like any other problem of the tag
             tags |= parse_tag(line.strip())
         except ValueError as error:
             raise InvalidWheel(f"WHEEL: Tag {shown(line)} is not a tag such as py3-none-any") from error
@@ -90,7 +90,10 @@ def check_wheel(data: bytes, name: WheelName) -> None:
 
 
 def read_record(pieces: Iterable[bytes]) -> Iterator[tuple[str, str, str, str]]:
-    """The lines of a RECORD: path, name of the digest, digest, size. Memory does not grow. Raises InvalidWheel."""
+    """Yield the lines of a RECORD: path, name of the digest, digest, size.
+
+    Memory use is constant. Raises InvalidWheel.
+    """
     try:
         for row in csv.reader(_lines(pieces), strict=True):
             if len(row) != 3:
@@ -104,7 +107,10 @@ def read_record(pieces: Iterable[bytes]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def check_entry_points(data: bytes) -> None:
-    """Each must name an object; of a command pip makes a file of that name. Raises InvalidWheel."""
+    """Check that each entry point names an object, and that command names are safe: pip creates files with these names.
+
+    Raises InvalidWheel.
+    """
     parser = configparser.RawConfigParser(delimiters=("=",), default_section="\0")
     parser.optionxform = str  # type: ignore[method-assign,assignment]
     try:
@@ -133,7 +139,7 @@ def _unmarked(text: str, file_name: str) -> str:
 
 
 def _headers(data: bytes, file_name: str) -> Message:
-    # The headers alone: what follows may pretend to be a mail with a thousand parts.
+    # Only the headers: the text after them may pretend to be a mail with a thousand parts.
     head = re.split(r"\r?\n\r?\n", _text(data, file_name), maxsplit=1)[0]
     if head.count("\n") > _HEADER_LINES_MAX:
         raise InvalidWheel(f"{file_name} has more than {_HEADER_LINES_MAX} lines before its text")
@@ -157,7 +163,7 @@ def _is_version(text: str, version: Version) -> bool:
 def _check_requirement(text: str) -> None:
     try:
         marker = Requirement(_short(text)).marker
-        if marker is not None:  # each comparison in it is made, wherever this is
+        if marker is not None:  # evaluates every comparison in it, on any system
             marker.evaluate(_ANYWHERE)
     except (ValueError, LookupError, RecursionError) as error:
         raise InvalidWheel(f"METADATA: Requires-Dist {shown(text)} cannot be read: {shown(str(error))}") from error

@@ -1,4 +1,4 @@
-"""Where the files of a wheel would go: nowhere but into their own directory, and never over each other."""
+"""Check the paths in a wheel: all stay inside its own directory, and none overwrites another."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyoco_server.errors import InvalidWheel
 
 __all__ = ["check_apart", "check_paths", "path_problem"]
 
-#: What file systems take.
+#: The limit of common file systems.
 _PART_BYTES_MAX = 255
 _DEPTH_MAX = 32
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def check_paths(members: Iterable[Member]) -> None:
-    """Raises InvalidWheel. O(n log n), and a copy of the names."""
+    """Check all paths. Raises InvalidWheel. O(n log n) time, and a copy of the names."""
     names = []
     for member in members:
         problem = path_problem(member.name) or _kind_problem(member)
@@ -31,9 +31,11 @@ def check_paths(members: Iterable[Member]) -> None:
 
 
 def check_apart(places: Iterable[tuple[str, str]]) -> None:
-    """Raises InvalidWheel when two of these places are one, or one lies in another that is a file. Each with the name
-    that is told; a directory's place ends in a slash."""
-    # What some file systems take for the same. With "\0" for "/", what lies in a directory follows it at once.
+    """Raise InvalidWheel if two places coincide, or one lies below another that is a file.
+
+    Takes pairs of a place and the name to report; the place of a directory ends in a slash.
+    """
+    # Fold what some file systems treat as equal. With "\0" for "/", the contents of a directory sort directly after it.
     folded = sorted((_folded(place), not place.endswith("/"), name) for place, name in places)
     for (one, is_file, name), (other, _, other_name) in pairwise(folded):
         if one == other:
@@ -47,7 +49,7 @@ def _folded(place: str) -> str:
 
 
 def path_problem(path: str) -> str | None:
-    """Why a file of this name must not be unpacked, or None. A directory's name ends in a slash."""
+    """Return why a file with this name must not be unpacked, or None. The name of a directory ends in a slash."""
     parts = path.removesuffix("/").split("/")
     problem = None
     if path.startswith("/") or _DRIVE.match(path) or ".." in parts:
@@ -58,7 +60,7 @@ def path_problem(path: str) -> str | None:
         problem = f"lies more than {_DEPTH_MAX} directories deep"
     elif any(len(part.encode()) > _PART_BYTES_MAX for part in parts):
         problem = f"has a name longer than {_PART_BYTES_MAX} bytes"
-    elif any(not part or part.endswith((".", " ")) for part in parts):  # Windows drops dots and spaces at the end
+    elif any(not part or part.endswith((".", " ")) for part in parts):  # Windows drops trailing dots and spaces
         problem = "has a part that is empty or ends in a dot or a space; rename it"
     return problem
 

@@ -1,7 +1,7 @@
-"""Where the files of a wheel lie once it is installed, and what must not lie there.
+"""Compute where the files of a wheel are installed, and refuse what must not be installed there.
 
-A worker has pip make one directory of each wheel (`pip install --target`), and whatever lies on top of that can be
-imported:
+A worker installs each wheel into one directory with pip (`pip install --target`), and whatever is at the top level of
+that directory can be imported:
 
     <path>                              <path>
     <wheel>.data/purelib/<path>         <path>, as from platlib
@@ -10,9 +10,9 @@ imported:
     <wheel>.data/scripts/<path>         bin/<path>
     <wheel>.data/headers/<path>         include/<package>/<path>
 
-Without a target pip puts `data` beside the directory of packages, so that one is looked for in it, too. With one it
-leaves out whatever else is in `data/lib`, and folders of `data` that a package has as well: that is no harm, as nothing
-lies at the place of something else.
+Without a target pip installs `data` beside the directory of packages, so that directory is searched for in it, too.
+With a target pip omits everything else in `data/lib`, and folders of `data` that a package also has: that does no
+harm, because no file replaces another.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ __all__ = ["check_places", "find_dist_info"]
 
 _SCHEMES = ("data", "headers", "platlib", "purelib", "scripts")
 _SITES = frozenset({"site-packages", "dist-packages"})
-#: Python runs these by itself when it starts, before anybody has asked for a task of the wheel.
+#: Python imports these at startup, before any task of the wheel is requested.
 _STARTERS = frozenset({"sitecustomize", "usercustomize"})
 
 
 def find_dist_info(files: Iterable[str], name: WheelName) -> str:
-    """The one directory by which a wheel tells of itself. A second one would be another package in disguise.
+    """Return the wheel's only metadata directory.
 
-    Raises InvalidWheel."""
+    A second one would be another package in disguise. Raises InvalidWheel.
+    """
     found = {top for path in files if _is_metadata(top := path.split("/", 1)[0])}
     if len(found) != 1:
         raise InvalidWheel(
@@ -50,8 +51,10 @@ def find_dist_info(files: Iterable[str], name: WheelName) -> str:
 
 
 def check_places(files: Iterable[str], name: WheelName) -> None:
-    """Raises InvalidWheel for what Python would run unasked, for another package in disguise, and for two files that
-    would lie at one place. O(n log n), and a copy of the names."""
+    """Raise InvalidWheel for files that Python would run at startup, another package in disguise, or colliding files.
+
+    O(n log n) time, and a copy of the names.
+    """
     places = []
     for path in files:
         place = _place(path, name)
@@ -65,7 +68,7 @@ def check_places(files: Iterable[str], name: WheelName) -> None:
 
 
 def _is_metadata(folder: str) -> bool:
-    return folder.lower().endswith((".dist-info", ".egg-info"))  # in lower case: that is how Python finds them
+    return folder.lower().endswith((".dist-info", ".egg-info"))  # lower case: Python finds them in any case
 
 
 def _place(path: str, name: WheelName) -> str:

@@ -1,4 +1,4 @@
-"""The same archive as the standard library reads it, which is how pip reads it on a worker."""
+"""Read the archive with the standard library, which is how pip reads it on a worker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["check_agreement"]
 
 
 def check_agreement(file: BinaryIO, members: Sequence[Member]) -> None:
-    """Raises InvalidWheel unless both readers find the same files at the same places.
+    """Raise InvalidWheel unless both readers find the same files at the same offsets.
 
-    `ZipArchive` is strict enough that they do, as far as we can see. This is for what we do not see, and for what a
-    later Python reads otherwise. `members` are in the order in which they lie in the file. O(n), and some 600 bytes of
-    memory for each until it is done.
+    As far as we can see, `ZipArchive` is strict enough to guarantee that. This check is for what we overlooked, and for
+    later versions of Python that may read differently. `members` are in file order. O(n) time, and temporarily about
+    600 bytes of memory per member.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -28,15 +28,15 @@ def check_agreement(file: BinaryIO, members: Sequence[Member]) -> None:
     if len(found) != len(members):
         raise InvalidWheel(f"the zip archive has {len(members)} files, and {len(found)} for Python; build it again")
     for member, entry in zip(members, found, strict=True):
-        if _as_told(member) != _as_read(entry):
+        if _own_fields(member) != _zipfile_fields(entry):
             raise InvalidWheel(f"{shown(member.name)} is another file to Python; build the wheel again")
 
 
-def _as_told(member: Member) -> tuple[object, ...]:
+def _own_fields(member: Member) -> tuple[object, ...]:
     sizes = (member.offset, member.packed_bytes, member.size_bytes)
     return (member.name, *sizes, member.crc, member.method, member.flags, member.mode)
 
 
-def _as_read(entry: zipfile.ZipInfo) -> tuple[object, ...]:
+def _zipfile_fields(entry: zipfile.ZipInfo) -> tuple[object, ...]:
     sizes = (entry.header_offset, entry.compress_size, entry.file_size)
     return (entry.filename, *sizes, entry.CRC, entry.compress_type, entry.flag_bits, entry.external_attr >> 16)

@@ -1,1 +1,1 @@
-"""What happened to the wheel registry."""
+"""The history of the wheel registry."""

@@ -1,4 +1,7 @@
-"""The wheel history in its bucket, key = time in milliseconds and event id (FLOW-222). The bucket's max age ends it."""
+"""The wheel history in a KV bucket, by time in milliseconds and event id (FLOW-222).
+
+Events expire by the bucket's max age.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ __all__ = ["JetStreamWheelHistory"]
 log = get_logger(__name__)
 
 _NO_MESSAGE_FOUND = 10037
-#: Events asked for at once: bounds memory, and leaves most of the link to others.
+#: Events requested concurrently: bounds memory, and leaves most of the connection to others.
 _WINDOW = 250
-#: Where fewer than one in so many is wanted, it is cheaper to have all of them sent.
+#: If fewer than one in this many events match, it is cheaper to stream all of them.
 _RARE = 4
 
 
@@ -48,7 +51,7 @@ class _Found(msgspec.Struct):
 
 
 class _Glance(msgspec.Struct):
-    """As little of an event as tells whether it may be wanted: a tenth of what it costs to read all of it."""
+    """The members of an event that a filter needs: decoding them takes a tenth of the time of a complete decode."""
 
     wheel_name: Any = None
     action: Any = None
@@ -59,7 +62,7 @@ _read_glance = msgspec.json.Decoder(_Glance).decode
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which events are asked for; None: of any wheel, of any kind."""
+    """A filter for events. None: any wheel, any kind."""
 
     wheel_name: str | None
     action: WheelAction | None
@@ -72,7 +75,7 @@ class _Wanted:
         try:
             event = _read_glance(data)
         except (ValueError, RecursionError):
-            return True  # whoever reads all of it says what is wrong
+            return True  # the complete decoder reports the error
         return self.wheel_name in (None, event.wheel_name) and self.action in (None, event.action)
 
     def fits(self, event: WheelEvent) -> bool:
@@ -80,13 +83,12 @@ class _Wanted:
 
 
 class JetStreamWheelHistory:
-    """No event is ever written over, so the numbers of the stream are the order of events, without gaps but for those
-    that have expired.
+    """Events are never overwritten, so stream sequences are in the order of events, without gaps except expired events.
 
-    It is read by number, from the newest backwards, many questions at once, and each answered by the leader: who has
-    just uploaded sees it. 100 events took 4 ms, 500 took 20 ms. Whoever looks for few among many goes on with a
-    consumer, which begins at the far end, costs 6 ms for one event, and read 20,000 in 200 ms instead of 1.3 s. On a
-    cluster it may live on a node that is a moment behind: by less than the newest events, which were read before.
+    It is read by sequence, newest first, with many concurrent requests, each answered by the leader, so that an
+    uploader sees its own event. 100 events took 4 ms, 500 took 20 ms. A filter that matches few events continues with a
+    consumer, which starts at the oldest event, costs 6 ms for one event, and read 20,000 in 200 ms instead of 1.3 s. On
+    a cluster the consumer may read from a node that lags: by less than the newest events, which were read before.
     """
 
     def __init__(self, link: Link, bucket: str) -> None:
@@ -122,7 +124,7 @@ class JetStreamWheelHistory:
         return found[:limit]
 
     async def _older(self, last: int, limit: int, wanted: _Wanted) -> list[WheelEvent]:
-        """The newest that are wanted among those up to the number `last`. O(events), in memory for `limit` of them."""
+        """Return the newest matching events up to the sequence `last`. O(events), with `limit` of them in memory."""
         found: deque[WheelEvent] = deque(maxlen=limit)
         seen = 0
         async with contextlib.aclosing(watch(self._link, self._bucket)) as batches:
@@ -136,11 +138,11 @@ class JetStreamWheelHistory:
                             found.append(event)
                 if batch.caught_up:
                     break
-                await asyncio.sleep(0)  # others have their turn between two batches
+                await asyncio.sleep(0)  # let other tasks run between two batches
         return list(reversed(found))
 
     async def _event(self, number: int) -> WheelEvent | None:
-        """None: it has expired, or nobody can read it."""
+        """Read one event. None: it has expired, or is unreadable."""
         try:
             found = await self._link.insist(f"STREAM.MSG.GET.{self._bucket.stream}", {"seq": number}, _Found)
         except Rejected as error:
@@ -156,5 +158,5 @@ def _read(data: bytes, number: int) -> WheelEvent | None:
     try:
         return read_wheel_event(data)
     except Corrupt as error:
-        log.warning("an event of the wheel history cannot be read; lists pass it over", number=number, error=error)
+        log.warning("unreadable event in the wheel history, omitted", number=number, error=error)
         return None

@@ -10,14 +10,16 @@ __all__ = ["WheelHistory"]
 
 
 class WheelHistory(Protocol):
-    """One event for each change, kept for as long as the settings say. An outage raises Unavailable."""
+    """One event per change, kept for the configured time. An outage raises Unavailable."""
 
     async def add(self, event: WheelEvent) -> None:
-        """Write it down: one round trip."""
+        """Add an event. One round trip."""
 
     async def newest(
         self, limit: int, wheel_name: str | None = None, action: WheelAction | None = None
     ) -> list[WheelEvent]:
-        """The newest events that match, newest first. O(limit) without a filter; O(events) with one, 200 ms for 20,000
-        of them. In few round trips, and in memory that does not grow with the history. An event nobody can read is
-        passed over, and logged if it may have been wanted."""
+        """Return the newest matching events, newest first.
+
+        O(limit) without a filter; O(events) with one, 200 ms for 20,000 of them. Takes few round trips, and memory that
+        does not grow with the history. An unreadable event is skipped, and logged if it might match.
+        """
