@@ -122,7 +122,7 @@ async def test_signals(nats_url: str, tmp_path: Path) -> None:
             await client.send(Type.HELLO_CLIENT, HelloClient(client_id="c").to_payload())
             assert (await client.not_leader()).reason == "standby"
             standby.signal(signal.SIGUSR1)
-            await eventually(lambda: any("serves from now on" in line["message"] for line in standby.log))
+            await eventually(lambda: any(line["message"] == "standby promoted" for line in standby.log))
             await client.hello("c")
             standby.signal(signal.SIGINT)
             await client.not_leader()
@@ -170,7 +170,7 @@ async def test_tls_and_its_reload_in_a_process(nats_url: str, tmp_path: Path) ->
             await client.accepted(files={"large": bytes(2_000_000)})
             chain.write_bytes(authority.chain("127.0.0.1", "renewed.example").read_bytes())
             door.signal(signal.SIGHUP)
-            await eventually(lambda: any("read again" in line["message"] for line in door.log))
+            await eventually(lambda: any(line["message"] == "certificate reloaded" for line in door.log))
             async with await ClientPeer.connect(door.port, context, name="renewed.example") as newer:
                 await newer.hello()
             await client.accepted()

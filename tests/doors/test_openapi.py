@@ -244,7 +244,9 @@ class TestDocument:
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
         assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
         # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
-        assert ("429" in item["responses"]) == ("403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs")))
+        assert ("429" in item["responses"]) == (
+            "403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs"))
+        )
         for status, answer in item["responses"].items():
             is_empty = status in {"204", "304"} or (path.startswith("/mcp") and status == "202")
             assert (answer["content"] == {}) == is_empty

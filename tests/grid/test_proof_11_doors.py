@@ -70,7 +70,7 @@ async def rolling_restart(folder: Path, caplog: pytest.LogCaptureFixture, *, job
 
 
 def _told(grid: Scene) -> int:
-    return sum(worker.stdout.count("the door sends this worker away") for worker in grid.workers)
+    return sum(worker.stdout.count("door redirects this worker") for worker in grid.workers)
 
 
 async def _roll(grid: Scene, found: Findings, rounds: int) -> None:

@@ -100,7 +100,7 @@ class Readers:
         (folder / ".venv").symlink_to(sys.prefix)
         (folder / ".pyoco").symlink_to(self._stack.data_dir)
         reader = Reader(
-            folder, self._environment(folder, page), self._meanings(folder, page), self._key, self._commands.functions
+            folder, self._environment(folder, page), self._meanings(folder), self._key, self._commands.functions
         )
         (folder / "dist").mkdir()
         write_wheel(folder / "dist", "nightly-tasks", "1.2.0")
@@ -116,10 +116,10 @@ class Readers:
         needs_key = page.startswith("docs/packs/")
         return own | ({"PYOCO_API_KEY": self._key} if needs_key else {})
 
-    def _meanings(self, folder: Path, page: str) -> dict[str, str]:
-        """What pages say, and what it is here. Counting takes less time, too, but for the README, which needs it."""
-        shorter = {} if page == "README.md" else {'"n": 20': '"n": 8'}
-        return shorter | {
+    def _meanings(self, folder: Path) -> dict[str, str]:
+        """What pages say, and what it is here. Counting takes less time, too."""
+        return {
+            '"n": 20': '"n": 8',
             "http://127.0.0.1:8000": self._stack.address,
             "https://example.org/pyoco": self._stack.address,
             "nats://127.0.0.1:43659": self._stack.nats_url,

@@ -1,4 +1,4 @@
-"""Work that is done beside the reading of a connection."""
+"""Background tasks of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEAT_SECONDS = 5.0
 
 @contextlib.asynccontextmanager
 async def beating(beat: Callable[[], object]) -> AsyncIterator[None]:
-    """While the door itself is at work for an attempt, that one is alive, whatever its worker says."""
+    """Call `beat` every five seconds during the block: an attempt counts as alive while the door itself works on it."""
 
     async def keep_beating() -> None:
         while True:
@@ -34,7 +34,7 @@ async def beating(beat: Callable[[], object]) -> AsyncIterator[None]:
 
 
 class Tasks:
-    """A set of tasks that nobody waits for one by one. A peer that has gone is no error of theirs."""
+    """A set of tasks that are not awaited individually. They ignore the end of a connection."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -48,7 +48,7 @@ class Tasks:
 
         def over(_: object) -> None:
             self._running.discard(task)
-            work.close()  # one that was ended before it began would complain
+            work.close()  # a coroutine cancelled before it began would warn
 
         task.add_done_callback(over)
         return task
@@ -59,17 +59,17 @@ class Tasks:
             await work
         except WireClosed:
             pass
-        except Exception:  # the top of a task: what nobody foresaw must not go unheard
-            log.exception("work for a connection failed")
+        except Exception:  # the top of a task: an unexpected exception must be logged
+            log.exception("task of a connection failed")
 
     async def settle(self, seconds: float) -> None:
-        """Wait for them, for so long at most, and end the others."""
+        """Wait for the tasks with a time limit, and cancel the others."""
         if self._running:
             await asyncio.wait(set(self._running), timeout=seconds)
         await self.end()
 
     async def end(self) -> None:
-        """May be repeated. Never called by one of them."""
+        """Cancel all tasks. Idempotent. Must not be called by one of them."""
         left = set(self._running)
         for task in left:
             task.cancel()

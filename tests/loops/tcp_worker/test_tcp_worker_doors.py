@@ -143,7 +143,7 @@ async def test_a_draining_door_that_is_the_only_one_is_used_to_its_end(
         visitor.assign(job)
         program = await executor.begun()
         visitor.send_away(None)
-        await eventually(lambda: "the door sends this worker away" in caplog.messages)
+        await eventually(lambda: "door redirects this worker" in caplog.messages)
         program.end()
         assert (await visitor.result(job)).token == job.token
         visitor.cut()

@@ -1,1 +1,1 @@
-"""What may be done with a program."""
+"""Actions on programs."""

@@ -14,7 +14,7 @@ from pyoco_server.ports.acl.port import AclKind, AclRecord
 __all__ = ["ITEMS_MAX", "KINDS", "read_record", "read_subject", "shown_record"]
 
 KINDS: Final[tuple[AclKind, ...]] = get_args(AclKind)
-#: Keys, patterns of programs and patterns of groups in one record, each.
+#: Limit of API keys, of program patterns and of group patterns in one record.
 ITEMS_MAX: Final = 256
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -23,13 +23,15 @@ _MEMBERS = {"client": {"api_key_ids", "execs", "max_cap", "groups"}, "worker": {
 
 
 def read_subject(kind: str, of: str) -> tuple[AclKind, str] | None:
-    """Whom a record is of. None: there is no such kind. Raises GridRefused for an id that nobody can have."""
+    """Parse the kind and the id of a record's owner. None: the kind does not exist. Raises GridRefused for an invalid
+    id.
+    """
     found = next((each for each in KINDS if each == kind), None)
     return None if found is None else (found, check_client_id(of, "id"))
 
 
 def read_record(kind: AclKind, members: Mapping[str, Any]) -> AclRecord:
-    """A record as somebody wrote it. A misspelt limit would be none: a member that is not known is refused.
+    """Parse a record that an operator wrote. An unknown member is refused: a misspelt limit would limit nothing.
 
     Raises GridRefused(BAD_SCHEMA).
     """
@@ -39,22 +41,24 @@ def read_record(kind: AclKind, members: Mapping[str, Any]) -> AclRecord:
     fields = Fields(members)
     cap = fields.get("max_cap")
     return AclRecord(
-        api_key_ids=_words(fields, "api_key_ids", _KEY_ID, "ids of API keys"),
-        execs=_words(fields, "execs", _PATTERN, "patterns of program names"),
+        api_key_ids=_matching_texts(fields, "api_key_ids", _KEY_ID, "ids of API keys"),
+        execs=_matching_texts(fields, "execs", _PATTERN, "patterns of program names"),
         max_cap=None if cap is None else fields.whole("max_cap", 1, CAP_MAX),
-        groups=("*",) if fields.get("groups") is None else _words(fields, "groups", _PATTERN, "patterns of groups"),
+        groups=("*",)
+        if fields.get("groups") is None
+        else _matching_texts(fields, "groups", _PATTERN, "patterns of groups"),
     )
 
 
-def _words(fields: Fields, name: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
-    words = fields.texts(name, ITEMS_MAX)
-    if not all(form.fullmatch(word) for word in words):
+def _matching_texts(fields: Fields, name: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
+    texts = fields.texts(name, ITEMS_MAX)
+    if not all(form.fullmatch(text) for text in texts):
         raise bad_field(name, f"must be {what}")
-    return words
+    return texts
 
 
 def shown_record(kind: AclKind, of: str, record: AclRecord) -> dict[str, Any]:
-    """As every door shows it."""
+    """Return the record in the form that every door shows."""
     shown: dict[str, Any] = {"kind": kind, "id": of, "api_key_ids": list(record.api_key_ids)}
     shown["execs"] = list(record.execs)
     if kind == "client":

@@ -1,7 +1,7 @@
-"""Let somebody in, or not: the one place where every door asks what the ACL says (GRID-168).
+"""Authorization: the one place where every door checks the ACL (GRID-168).
 
-All of it is read from memory that a watch keeps true, so it costs nothing to ask again for every job, and a change
-acts at once on clients and workers that are connected already.
+All checks read memory that a watch keeps current. They are cheap enough to repeat for every job, and a change takes
+effect immediately, also for clients and workers that are already connected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def admit_client(programs: Programs, caller: Caller, client_id: str, exec_name: str | None, group: str) -> None:
-    """Whether `caller` may be this client and ask for this program there; `exec_name` None: only say Hello.
+    """Check that `caller` may act as this client and submit this program in this group. `exec_name` None: Hello only.
 
     Raises GridRefused(FORBIDDEN).
     """
@@ -34,40 +34,43 @@ def admit_client(programs: Programs, caller: Caller, client_id: str, exec_name: 
 
 
 def admit_worker(programs: Programs, caller: Caller, worker_id: str) -> None:
-    """Whether `caller` may be this worker. Raises GridRefused(FORBIDDEN)."""
+    """Check that `caller` may act as this worker. Raises GridRefused(FORBIDDEN)."""
     check_worker(programs.acl.find("worker", worker_id), caller.api_key_id, by_key=_by_key(programs))
 
 
 def holds_worker(programs: Programs, caller: Caller, worker_id: str) -> bool:
-    """Whether an ACL record of this worker names the caller's key: an operator lets it run programs of every tenant."""
+    """Return whether this worker's ACL record lists the caller's key.
+
+    If so, an operator has allowed it to run programs of every tenant.
+    """
     grant = programs.acl.find("worker", worker_id)
     return grant is not None and caller.api_key_id is not None and caller.api_key_id in grant.api_key_ids
 
 
 def may_run(programs: Programs, worker_id: str, exec_name: str) -> bool:
-    """Whether a worker that was let in may be given this program, whatever its pattern. Ask for each assignment."""
+    """Return whether a connected worker may run this program, whatever its patterns. Check before each assignment."""
     grant = programs.acl.find("worker", worker_id)
     return not _by_key(programs) if grant is None else matches_any(grant.execs, exec_name)
 
 
 def effective_cap(programs: Programs, client_id: str, desired: int) -> int:
-    """How many jobs at once this client gets when it asks for `desired` (at least 1)."""
+    """Return the cap granted to this client when it requests `desired` (at least 1)."""
     return allowed_cap(programs.acl.find("client", client_id), desired)
 
 
 def is_operator(programs: Programs, caller: Caller) -> bool:
-    """Whether `caller` looks after the grid: a key that EXEC_OPERATOR_KEYS names; without authentication, everybody."""
+    """Return whether `caller` is an operator: EXEC_OPERATOR_KEYS lists its key, or authentication is off."""
     return caller == NOBODY or caller.api_key_id in programs.config.exec_operator_keys
 
 
 def admit_operator(programs: Programs, caller: Caller) -> None:
-    """Raises GridRefused(FORBIDDEN)."""
+    """Check that `caller` is an operator. Raises GridRefused(FORBIDDEN)."""
     if not is_operator(programs, caller):
         raise GridRefused(Code.FORBIDDEN, "this needs an operator's key: EXEC_OPERATOR_KEYS names them")
 
 
 def admit_key_of_operator(programs: Programs, caller: Caller) -> None:
-    """The same, and a caller without a key is refused in every mode: for what belongs to another tenant.
+    """Check that `caller` has an operator's key, in every mode of authentication: for access to another tenant's data.
 
     Raises GridRefused(FORBIDDEN).
     """

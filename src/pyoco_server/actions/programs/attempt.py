@@ -17,13 +17,13 @@ __all__ = ["ProgramAttempt"]
 class ProgramAttempt(Attempt):
     """An attempt at a program, with its message and its slot.
 
-    Whoever ends it or puts it back takes `ending` before `lock`: its outputs are stored first, which may take longer
-    than its lease, and heartbeats must go on meanwhile (GRID-56).
+    Code that ends the attempt or puts it back acquires `ending` before `lock`: it stores the outputs first, which may
+    take longer than the lease, and heartbeats must continue meanwhile (GRID-56).
     """
 
     job: ProgramJob
     #: None: another process received the message; it is redelivered, or removed by its subject.
     delivery: Delivery | None
-    #: None: the program was already running when this process took it over, and its client is at its cap.
+    #: None: the program was already running when this process took it over, and its client was at its cap.
     slot: Slot | None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock, kw_only=True)

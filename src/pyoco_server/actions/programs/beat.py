@@ -1,4 +1,4 @@
-"""Say that an attempt is alive, and hear what has become of it."""
+"""Renew the lease of an attempt, and return whether it still owns its run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ __all__ = ["beat", "refresh"]
 
 
 async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
-    """Renew the lease: one write (GRID-56). A conflict is how a cancel is heard: a read, and the write again.
+    """Renew the lease with one write (GRID-56).
 
-    GONE closes the attempt. An attempt without a slot, as one that was taken over while its client was at its cap, gets
-    one as soon as there is room. Raises Unavailable.
+    A conflict reveals a cancel request: the record is read and written again.
+
+    FENCED closes the attempt. An attempt without a slot, such as one taken over while its client was at its cap, gets
+    one as soon as the cap allows. Raises Unavailable.
     """
     async with attempt.lock:
         if attempt.closed:
@@ -41,7 +43,10 @@ async def beat(backend: Backend, attempt: ProgramAttempt) -> Standing:
 
 
 async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
-    """Read again after a lost write. False: another's token, another holder, or ended. Needs the lock."""
+    """Reread the record after a lost write. Returns False if its token or holder differs, or the run has ended.
+
+    The caller holds the lock.
+    """
     try:
         found = await backend.runs.find(attempt.run.run_id)
     except Corrupt:

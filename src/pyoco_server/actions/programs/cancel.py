@@ -1,4 +1,4 @@
-"""Ask for a job to be stopped."""
+"""Request the cancellation of a job."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ __all__ = ["ask_job", "cancel_job"]
 
 
 async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str | None) -> Stored:
-    """Section 21. A waiting one is CANCELLED at once, and its message taken out; a running one is marked, and its
-    holder does the rest. One that has ended, or was asked for before, is answered as it is (GRID-161).
+    """Cancel a waiting job immediately and remove its message; mark a running one, which its holder stops (section 21).
 
-    Who may ask is the caller's to decide; `by` is remembered. A read and a write, and three round trips more for one
-    that waits. Raises RunNotFound, NotOfThisKind and Unavailable.
+    A job that has ended, or whose cancellation was requested before, is returned unchanged (GRID-161).
+
+    The caller checks permission; `by` is recorded. Costs a read and a write, and three more round trips for a waiting
+    job. Raises RunNotFound, NotOfThisKind and Unavailable.
     """
     rounds = Rounds(f"run {run_id}")
     while True:
@@ -33,13 +34,13 @@ async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str 
             raise NotOfThisKind("the run is not one of a program")
         if found.run.is_terminal or found.run.status is RunState.CANCELLING:
             return found
-        asked = await ask_job(backend, found, by, reason)
-        if isinstance(asked, Stored):
-            return asked
+        requested = await ask_job(backend, found, by, reason)
+        if isinstance(requested, Stored):
+            return requested
 
 
 async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:
-    """The same for a run just read, which is PENDING or RUNNING. LOST: it has changed since, and nothing was done."""
+    """Do the same for a run just read, which is PENDING or RUNNING. LOST: it has changed since; nothing was done."""
     programs, run, now = programs_of(backend), found.run, backend.clock()
     if run.status is RunState.PENDING:
         ended = await write_end(backend, moves.cancel(run, now, reason, by), found.revision)
@@ -57,5 +58,5 @@ async def _mark(backend: Backend, found: Stored, by: str | None, reason: str | N
     now = backend.clock()
     try:
         return await backend.runs.replace(moves.ask_cancel(found.run, reason, by, now), found.revision)
-    except SnapshotTooLargeError:  # the wish counts, not its reason
+    except SnapshotTooLargeError:  # the cancel request must be recorded; its reason need not
         return await backend.runs.replace(moves.ask_cancel(found.run, None, by, now), found.revision)

@@ -1,4 +1,4 @@
-"""Take a job for one attempt."""
+"""Claim a job for one attempt."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _BUSY_SECONDS, _CORRUPT_SECONDS, _CONFLICT_SECONDS, _SLOT_SECONDS = 10.0, 10.0, 
 
 @dataclass(frozen=True)
 class Passed:
-    """Nothing is to be run for this delivery, and it has been answered. The slot is still the caller's."""
+    """The delivery was answered and there is nothing to run. The slot stays with the caller."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """What one claim is made with: the same for each of its tries."""
+    """The inputs of a claim, the same for each of its tries."""
 
     backend: Backend
     delivery: Delivery
@@ -59,25 +59,26 @@ class _Claim:
 
     def of(self, run: Run) -> Run:
         now = self.backend.clock()
-        me = {"token": self.token, "worker_id": self.worker_id, "holder": self.holder}
-        return moves.claim(run, **me, slot=self.slot.number, now=now)
+        owner = {"token": self.token, "worker_id": self.worker_id, "holder": self.holder}
+        return moves.claim(run, **owner, slot=self.slot.number, now=now)
 
 
 async def claim_job(
     backend: Backend, delivery: Delivery, slot: Slot, *, worker_id: str, holder: str
 ) -> ProgramAttempt | Passed:
-    """Take the job by compare-and-set, attempt + 1, then write its name into the slot (GRID-53). Every older attempt is
-    fenced from the first write on; nothing may be started before the second.
+    """Claim the job by compare-and-set with attempt + 1, then write its run id into the slot (GRID-53).
 
-    Two writes for a first delivery, whose message names the revision to write over; else a read before them. `slot` may
-    be a fresh one, or one that the caller kept from an attempt that just ended.
+    Every older attempt is fenced from the first write on. Nothing may be started before the second.
+
+    Costs two writes for a first delivery, whose message contains the revision to write over; otherwise a read as well.
+    `slot` may be a new one, or one that the caller kept from an attempt that just ended.
 
     What a crash leaves behind:
-      before the record          nothing: the delivery comes again;
-      after it                   a RUNNING record whose lease goes stale: the next delivery counts the attempt as lost,
+      before the record          nothing: the job is redelivered;
+      after it                   a RUNNING record whose lease expires: the next delivery counts the attempt as lost,
                                  and frees its slot.
 
-    Raises Unavailable: nothing was answered, and the delivery comes again by itself.
+    Raises Unavailable: the delivery is not answered, and the job is redelivered.
     """
     try:
         job = _read(delivery)
@@ -110,12 +111,14 @@ def _tokens(delivery: Delivery) -> tuple[str, ...]:
 
 
 async def _move_to_its_tenant(backend: Backend, delivery: Delivery, job: ProgramJob) -> Passed:
-    """A version without tenants put it into the lane that all tenants' clients of this id shared. It is put into the
-    lane of its own tenant, and then leaves this one. A crash in between leaves two messages of one run: the claim
-    decides, and the other one leaves the queue after the end.
+    """Move a job from the lane shared by all tenants, where a version without tenants put it, to its tenant's own lane.
 
-    Of a full queue it leaves first: the sweeper puts it again if it is lost then. A worker whose user of NATS may put
-    no jobs leaves it to a door, or to the sweeper. Raises Unavailable, and Corrupt.
+    It is put into the new lane first and then removed from the old one. A crash in between leaves two messages of one
+    run: the claim decides, and the other message is removed after the end.
+
+    If the queue is full, the old message is removed first; the sweeper queues the job again if it is lost in between. A
+    worker whose NATS user may not publish jobs cannot do this: a door or the sweeper does. Raises Unavailable and
+    Corrupt.
     """
     programs = programs_of(backend)
     found = await backend.runs.find(job.run_id)
@@ -134,14 +137,14 @@ async def _move_to_its_tenant(backend: Backend, delivery: Delivery, job: Program
 
 
 async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa: PLR0911 - one step, one way out
-    """Steps 2 to 9, in their order: each looks at what the record says now."""
+    """Steps 2 to 9, in that order. Each judges the current record."""
     backend, delivery, job = claim.backend, claim.delivery, claim.job
     try:
         found = await backend.runs.find(job.run_id)
-    except Corrupt as error:  # nobody overwrites what nobody can read
-        log.error("the record of a job cannot be read", run_id=job.run_id, error=error)
+    except Corrupt as error:  # never overwrite an unreadable record
+        log.error("job record cannot be read", run_id=job.run_id, error=error)
         return await _put_off(delivery, _CORRUPT_SECONDS, "its record cannot be read")
-    if not isinstance(found, Stored):  # the message is never thrown away for that
+    if not isinstance(found, Stored):  # a message without a record is never discarded: create the record
         created = await backend.runs.replace(moves.accept(job, _attempts_max(claim)), found.revision)
         if isinstance(created, Lost):
             return created
@@ -151,7 +154,7 @@ async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa:
         return await _refuse(backend, delivery, InvalidJob("the job is not that of its run", run_id=job.run_id))
     if run.is_terminal:
         return await _settled(claim, found)
-    if run.attempt_id == claim.token:  # GRID-11: a try of ours had worked, and somebody has marked it since
+    if run.attempt_id == claim.token:  # GRID-11: an earlier try succeeded, and the record was marked since
         return await _name_slot(claim, None, found)
     programs = programs_of(backend)
     is_under_way = run.status is not RunState.PENDING
@@ -163,7 +166,7 @@ async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa:
 
 
 async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) -> ProgramAttempt | Passed | Lost:
-    """Steps 6 to 9: nobody is at it any more, and nobody wants it stopped."""
+    """Steps 6 to 9: no other worker runs the job, and no cancel is requested."""
     backend, run = claim.backend, found.run
     program = program_of(run)
     if not was_lost and program.not_before is not None and program.not_before > now:
@@ -177,16 +180,19 @@ async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) 
 
 
 async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> ProgramAttempt | Passed:
-    """Step 10. From here on the attempt is ours, and given back if it cannot be begun. `before`: what it was claimed
-    over, as far as that is known."""
+    """Step 10: write the run id into the slot. The claim is recorded now, and is released if the attempt cannot begin.
+
+    `before` is the run as it was before the claim, if known.
+    """
     backend, programs = claim.backend, programs_of(claim.backend)
     await programs.reached("claim.recorded")
     now = backend.clock()
     attempt = ProgramAttempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
     lost = before if before is not None and before.status is RunState.RUNNING else None
-    if lost is not None:  # GRID-174: whoever held it cannot tell any more
-        # It may not have told of its start, and wake up to do so: told twice within the window, it is one, and this is
-        # its place. Later it would be two; and whoever stood still for longer than the window tells a second one.
+    if lost is not None:  # GRID-174: its previous holder can no longer report it
+        # The previous holder may not have reported the start, and may resume and do so. Two reports within the
+        # deduplication window count as one, and this is its position in the history. After the window they would count
+        # as two; a holder that was suspended for longer than the window adds a second one.
         if lost.start_time is not None and now - lost.start_time < REPEAT_SECONDS:
             await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
         await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
@@ -228,10 +234,10 @@ async def _put_off(delivery: Delivery, seconds: float, why: str) -> Passed:
 
 
 async def _refuse(backend: Backend, delivery: Delivery, error: InvalidJob) -> Passed:
-    """Step 1: a letter, then it leaves the queue. Raises Unavailable when the letter could not be written."""
-    # GRID-175: bad input gives no traceback. The same error, as if nobody had raised it.
-    told = InvalidJob(str(error), run_id=error.run_id)
-    log.warning("a message of the queue of programs is no job", run_id=error.run_id, error=told)
+    """Step 1: write a dead letter, then drop the message. Raises Unavailable if the letter could not be written."""
+    # GRID-175: invalid input is logged without a traceback, so build an equal error that was never raised.
+    logged = InvalidJob(str(error), run_id=error.run_id)
+    log.warning("invalid job message in the queue of programs", run_id=error.run_id, error=logged)
     letter = DeadLetter(
         timestamp=backend.clock(),
         reason=DeadReason.INVALID_JOB,
@@ -252,10 +258,12 @@ def _attempts_max(claim: _Claim) -> int:
 
 
 async def release(backend: Backend, attempt: ProgramAttempt, delay_seconds: float = 0.0) -> None:
-    """GRID-41: claimed, never handed over, so it was no attempt: one write, then the delivery goes back at once. A run
-    that somebody wants stopped ends instead. Closes the attempt; frees no slot.
+    """Undo a claim that was never handed to a worker, which therefore was no attempt (GRID-41).
 
-    Never raises: what cannot be written now counts as lost when its lease is old.
+    One write, then the delivery is returned for immediate redelivery. A run with a cancel request ends instead. Closes
+    the attempt; frees no slot.
+
+    Never raises: if the write fails, the attempt counts as lost once its lease has expired.
     """
     async with attempt.lock:
         if attempt.closed:
@@ -264,9 +272,7 @@ async def release(backend: Backend, attempt: ProgramAttempt, delay_seconds: floa
         try:
             await _release(backend, attempt, delay_seconds)
         except Unavailable as error:
-            log.warning(
-                "a claim could not be taken back; its lease ends by itself", run_id=attempt.run.run_id, error=error
-            )
+            log.warning("could not undo a claim; its lease will expire", run_id=attempt.run.run_id, error=error)
 
 
 async def _release(backend: Backend, attempt: ProgramAttempt, delay_seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""What follows the end of a run: its dead letter, its last event, and its message on the queue, in that order.
+"""The steps after the terminal record of a run: its dead letter, its last event, and the removal of its message.
 
-Whoever writes a terminal record does this next; whoever finds one does it again, for the first may have died in
-between (GRID-53 step 3, GRID-57). Doing it twice changes nothing.
+They run in that order, first in the process that wrote the record. Any process that finds a terminal record repeats
+them, since the first one may have crashed in between (GRID-53 step 3, GRID-57). Repeating them changes nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ async def write_end(backend: Backend, ended: Run, revision: int) -> Stored | Los
         try:
             return await backend.runs.replace(form, revision)
         except SnapshotTooLargeError as error:
-            log.warning("the end of a job is too large for its record", run_id=ended.run_id, error=error)
+            log.warning("terminal record of a job is too large", run_id=ended.run_id, error=error)
     return await backend.runs.replace_smallest(short, revision)
 
 
 async def complete_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:
-    """Three round trips, and two more for a dead letter. The message goes last (GRID-10): by an answer, or by its
-    subject when this process was not handed it. False: something could not be done, and the message stays; it comes
-    again, or the sweeper finds it. Never raises Unavailable.
+    """Write the dead letter and the event, then remove the message, in that order (GRID-10).
+
+    The message is acknowledged, or removed by its subject if this process did not receive it. Costs three round trips,
+    and two more for a dead letter. Returns False if a step failed: the message stays and is redelivered, or the sweeper
+    finds it. Never raises Unavailable.
     """
     programs, run = programs_of(backend), stored.run
     await programs.wakeups.tell(program_of(run).group, Wakeup.DONE, run.run_id)
@@ -57,14 +59,14 @@ async def complete_end(backend: Backend, stored: Stored, delivery: Delivery | No
         else:
             await delivery.answer(Reply.ACK)
     except Unavailable as error:
-        log.warning("a job has ended, and its message stays for now", run_id=run.run_id, error=error)
+        log.warning("job ended but its message could not be removed yet", run_id=run.run_id, error=error)
         return False
     await programs.reached("finish.answered")
     return True
 
 
 async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> None:
-    """GRID-86. Raises Unavailable when the letter, or the note of it, could not be written."""
+    """Write the dead letter if one is due (GRID-86). Raises Unavailable if the letter, or the note of it, failed."""
     run, program = stored.run, program_of(stored.run)
     if not program.dlq_due or program.dlq_done:
         return
@@ -83,12 +85,12 @@ async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> 
             await asyncio.sleep(_PAUSE_SECONDS)
     programs = programs_of(backend)
     await programs.reached("finish.buried")
-    # LOST: somebody else who found the run ended has noted it.
+    # LOST: another process that found the run ended has noted it.
     await backend.runs.replace(note_letter(run, backend.clock()), stored.revision)
     await programs.reached("finish.noted")
 
 
 async def complete_found_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:
-    """The same for a run that had ended before: whoever ended it may have died with its slot in hand, too."""
+    """Complete a run that had already ended. The process that ended it may have crashed before it freed the slot."""
     await free_slot_of(backend, stored.run)
     return await complete_end(backend, stored, delivery)

@@ -1,4 +1,4 @@
-"""Say why a job has not begun."""
+"""Explain why a job has not begun."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = get_logger(__name__)
 
 
 async def explain_program_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wait | None:
-    """None: it cannot be told. No round trip: index, registry and slots are at hand.
+    """Return why a job waits. None: unknown. No round trip: reads the index, the registry and the slots in memory.
 
-    O(workers + slots of the client + log runs + jobs ahead, at most 1,000). It may lag by a moment.
+    O(workers + slots of the client + log runs + jobs ahead, at most 1,000). The answer may lag slightly.
     """
     program = run.program
     if program is None:
@@ -41,7 +41,7 @@ async def explain_program_wait(backend: GatewayBackend, caller: Caller, run: Run
             ]
         facts = _facts(backend, run, program, ahead, workers)
     except (Unavailable, TimeoutError) as error:
-        log.debug("cannot tell why the job waits", run_id=run.run_id, error=error)
+        log.debug("cannot explain why a job waits", run_id=run.run_id, error=error)
         return None
     reason = why_program(facts)
     message, message_ja = tell_program(reason, facts)
@@ -65,7 +65,7 @@ def _facts(
     alive = [worker for worker in workers if worker.is_alive(now, silence)]
     cap = show_cap(programs_of(backend), program.group, client_of(run))
     places = sum(worker.max_parallel or 0 for worker in alive)
-    # What a worker could still take, by its own word, may be less than its places: its machine is busy.
+    # The credits that a worker reports may be fewer than its slots, because the CPUs of its machine are busy.
     free = sum(worker.credits or 0 for worker in alive)
     return ProgramQueueing(
         exec_name=program.exec_name,

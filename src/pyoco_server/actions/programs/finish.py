@@ -1,4 +1,4 @@
-"""End a job with what an attempt has to report."""
+"""End a job with the report of an attempt."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ STDOUT, STDERR = "stdout.txt", "stderr.txt"
 
 @dataclass(frozen=True)
 class Output:
-    """A file that an attempt left behind: `output.zip`, `stdout.txt` or `stderr.txt`."""
+    """A file produced by an attempt: `output.zip`, `stdout.txt` or `stderr.txt`."""
 
     name: str
     size: int
     sha256: str
-    #: Its bytes, when they are not stored yet. May be called again after a failure.
+    #: Opens its bytes, if they are not stored yet. May be called again after a failure.
     open: Callable[[], AsyncIterator[bytes]] | None = None
-    #: Its name in the object store, when they are.
+    #: Its name in the object store, if they are.
     object: str | None = None
 
 
 class Settlement(Enum):
-    """What became of a report."""
+    """What a report led to."""
 
     #: It is the result of the job.
     RECORDED = "recorded"
-    #: A newer attempt, or the end of the run, was first: it is dropped.
+    #: A newer attempt has begun, or the run has ended: the report is dropped.
     STALE = "stale"
-    #: It is no result: the job is tried again (GRID-79), or has ended because its budget is spent.
+    #: It is not a result: the job is retried (GRID-79), or has ended because its retry budget is spent.
     PUT_BACK = "put_back"
     #: The worker lacks the program and another one offers it: the job waits again, and this was no attempt (FIND-14).
     DECLINED = "declined"
@@ -68,20 +68,21 @@ async def finish_job(
     outputs: Sequence[Output],
     on_closed: Callable[[], None] = lambda: None,
 ) -> Settlement:
-    """Store the outputs, write the one terminal record, then its letter if one is due, its event, and only then answer
-    for the delivery (GRID-54). One write, one event and the answer, for a program that leaves nothing behind. Frees no
-    slot; closes the attempt unless it raises, and calls `on_closed` then: its slot may be used again from there on,
-    while letter, event and answer are on their way.
+    """Store the outputs, write the terminal record, the dead letter if due and the event, then answer the delivery.
 
-    What counts is the token: a result of an attempt that was put back, or that another process answers for by now, is
-    still the result while no newer attempt has begun (GRID-55).
+    In that order (GRID-54). Costs one write, one event and the answer for a program without outputs. Frees no slot.
+    Unless it raises, it closes the attempt and calls `on_closed`: the slot may be reused from then on, while letter,
+    event and answer are still being written.
+
+    The token decides: the result of an attempt that was put back, or that another process has taken over, is still the
+    result as long as no newer attempt has begun (GRID-55).
 
     What a crash leaves behind:
-      before the record  a RUNNING record: the next delivery takes over when its lease is old;
+      before the record  a RUNNING record: the next delivery takes over when its lease has expired;
       after it           a message whose run has ended: the next delivery, or the sweeper, writes what is missing.
 
-    Raises Unavailable: nothing is known to be written, and the attempt is still ours; report again. GRID-11: what had
-    been written after all is then found, and counts.
+    Raises Unavailable: the write may or may not have happened, and the attempt is still owned; report again. A write
+    that did happen is then found, and counts (GRID-11).
     """
     if attempt.closed:
         worker_id = attempt.run.worker_id or ""
@@ -98,7 +99,7 @@ async def finish_job(
             settlement, stored = await _finish(backend, attempt, report, outputs, artifacts)
             attempt.closed = True
     if stored is not None:
-        attempt.run, attempt.revision = stored.run, stored.revision  # whoever asked need not read it
+        attempt.run, attempt.revision = stored.run, stored.revision  # saves the caller a read
     on_closed()
     if stored is not None:
         await complete_end(backend, stored, attempt.delivery)
@@ -114,24 +115,27 @@ async def finish_reported(
     outputs: Sequence[Output],
     may_have: Callable[[Run], bool] = lambda _: True,
 ) -> Settlement:
-    """The same for an attempt that nobody here holds, as after a change of doors (GRID-27, GRID-55): a read more, the
-    message goes by its subject, and the slot of the attempt is freed. `may_have`: whether this worker may have the run;
-    else it is answered as an unknown one. Raises Unavailable."""
+    """Do the same for an attempt that this process does not hold, as after a change of doors (GRID-27, GRID-55).
+
+    Costs one more read; removes the message by its subject and frees the slot of the attempt. `may_have` returns
+    whether this worker may run the job; if not, it is treated as an unknown one. Raises Unavailable.
+    """
     try:
         found = await backend.runs.find(run_id)
     except Corrupt as error:
-        log.error("a result came for a record that cannot be read", run_id=run_id, error=error)
+        log.error("result received for an unreadable record", run_id=run_id, error=error)
         return Settlement.STALE
     if not isinstance(found, Stored) or not found.run.is_exec or not may_have(found.run):
-        log.warning("a result came for a job that is not known", run_id=run_id, worker_id=worker_id)
+        log.warning("result received for an unknown job", run_id=run_id, worker_id=worker_id)
         return Settlement.STALE
     attempt = ProgramAttempt(found.run, found.revision, token, moves.addressed(found.run), None, None)
     if found.run.attempt_id != token:
         await _drop(backend, found.run, worker_id)
         return Settlement.STALE
     if found.run.is_terminal:
-        # Said again: by a worker that did not hear that it was recorded, or too late. Either way it has ended.
-        return await _said_again(backend, found.run, report, worker_id)
+        # A repeated report, from a worker that did not receive the confirmation, or a late one. The run has ended
+        # either way.
+        return await _answer_repeat(backend, found.run, report, worker_id)
     if await _is_declined(backend, found.run, report, worker_id):
         if found.run.status is not RunState.PENDING:
             await release(backend, attempt)
@@ -147,7 +151,7 @@ async def finish_reported(
 
 
 async def _is_declined(backend: Backend, run: Run, report: Report, worker_id: str | None) -> bool:
-    """Whether the worker lacks the program while another one offers it. Nothing was started then. O(workers)."""
+    """Return whether the worker lacks the program and another one offers it. Nothing was started then. O(workers)."""
     if report.error_code is not ErrorCode.EXEC_NOT_FOUND:
         return False
     return await verdict_on(backend, program_of(run).exec_name, but=worker_id) is None
@@ -161,8 +165,10 @@ async def _finish(
     artifacts: list[Artifact] | None = None,
     worker_id: str | None = None,
 ) -> tuple[Settlement, Stored | None]:
-    """The terminal record, if it was this one that ended the run. Needs the lock. `artifacts`: its outputs, if they are
-    stored."""
+    """Write the terminal record. Returns it only if this call ended the run. The caller holds the lock.
+
+    `artifacts` are the outputs, if they are stored.
+    """
     worker_id = worker_id or attempt.run.worker_id
     is_known = False
     rounds = Rounds(f"run {attempt.run.run_id}")
@@ -170,7 +176,7 @@ async def _finish(
         rounds.begin()
         if moves.is_no_result(attempt.run, report):
             if report.status is RunState.CANCELLED and not is_known:
-                # Perhaps somebody has asked, and this process has not heard of it.
+                # A cancel may be requested in the record without this process having seen it.
                 is_known = True
                 if not await _reread(backend, attempt):
                     break
@@ -200,14 +206,14 @@ async def _finish(
 
 
 async def _no_result(backend: Backend, attempt: ProgramAttempt, report: Report) -> Settlement:
-    """GRID-79. One that was put back already waits for its next attempt: nothing has to be done."""
+    """Put the attempt back (GRID-79). One already put back waits for its next attempt, so there is nothing to do."""
     if attempt.run.status is RunState.PENDING or await put_back_held(backend, attempt, Why.WORKER_ERROR, report.error):
         return Settlement.PUT_BACK
     return Settlement.STALE
 
 
 async def _reread(backend: Backend, attempt: ProgramAttempt) -> bool:
-    """Whether the record still takes this attempt's word, whoever answers for it by now."""
+    """Return whether the record still accepts a result of this attempt, whichever process holds it now."""
     try:
         found = await backend.runs.find(attempt.run.run_id)
     except Corrupt:
@@ -219,7 +225,7 @@ async def _reread(backend: Backend, attempt: ProgramAttempt) -> bool:
 
 
 async def _own_end(backend: Backend, attempt: ProgramAttempt, ended: Run) -> Stored | None:
-    """GRID-11: the record, if it is what we were about to write: an earlier try of ours had worked."""
+    """Return the record if it equals the one this call tried to write: an earlier try succeeded (GRID-11)."""
     try:
         found = await backend.runs.find(attempt.run.run_id)
     except Corrupt:
@@ -234,7 +240,7 @@ def _facts(run: Run) -> tuple[object, ...]:
     return run.status, program.exit_code, program.error_code, program.artifacts
 
 
-async def _said_again(backend: Backend, run: Run, report: Report, worker_id: str) -> Settlement:
+async def _answer_repeat(backend: Backend, run: Run, report: Report, worker_id: str) -> Settlement:
     program = program_of(run)
     if (run.status, program.exit_code) == (report.status, report.exit_code):
         return Settlement.RECORDED
@@ -244,7 +250,7 @@ async def _said_again(backend: Backend, run: Run, report: Report, worker_id: str
 
 async def _drop(backend: Backend, run: Run, worker_id: str | None) -> None:
     log.warning(
-        "a newer attempt or the end of the run was first; this result is dropped",
+        "result dropped: a newer attempt started or the run has ended",
         run_id=run.run_id,
         attempt=run.attempt,
         worker_id=worker_id,
@@ -254,7 +260,7 @@ async def _drop(backend: Backend, run: Run, worker_id: str | None) -> None:
 
 
 async def _store(backend: Backend, run: Run, report: Report, outputs: Sequence[Output]) -> list[Artifact]:
-    """GRID-145: an archive always, what was printed only when it is too long for the record. Raises Unavailable."""
+    """Store an archive always, and output only if it is too long for the record (GRID-145). Raises Unavailable."""
     given = {output.name for output in outputs}
     artifacts = [await _store_one(backend, run, output) for output in outputs]
     for name, data in ((STDOUT, report.stdout), (STDERR, report.stderr)):

@@ -1,4 +1,4 @@
-"""What is told of a job in its history (section 23.3)."""
+"""The events in the history of a job (section 23.3)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def event_of(run: Run, name: EventName, now: float, *, attempt: int | None = Non
 
 
 def end_event(run: Run) -> Event:
-    """The one that ends a job, told from its record alone: whoever repeats it tells the same (GRID-174).
+    """Return the event that ends a job, derived from its record alone: every repetition is equal (GRID-174).
 
-    `dlq` when there is a dead letter of it, `cancel` when somebody stopped it, else `ack`. Its detail is the status and
-    the code of the error; of `dlq`, the reason of the letter.
+    `dlq` if it has a dead letter, `cancel` if it was cancelled, else `ack`. Its detail is the status and the error
+    code; of `dlq`, the reason of the letter.
     """
     program = program_of(run)
     at = run.updated_at if run.end_time is None else run.end_time
@@ -45,6 +45,6 @@ def end_event(run: Run) -> Event:
 
 
 def requeue_event(run: Run, why: str, now: float) -> Event:
-    """An attempt that ended nothing; its detail says what happened to it."""
+    """Return the event of an attempt that ended without a result; its detail is the cause."""
     name = EventName.WORKER_DOWN_REQUEUE if is_lost(why) else EventName.TIMEOUT_REQUEUE
     return event_of(run, name, now, detail=why)

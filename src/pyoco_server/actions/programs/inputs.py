@@ -1,4 +1,4 @@
-"""The input files of a job: kept for whoever runs it, and handed to them (sections 5.3 and 19)."""
+"""The input files of a job: storing them at submission and reading them for execution (sections 5.3 and 19)."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from pyoco_server.ports.spool import Spool
 
 __all__ = ["Content", "Inline", "StagedInputs", "inputs_object", "keep_inputs", "open_inputs"]
 
-#: An archive of up to this size is held in memory, a larger one on disk.
+#: An archive of up to this size is kept in memory, a larger one on disk.
 _MEMORY_BYTES = 1024 * 1024
-#: An object that is replaced while it is read is read again: the same bytes lie under another id.
+#: Limit of reads of an object that is replaced during the read: the same bytes are then stored under a new id.
 _READS_MAX = 5
-#: What a zip adds to its files, at the most: their names twice, and a little for each.
+#: The most that a zip adds to its files: their names twice, and a small overhead for each.
 _ZIP_BYTES = FILES_MAX * (2 * 255 + 256) + 1024
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-#: Signature and facts of an entry, then how long its name is, and what stands behind that.
+#: Length of an entry's name and of its extra field; the rest of the local header is skipped.
 _LOCAL_HEADER = struct.Struct("<26x2H")
 
 
 class Content(Protocol):
-    """The bytes of the input files of a job, beside its `JobAsk`."""
+    """The bytes of a job's input files, which travel beside its `JobAsk`."""
 
     def open(self, name: str) -> AsyncIterator[bytes]:
-        """The bytes of one of its files, in pieces. May be called again for the same file."""
+        """Return the bytes of one file, in pieces. May be called again for the same file."""
 
 
 class Inline(Content):
-    """Input files that are in memory already."""
+    """Input files that are already in memory."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
@@ -69,39 +69,44 @@ class StagedInputs(Protocol):
     files: tuple[InputFile, ...]
 
     def read(self, name: str) -> AsyncIterator[bytes]:
-        """The bytes of one of them, in pieces. Raises KeyError for a name that is none, Corrupt when they are not the
-        ones that were submitted."""
+        """Return the bytes of one file, in pieces.
+
+        Raises KeyError for an unknown name, Corrupt if the bytes are not the submitted ones.
+        """
 
 
-# Keeping them.
+# Storing.
 
 
 def inputs_object(run_id: str, mark: str) -> str:
-    """GRID-48: where the larger inputs of a job lie, by its fingerprint."""
+    """Return the object name of the larger inputs of a job (GRID-48), which contains the fingerprint."""
     return f"{run_id}/in-{mark[:16]}.zip"
 
 
 async def keep_inputs(backend: Backend, ask: JobAsk, content: Content) -> Inputs:
-    """GRID-48 step 2: small ones travel in the message; others become one zip, whose name depends on the content, so
-    that another submission of the same id cannot write over them. Memory does not grow with size.
+    """Store the inputs of a job (GRID-48 step 2): small ones in the message, others in one zip.
 
-    One that lies there already, as after a submission whose answer was lost, is not sent again. Raises Unavailable;
-    Corrupt when the content is not what `ask` says.
+    The name of the zip depends on the content, so another submission of the same id cannot overwrite it. Memory does
+    not grow with size. An object that already exists, as after a submission whose response was lost, is not sent again.
+
+    Raises Unavailable; Corrupt if the content does not match `ask`.
     """
     config = programs_of(backend).config
     size = sum(each.size for each in ask.files)
     if size <= config.exec_inline_max:
-        return InlineInputs({each.name: base64.b64encode(await _whole(each, content)).decode() for each in ask.files})
+        return InlineInputs(
+            {each.name: base64.b64encode(await _read_all(each, content)).decode() for each in ask.files}
+        )
     artifacts = programs_of(backend).artifacts
     name = inputs_object(ask.run_id, fingerprint(ask))
-    info = await _lies_there(backend, name, config.exec_artifact_ttl_sec / 2)
+    info = await _find_fresh(backend, name, config.exec_artifact_ttl_sec / 2)
     if info is None:
         info = await artifacts.put(name, _zipped(ask.files, content), size + _ZIP_BYTES)
     return ObjectInputs(name, info.size_bytes, info.sha256_hex, ask.files)
 
 
-async def _lies_there(backend: Backend, name: str, age_seconds_max: float) -> ObjectInfo | None:
-    """An old one is stored again: it would expire before the job is done."""
+async def _find_fresh(backend: Backend, name: str, age_seconds_max: float) -> ObjectInfo | None:
+    """Return the stored object. None: missing, or so old that it would expire before the job is done."""
     try:
         info = await programs_of(backend).artifacts.info(name)
     except ObjectNotFound:
@@ -109,12 +114,12 @@ async def _lies_there(backend: Backend, name: str, age_seconds_max: float) -> Ob
     return info if backend.clock() - info.modified < age_seconds_max else None
 
 
-async def _whole(file: InputFile, content: Content) -> bytes:
+async def _read_all(file: InputFile, content: Content) -> bytes:
     return b"".join([piece async for piece in _checked(file, content.open(file.name))])
 
 
 async def _checked(file: InputFile, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, and Corrupt when they are not those of this file: at once when they are too many."""
+    """Yield the pieces. Raises Corrupt if they do not match the file: immediately when there are too many bytes."""
     digest, size = hashlib.sha256(), 0
     async for piece in pieces:
         size += len(piece)
@@ -127,7 +132,7 @@ async def _checked(file: InputFile, pieces: AsyncIterator[bytes]) -> AsyncIterat
 
 
 class _Sink(io.RawIOBase):
-    """What a zip writes to: pieces to be sent on. It cannot seek, so sizes follow their files."""
+    """The output of a zip: pieces to be sent on. It cannot seek, so sizes follow their files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +153,7 @@ class _Sink(io.RawIOBase):
 
 
 async def _zipped(files: tuple[InputFile, ...], content: Content) -> AsyncIterator[bytes]:
-    """Stored, not packed: most inputs that are large are packed already, and equal content gives equal bytes."""
+    """Store without compression: most large inputs are compressed already, and equal content must give equal bytes."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w") as archive:
         for file in files:
@@ -159,7 +164,7 @@ async def _zipped(files: tuple[InputFile, ...], content: Content) -> AsyncIterat
     yield sink.take()
 
 
-# Handing them out.
+# Reading.
 
 
 class _InlineInputs:
@@ -172,7 +177,7 @@ class _InlineInputs:
 
 
 class _ZippedInputs:
-    """Files of one archive, of which each lies in one place. `cut` gives the bytes from one offset to another."""
+    """Files of one archive, each in one range of it. `cut` returns the bytes from one offset to another."""
 
     def __init__(
         self,
@@ -193,8 +198,11 @@ class _ZippedInputs:
 
 
 def _places_of(file: BinaryIO, files: tuple[InputFile, ...]) -> dict[str, tuple[int, int]]:
-    """Where each file begins and ends. They are stored as they are (`_zipped`). Blocks. Raises Corrupt: GRID-97, an
-    entry that is none of the job's files spoils the archive, also when nobody asks for it."""
+    """Return where each file begins and ends; they are stored uncompressed (`_zipped`). Blocks.
+
+    Raises Corrupt. An entry that is not one of the job's files invalidates the archive, even if it is never read
+    (GRID-97).
+    """
     places: dict[str, tuple[int, int]] = {}
     sizes = {each.name: each.size for each in files}
     try:
@@ -216,9 +224,9 @@ def _check_member(member: Member, size: int | None, *, is_known: bool) -> None:
 
 
 def open_inputs(backend: Backend, job: ProgramJob) -> AbstractAsyncContextManager[StagedInputs]:
-    """The input files of a job, for as long as the block lasts. A larger archive is fetched to a file without a name.
+    """Return the input files of a job, usable within the block. A larger archive is fetched to an unnamed file.
 
-    Raises ObjectNotFound on entry when they are no longer kept (INPUT_MISSING), Unavailable, NoRoom, Corrupt.
+    Raises ObjectNotFound on entry if they are no longer stored (INPUT_MISSING), Unavailable, NoRoom, Corrupt.
     """
     return _opened(backend, job)
 
@@ -250,7 +258,7 @@ async def _opened(backend: Backend, job: ProgramJob) -> AsyncIterator[StagedInpu
 async def _fetch(
     backend: Backend, inputs: ObjectInputs, write: Callable[[bytes], Awaitable[None]], again: Callable[[], None] | None
 ) -> None:
-    """The whole object, checked. `again`: begin anew, when it is replaced by its like in the middle."""
+    """Read and check the complete object. `again` restarts when it is replaced by an equal one during the read."""
     artifacts = programs_of(backend).artifacts
     for tries_left in reversed(range(_READS_MAX)):
         info = await artifacts.info(inputs.object)

@@ -1,4 +1,4 @@
-"""Show what has happened to jobs."""
+"""List the events of jobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class EventsWanted:
 
 
 async def list_events(backend: Backend, caller: Caller, wanted: EventsWanted) -> list[Event]:
-    """The newest first. An operator sees all; others those of one job of their own, which they have to name.
+    """Return the newest events first.
 
-    One look at the newest events, and for others than operators one read for each group that has the job.
+    Operators see all; other callers must name a job, and see its events if it is theirs.
 
-    Raises GridRefused(FORBIDDEN) when others name no job; Unavailable.
+    Costs one read of the newest events, and for callers other than operators one read for each group that has the job.
+
+    Raises GridRefused(FORBIDDEN) if a caller other than an operator names no job; Unavailable.
     """
     programs = backend.programs
     assert programs is not None
@@ -41,17 +43,17 @@ async def list_events(backend: Backend, caller: Caller, wanted: EventsWanted) ->
     found = await programs.events.recent(**vars(wanted))
     if sees_all or wanted.job_id is None:
         return found
-    mine = await _groups_of(backend, caller, wanted.job_id, {event.group for event in found})
-    return [event for event in found if event.group in mine]
+    own_groups = await _groups_of(backend, caller, wanted.job_id, {event.group for event in found})
+    return [event for event in found if event.group in own_groups]
 
 
 async def _groups_of(backend: Backend, caller: Caller, job_id: str, groups: Iterable[str]) -> set[str]:
-    """In which of these groups the job is the caller's. The groups are few: they are the deployment's."""
-    mine = set()
+    """Return those of the groups in which the job is the caller's. There are few: groups are set by the deployment."""
+    own_groups = set()
     for group in groups:
         try:
             await read_run(backend, caller, run_id_of(job_id, group))
         except RunNotFound:
             continue
-        mine.add(group)
-    return mine
+        own_groups.add(group)
+    return own_groups

@@ -1,4 +1,4 @@
-"""Take the figures of programs at this moment."""
+"""Measure the current figures of programs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from pyoco_server.ports.programs import Programs
 
 __all__ = ["SAMPLE", "ProgramFigures", "RunTimes", "measure_programs"]
 
-#: GRID-171: of so many jobs of a program that ended last.
+#: GRID-171: the most recently ended jobs of a program that the percentile covers.
 SAMPLE = 1_000
-#: Programs whose percentile is found anew for one measurement. The others keep the one they had.
-_LOOKS_MAX = 200
+#: Limit of percentiles computed in one measurement. Other programs keep their last one.
+_PERCENTILES_MAX = 200
 _LETTERS_MAX = 1_000
 
 #: By group and program, or group and client.
 Pairs = dict[tuple[str, str], int]
-#: By group, program, and how or why.
+#: By group, program, and outcome or cause.
 Triples = dict[tuple[str, str, str], int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramFigures:
-    """Section 23.1: of all groups, by a gateway; or what one process has counted itself. What it does not know is
-    empty, or None."""
+    """The figures of section 23.1: of all groups, as measured by a gateway, or those counted by one process.
+
+    A figure that the process does not have is empty, or None.
+    """
 
     queued: Pairs = field(default_factory=dict)
     inflight: Pairs = field(default_factory=dict)
@@ -59,25 +61,27 @@ class ProgramFigures:
     #: By worker.
     credits: dict[str, int] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
-    #: Records of runs that cannot be read.
+    #: Run records that cannot be read.
     corrupt: int | None = None
 
 
 class RunTimes:
-    """The percentile of each program, found again only when more of its jobs have ended."""
+    """The percentile of each program, recomputed only when more of its jobs have ended."""
 
     def __init__(self) -> None:
-        #: How many had ended then, and what it was.
+        #: The number of ended jobs at the last computation, and its result.
         self._known: dict[str, tuple[int, float | None]] = {}
 
     async def measure(self, index: Index, totals: ProgramTotals) -> dict[str, float]:
-        """One look at the index for each program of which jobs have ended since the last time, 200 at most. O(1,000)
-        each. Raises Unavailable."""
+        """Return the percentiles. Reads the index once for each program with newly ended jobs, 200 at most.
+
+        O(1,000) each. Raises Unavailable.
+        """
         counts = {name: sum(counts) for name, (counts, _) in totals.seconds.items() if name != OTHER}
-        news = [name for name, count in counts.items() if self._known.get(name, (0, None))[0] != count]
-        for name in news[:_LOOKS_MAX]:
+        changed = [name for name, count in counts.items() if self._known.get(name, (0, None))[0] != count]
+        for name in changed[:_PERCENTILES_MAX]:
             self._known[name] = counts[name], p95(await index.program_seconds(name, SAMPLE))
-        # The index may have been made anew.
+        # Drop programs that the index no longer contains: it may have been rebuilt.
         self._known = {name: known for name, known in self._known.items() if name in counts}
         return {name: seconds for name, (_, seconds) in sorted(self._known.items()) if seconds is not None}
 
@@ -85,9 +89,11 @@ class RunTimes:
 async def measure_programs(
     backend: GatewayBackend, run_times: RunTimes, duplicates: dict[str, int] | None = None
 ) -> ProgramFigures:
-    """Two round trips, a few looks at the index, and memory. O(groups * programs + clients + workers), never O(jobs).
+    """Measure with two round trips, a few index reads, and memory.
 
-    `duplicates` are those that this gateway has met: nothing stored tells of them. Raises Unavailable.
+    O(groups * programs + clients + workers), never O(jobs).
+
+    `duplicates` are those that this gateway has counted, since they are not stored. Raises Unavailable.
     """
     programs = programs_of(backend)
     dead_letters, stale, counts, totals, workers = await asyncio.gather(
@@ -106,7 +112,7 @@ async def measure_programs(
         client_cap={(group, client): cap.cap for group in groups for client, cap in programs.slots.caps(group).items()},
         ended=totals.ended,
         retries=totals.retries,
-        letters=totals.letters | await _no_jobs(backend),
+        letters=totals.letters | await _invalid_messages(backend),
         dead_letters=dead_letters,
         seconds=totals.seconds,
         p95=await run_times.measure(backend.index, totals),
@@ -119,12 +125,11 @@ async def measure_programs(
     )
 
 
-async def _no_jobs(backend: GatewayBackend) -> Triples:
-    """Messages of the queue that were no job have a letter and no record: so the letters that are there are counted,
-    1,000 at most. Where they came from is in their subject."""
-    wanted = DeadLetterFilter(reason=DeadReason.INVALID_JOB, tag=TAG)
+async def _invalid_messages(backend: GatewayBackend) -> Triples:
+    """Count the dead letters of invalid messages, which have no record; 1,000 at most. Subjects name the program."""
+    job_filter = DeadLetterFilter(reason=DeadReason.INVALID_JOB, tag=TAG)
     found: Counter[tuple[str, str, str]] = Counter()
-    for each in (await backend.dead_letter_index.page(wanted, _LETTERS_MAX)).items:
+    for each in (await backend.dead_letter_index.page(job_filter, _LETTERS_MAX)).items:
         tokens = (each.letter.subject or "").split(".")
         if each.letter.is_exec and each.letter.group is None:
             group, exec_name = (tokens[-4], tokens[-3]) if len(tokens) > 4 else (OTHER, OTHER)
@@ -133,7 +138,7 @@ async def _no_jobs(backend: GatewayBackend) -> Triples:
 
 
 def _held(programs: Programs, groups: Iterable[str]) -> Pairs:
-    """A client that has said its cap and holds nothing has a figure, too: none."""
+    """Return the slots in use by client. A client with a cap and no slots in use counts as 0."""
     found = {(group, client): 0 for group in groups for client in programs.slots.caps(group)}
     for group in groups:
         for client, held in programs.slots.all_held(group).items():

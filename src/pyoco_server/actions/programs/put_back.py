@@ -1,4 +1,4 @@
-"""Give a job back to the queue after an attempt that did not end it."""
+"""Put a job back into the queue after an attempt that ended without a result."""
 
 from __future__ import annotations
 
@@ -24,41 +24,45 @@ log = get_logger(__name__)
 
 
 async def put_back(backend: Backend, attempt: ProgramAttempt, why: Why) -> bool:
-    """PENDING again, for a later attempt (GRID-79, GRID-81); or the end, when somebody wants it stopped or its budget
-    is spent (GRID-80). One write, an event, an answer. Closes the attempt; frees no slot.
+    """Make the run PENDING for a later attempt (GRID-79, GRID-81).
 
-    Raises Unavailable: it is still ours, so ask again, or let the lease end. False: it was closed, or another's by now,
-    and nothing was done. What a crash after the record leaves behind: a message that comes again by itself.
+    The run ends instead if a cancel is requested or its retry budget is spent (GRID-80). Costs one write, an event and
+    an answer. Closes the attempt; frees no slot. Returns False if the attempt was closed or belongs to another process;
+    nothing was done then. A crash after the record leaves a message that is redelivered.
+
+    Raises Unavailable: the attempt is still owned; call again, or let the lease expire.
     """
     async with attempt.ending, attempt.lock:
         return await put_back_held(backend, attempt, why)
 
 
-async def put_back_held(backend: Backend, attempt: ProgramAttempt, why: Why, said: str | None = None) -> bool:
-    """The same for who holds the lock; `said`: what the worker could not do. False: it was another's, and nothing was
-    done."""
+async def put_back_held(backend: Backend, attempt: ProgramAttempt, why: Why, reported_error: str | None = None) -> bool:
+    """Do the same while holding the lock. `reported_error` is the error that the worker reported.
+
+    Returns False if the attempt belongs to another process; nothing was done then.
+    """
     if attempt.closed:
         return False
     rounds = Rounds(f"run {attempt.run.run_id}")
     while True:
         rounds.begin()
-        moved = _next(backend, attempt.run, why, said)
+        moved = _next(backend, attempt.run, why, reported_error)
         if moved.is_terminal:
             written = await write_end(backend, moved, attempt.revision)
         else:
             written = await backend.runs.replace(moved, attempt.revision)
         if isinstance(written, Stored):
             attempt.closed = True
-            await _tell(backend, attempt, written, why)
-            attempt.run, attempt.revision = written.run, written.revision  # whoever asked sees when it comes again
+            await _complete(backend, attempt, written, why)
+            attempt.run, attempt.revision = written.run, written.revision  # the caller sees when the job is due again
             return True
         if not await refresh(backend, attempt):
             attempt.closed = True
-            log.info("an attempt was another's before it could be put back", run_id=attempt.run.run_id, why=why)
+            log.info("attempt taken over before it could be put back", run_id=attempt.run.run_id, why=why)
             return False
 
 
-def _next(backend: Backend, run: Run, why: Why, said: str | None) -> Run:
+def _next(backend: Backend, run: Run, why: Why, reported_error: str | None) -> Run:
     programs, now = programs_of(backend), backend.clock()
     if moves.is_cancel_asked(run):
         return moves.cancel(run, now)
@@ -67,12 +71,12 @@ def _next(backend: Backend, run: Run, why: Why, said: str | None) -> Run:
         delay = programs.config.exec_worker_down_delay_sec
     else:
         delay = retry_delay_seconds(run.attempt - program.lost, programs.chance())
-    waiting = moves.put_back(run, why, now + delay, now, said)
+    waiting = moves.put_back(run, why, now + delay, now, reported_error)
     code = spent(program_of(waiting), run.attempt, programs.config.exec_max_lost)
-    return waiting if code is None else moves.exhaust(run, code, program_of(waiting).lost, now, said)
+    return waiting if code is None else moves.exhaust(run, code, program_of(waiting).lost, now, reported_error)
 
 
-async def _tell(backend: Backend, attempt: ProgramAttempt, written: Stored, why: Why) -> None:
+async def _complete(backend: Backend, attempt: ProgramAttempt, written: Stored, why: Why) -> None:
     programs, run = programs_of(backend), written.run
     if run.is_terminal:
         await programs.reached("finish.recorded")

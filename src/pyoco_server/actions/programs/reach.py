@@ -1,4 +1,4 @@
-"""What an action on programs begins with: the ports of programs, and the points at which a test may stop it."""
+"""Access to the ports of programs, and the points at which tests stop an action."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pyoco_server.ports.programs import Programs
 
 __all__ = ["POINTS", "programs_of"]
 
-#: Every name that `Programs.reached` is called with (P30). Whoever is killed at one of them leaves something that
-#: others mend.
+#: Every name that `Programs.reached` is called with (P30). A process killed at any of them leaves a state that other
+#: processes repair.
 POINTS = (
     "submit.stored",
     "submit.recorded",
@@ -34,7 +34,7 @@ POINTS = (
 
 
 def programs_of(backend: Backend) -> Programs:
-    """Raises Unavailable in a process that does not deal with programs."""
+    """Return the ports of programs. Raises Unavailable in a process that was opened without them."""
     if backend.programs is None:
         raise Unavailable("this process does not deal with programs")
     return backend.programs

@@ -1,4 +1,4 @@
-"""What a program has left behind, for whoever may see its run."""
+"""Files that a program produced, for callers that may see its run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ __all__ = ["ARCHIVE", "NAMES", "Left", "find_left", "list_left", "open_left"]
 ARCHIVE: Final = "output.zip"
 _STDOUT: Final = "stdout.txt"
 _STDERR: Final = "stderr.txt"
-#: GRID-144: what there can be.
+#: GRID-144: the possible names.
 NAMES: Final = (ARCHIVE, _STDOUT, _STDERR)
 
 
 @dataclass(frozen=True)
 class Left:
-    """A file that a program has left behind."""
+    """A file that a program produced."""
 
     name: str
     size: int
     sha256: str
-    #: Output so short that the record holds all of it (GRID-145); None: it is an object.
+    #: Output short enough to be stored completely in the record (GRID-145). None: it is an object.
     content: bytes | None = None
 
 
 async def list_left(backend: Backend, caller: Caller, run_id: str) -> tuple[Run, list[Left]]:
-    """All of them; none while the run is under way. One round trip. Raises RunNotFound."""
+    """Return all files of a run; none while it is under way. One round trip. Raises RunNotFound."""
     run = (await read_run(backend, caller, run_id)).run
     return run, [left for name in NAMES if (left := _left(run, name)) is not None] if run.is_terminal else []
 
 
 async def find_left(backend: Backend, caller: Caller, run_id: str, name: str) -> tuple[Run, Left]:
-    """One of them, by name. One round trip.
+    """Return one file by name. One round trip.
 
-    Raises RunNotFound; ObjectNotFound when there is no such file, or the run is of another kind; RunNotEnded.
+    Raises RunNotFound; ObjectNotFound if the file does not exist or the run is of another kind; RunNotEnded.
     """
     run = (await read_run(backend, caller, run_id)).run
     if not run.is_exec or name not in NAMES:
@@ -56,14 +56,14 @@ async def find_left(backend: Backend, caller: Caller, run_id: str, name: str) ->
 
 
 async def open_left(backend: Backend, run: Run, left: Left) -> AsyncIterator[bytes]:
-    """Its bytes, in pieces. Raises ArtifactExpired when they are no longer kept, Unavailable."""
+    """Return its bytes, in pieces. Raises ArtifactExpired if they are no longer stored, Unavailable."""
     if left.content is not None:
-        return _whole(left.content)
+        return _one_piece(left.content)
     _, chunks = await open_artifact(backend, run, left.name)
     return chunks
 
 
-async def _whole(content: bytes) -> AsyncIterator[bytes]:
+async def _one_piece(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 

@@ -1,4 +1,4 @@
-"""Take over an attempt whose program runs on, from a process that is gone or has let it go."""
+"""Take over an attempt whose program is still running, from a process that exited or released it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ async def reattach(
     holder: str,
     may_have: Callable[[Run], bool] = lambda _: True,
 ) -> ProgramAttempt | None:
-    """Answer for it from here on (GRID-110): the same attempt, the same token. None: superseded by a newer attempt, or
-    ended, or this worker may not have the run (`may_have`); its program must be stopped. A read and two writes.
+    """Become the holder of the attempt, with the same number and token (GRID-110). Costs a read and two writes.
 
-    The slot of the attempt is taken along. When it was given up meanwhile, another one is taken if there is room: the
-    program runs either way, and `beat` seeks one from then on. The message is not in this process's hand: it comes
-    again, is put off while the lease is fresh, and is taken out by its subject in the end.
+    Returns None if a newer attempt has begun, the run has ended, or this worker may not run it (`may_have`): its
+    program must be stopped then.
 
-    Raises Unavailable. What a crash leaves behind: an attempt whose holder is gone, for the next one to take over.
+    The slot of the attempt is kept. If it was freed meanwhile, another one is taken if the cap allows: the program runs
+    either way, and `beat` tries to get a slot from then on. This process does not hold the message: it is redelivered,
+    put off while the lease is fresh, and finally removed by its subject.
+
+    Raises Unavailable. A crash leaves an attempt without a live holder, which the next process takes over.
     """
     rounds = Rounds(f"run {run_id}")
     while True:
@@ -61,16 +63,16 @@ async def reattach(
 
 
 async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: str) -> ProgramAttempt | None:
-    """None: somebody was faster, and nothing changed."""
+    """Returns None if another process wrote the record first; nothing changed then."""
     run = found.run
     program = program_of(run)
-    mine = find_slot_of(backend, run)
-    slot = mine or await take_slot(backend, program.group, client_of(run), holder)
+    own_slot = find_slot_of(backend, run)
+    slot = own_slot or await take_slot(backend, program.group, client_of(run), holder)
     number = None if slot is None else slot.number
     moved = moves.reattach(run, worker_id=worker_id, holder=holder, slot=number, now=backend.clock())
     written = await backend.runs.replace(moved, found.revision)
     if not isinstance(written, Stored):
-        if slot is not None and mine is None:
+        if slot is not None and own_slot is None:
             await free_slot(backend, slot)
         return None
     await programs_of(backend).reached("reattach.recorded")
@@ -82,13 +84,15 @@ async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: st
 
 
 async def _keep(backend: Backend, run: Run, slot: Slot, holder: str) -> Slot | None:
-    """Write ourselves into it: whoever held it before cannot free it any more. None: it was given up, and `beat` seeks
-    another one."""
+    """Write the new holder into the slot, so that the previous one cannot free it.
+
+    Returns None if the slot was freed meanwhile; `beat` then tries to get another one.
+    """
     return await programs_of(backend).slots.take(with_holder(slot, run, holder, backend.clock()))
 
 
 def _job_of(run: Run) -> ProgramJob:
     try:
         return read_job(program_of(run).job or {})
-    except InvalidJob:  # it runs already; nobody will need more than its address
+    except InvalidJob:  # it is running already; only its address is needed
         return moves.addressed(run)

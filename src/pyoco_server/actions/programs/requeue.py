@@ -1,4 +1,4 @@
-"""Submit the job of a dead letter, or of a run, once more."""
+"""Submit the job of a dead letter, or of a run, again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["can_requeue", "requeue", "rerun_job"]
 
 
 class _Staged(Content):
-    """The files of another job, on their way into this one."""
+    """The input files of another job, read while they are submitted with this one."""
 
     def __init__(self, staged: StagedInputs) -> None:
         self._staged = staged
@@ -37,13 +37,14 @@ class _Staged(Content):
 
 
 async def requeue(backend: Backend, caller: Caller, found: StoredDeadLetter) -> Submitted:
-    """GRID-88: a new job with the same content, which belongs to the caller and names the old run in `retry_of`. Its id
-    is made from the letter's, so asking twice leads to the same one. The old run stays as it is, and the letter too.
+    """Submit a new job with the same content, owned by the caller, with the old run in `retry_of` (GRID-88).
 
-    Its inputs are copied, for those of the old job may expire first. A read, then what `submit_job` costs.
+    Its id is derived from the letter's, so repeated requests lead to the same job. The old run and the letter do not
+    change. The inputs are copied, since those of the old job may expire first. Costs a read, and what `submit_job`
+    costs.
 
-    Raises GridRefused (422) when the letter does not hold a job that can be read, ArtifactExpired (410) when the inputs
-    are no longer kept, and what `submit_job` raises.
+    Raises GridRefused (422) if the letter holds no valid job, ArtifactExpired (410) if the inputs are no longer stored,
+    and what `submit_job` raises.
     """
     try:
         job = read_job(found.letter.job or {})
@@ -55,7 +56,7 @@ async def requeue(backend: Backend, caller: Caller, found: StoredDeadLetter) -> 
 
 
 async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
-    """What is known now; the requeue itself has the last word. One round trip, when there are larger inputs."""
+    """Return whether a requeue is possible now; the requeue itself decides. One round trip for larger inputs."""
     try:
         job = read_job(letter.job or {})
         if isinstance(job.inputs, ObjectInputs):
@@ -66,10 +67,10 @@ async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
 
 
 async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None) -> Submitted:
-    """The same content as a new job; any state of the old run will do. Under a key it is one job, however often.
+    """Submit the same content as a new job, whatever the state of the old run. A key makes repeated calls one job.
 
-    Of a run that has ended, small inputs are gone with its message: then it can be run again only if it had none.
-    Raises NotRepeatable, and what `submit_job` raises.
+    The small inputs of an ended run were deleted with its message, so it can be run again only if it had none. Raises
+    NotRepeatable, and what `submit_job` raises.
     """
     job = await _job_of(backend, old)
     job_id = backend.new_id() if key is None else str(uuid.uuid5(uuid.UUID(old.run_id), f"rerun:{key}"))
@@ -91,21 +92,21 @@ async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str
         retry_of=job.run_id,
     )
     programs = programs_of(backend)
-    if not is_operator(programs, caller):  # GRID-168: who may not submit a job may not repeat it either
+    if not is_operator(programs, caller):  # GRID-168: a caller that may not submit a job may not repeat it either
         admit_client(programs, caller, ask.client_id, ask.exec_name, ask.group)
     async with contextlib.AsyncExitStack() as stack:
         try:
             staged = await stack.enter_async_context(open_inputs(backend, job))
         except ObjectNotFound as error:
             earlier = await backend.runs.find(ask.run_id)
-            if isinstance(earlier, Stored):  # asked for before, while they were still there
+            if isinstance(earlier, Stored):  # already submitted, while the inputs were still stored
                 return Submitted(earlier.run, True, earlier.revision)
             raise ArtifactExpired("the input files of the job are no longer kept") from error
         return await submit_job(backend, caller, ask, _Staged(staged))
 
 
 async def _job_of(backend: Backend, old: Run) -> ProgramJob:
-    """What the run was submitted with, as far as it is still there. Raises NotRepeatable."""
+    """Return the submission of the run, as far as it is still stored. Raises NotRepeatable."""
     program = program_of(old)
     try:
         return read_job(program.job if program.job is not None else await _from_params(backend, old))
@@ -114,7 +115,7 @@ async def _job_of(backend: Backend, old: Run) -> ProgramJob:
 
 
 async def _from_params(backend: Backend, old: Run) -> dict[str, Any]:
-    """Of a run that has ended: its message is gone from its record, and its larger inputs may still be kept."""
+    """Rebuild the message of a run that has ended. Its record no longer holds it; larger inputs may still be stored."""
     files = old.params["files"]
     bare = to_message(addressed(old)) | {
         "args": list(old.params["args"]),

@@ -1,4 +1,4 @@
-"""What a client is told of a job that has ended, and its files."""
+"""The result of an ended job as a client receives it, and its files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pyoco_server.ports.backend import Backend
 __all__ = ["ARCHIVE", "job_result", "open_artifact"]
 
 ARCHIVE = "output.zip"
-#: A larger archive cannot fit into a frame, whatever else is in it: it need not be read.
+#: A larger archive cannot fit into a frame, whatever else is in the frame, so it is not read.
 _INLINE_BYTES_MAX = LENGTH_MAX * 3 // 4
 
 
 async def job_result(backend: Backend, run: Run) -> JobResult:
-    """Of a terminal run, from its record and its artifacts, so it does not matter who ended it (GRID-51). It fits into
-    a frame (GRID-143): a larger archive is named and not brought along.
+    """Build the result of a terminal run from its record and artifacts, whichever process ended it (GRID-51).
 
-    One round trip for an archive that fits and for each output that is too long for the record. What has expired is
-    left out: of an output the end is in the record. Raises Unavailable.
+    It fits into a frame (GRID-143): a larger archive is referenced, not included. Costs one round trip for an archive
+    that fits, and one for each output too long for the record. What has expired is left out; the end of an output is
+    still in the record. Raises Unavailable.
     """
     program = program_of(run)
     stdout, stdout_cut = await _printed(backend, run, STDOUT, program.stdout_tail or "")
@@ -61,9 +61,11 @@ async def job_result(backend: Backend, run: Run) -> JobResult:
 
 
 async def open_artifact(backend: Backend, run: Run, name: str) -> tuple[Artifact, AsyncGenerator[bytes, None]]:
-    """One of its files, checked on the way: Corrupt at the end when it is not what it was. One round trip before.
+    """Open an artifact.
 
-    Raises ObjectNotFound when the run has no such artifact, ArtifactExpired when it is no longer kept, Unavailable.
+    The bytes are checked while read: Corrupt at the end if they changed. One round trip before that.
+
+    Raises ObjectNotFound if the run has no such artifact, ArtifactExpired if it is no longer stored, Unavailable.
     """
     artifact = _find(run, name)
     if artifact is None:
@@ -83,7 +85,7 @@ def _find(run: Run, name: str) -> Artifact | None:
 
 
 async def _printed(backend: Backend, run: Run, name: str, tail: str) -> tuple[str, bool]:
-    """The whole, if it is kept; whether something of it is missing."""
+    """Return the complete output if it is stored, else its tail; and whether a part is missing."""
     if _find(run, name) is None:
         return tail, False
     data = await _read(backend, run, name)
@@ -103,7 +105,7 @@ async def _archive(backend: Backend, run: Run) -> tuple[bytes | None, OutputRef 
 
 
 async def _read(backend: Backend, run: Run, name: str) -> bytes | None:
-    """None: no longer kept, or not what it was."""
+    """Read an artifact. None: no longer stored, or changed."""
     with contextlib.suppress(ArtifactExpired, Corrupt, ObjectNotFound):
         _, chunks = await open_artifact(backend, run, name)
         async with aclosing(chunks):
@@ -112,7 +114,7 @@ async def _read(backend: Backend, run: Run, name: str) -> bytes | None:
 
 
 def _code(text: str | None) -> ErrorCode | None:
-    """A newer version may know more of them."""
+    """Returns None for a code of a newer version."""
     try:
         return None if text is None else ErrorCode(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Say how many jobs of a client may run at once."""
+"""Set how many jobs of a client may run at once."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ __all__ = ["set_cap"]
 
 
 async def set_cap(backend: Backend, group: str, client: str, desired: int, source: Literal["hello", "http"]) -> Cap:
-    """The last word wins (GRID-71), lowered to what the ACL allows (GRID-168); what is in force is returned. `client`
-    is named within its tenant (`client_key`): no other tenant's client of that id is touched (SAFE-4).
+    """Set the cap of a client, lowered to what the ACL allows (GRID-168), and return the cap in force.
 
-    One round trip when that cap is in force already: what this process remembers may be overtaken. Else two. Raises
-    Unavailable.
+    The last call wins (GRID-71). `client` is named within its tenant (`client_key`): clients of other tenants with the
+    same id are not affected (SAFE-4).
+
+    Costs one round trip if the cap is in force already, since the value in memory may be outdated; otherwise two.
+    Raises Unavailable.
     """
     programs = backend.programs
     assert programs is not None, "this process was opened without programs"
     client_id, tenant = client_id_of(client), tenant_token_of(client)
     cap = effective_cap(programs, client_id, desired)
-    said = Cap(cap=cap, updated_at=backend.clock(), source=source)
-    in_force = await programs.slots.set_cap(group, client, said)
-    if in_force is not said:
+    requested = Cap(cap=cap, updated_at=backend.clock(), source=source)
+    in_force = await programs.slots.set_cap(group, client, requested)
+    if in_force is not requested:
         return in_force
     await programs.events.tell(
         Event(
-            ts=said.updated_at,
+            ts=requested.updated_at,
             event=EventName.CAP_SET,
             group=group,
             client_id=client_id,
             detail=f"{cap} by {source}" + ("" if tenant is None else f" of tenant {tenant}"),
         )
     )
-    return said
+    return requested

@@ -18,18 +18,21 @@ class CapView:
     client_id: str
     group: str
     cap: int
-    #: `hello` or `http`; `default`: nobody ever said one.
+    #: `hello` or `http`; `default`: no cap was ever set.
     source: str
     updated_at: float | None
-    #: Slots that are held now.
+    #: Slots in use now.
     inflight: int
 
 
 def show_cap(programs: Programs, group: str, client: str) -> CapView:
-    """What holds for this client (`client_key`), be it a setting (GRID-71). From memory. O(slots of the client)."""
+    """Return the cap in force for this client (`client_key`), or the default (GRID-71).
+
+    From memory. O(slots of the client).
+    """
     held, cap = len(programs.slots.held(group, client)), cap_of(programs, group, client)
     client_id = client_id_of(client)
-    said = programs.slots.cap(group, client)
-    if said is None:
+    stored = programs.slots.cap(group, client)
+    if stored is None:
         return CapView(client_id, group, cap, "default", None, held)
-    return CapView(client_id, group, cap, said.source, said.updated_at, held)
+    return CapView(client_id, group, cap, stored.source, stored.updated_at, held)

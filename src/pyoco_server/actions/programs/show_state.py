@@ -1,4 +1,4 @@
-"""Show the state of a group: what waits, what runs, who may how much, and who serves it (GRID-172)."""
+"""The state of a group: waiting and running jobs, caps, doors and workers (GRID-172)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pyoco_server.ports.programs import Programs
 
 __all__ = ["INFLIGHT_MAX", "GridState", "GroupState", "show_state"]
 
-#: Jobs that are told of one by one, of each state; the others are counted.
+#: Limit of jobs listed individually, for each state; the others are only counted.
 INFLIGHT_MAX = 1_000
-#: GRID-171: of so many jobs that ended last.
+#: GRID-171: the most recently ended jobs that the percentiles cover.
 _SAMPLE = 1_000
 
 
@@ -37,7 +37,7 @@ class GroupState:
     inflight: list[Summary]
     letters: int
     last_letter: int | None
-    #: By client id; where whoever sees several tenants sees two of one id, with the tenant (`client_key`).
+    #: By client id. In a view over several tenants that share a client id: by `client_key`.
     caps: dict[str, int]
     held: dict[str, int]
     doors: list[DoorRecord]
@@ -49,18 +49,18 @@ class GroupState:
 class GridState:
     at: float
     groups: list[GroupState]
-    #: Workers of programs, wherever they are.
+    #: Workers that run programs, in any group.
     workers: list[WorkerRecord]
     replicas: list[Replica]
 
 
 async def show_state(backend: GatewayBackend, caller: Caller, group: str | None = None) -> GridState:
-    """Of one group; None: of every group that has jobs or doors, and of this gateway's own.
+    """Return the state of one group. None: of every group with jobs or doors, and of this gateway's own.
 
-    An operator sees all of it. Others see counts, doors and workers, as everybody does, the jobs of their own tenant,
-    and the caps of clients that they may be. A few looks at the index for each group; one round trip for each stream,
-    for its replicas. O(groups * (workers + jobs that run or ended last, 1,000 of each)), however many wait: some
-    milliseconds for each thousand. Raises Unavailable.
+    Operators see everything. Other callers see counts, doors and workers, the jobs of their own tenant, and the caps of
+    clients that they may act as. Costs a few index reads for each group, and one round trip for each stream, for its
+    replicas. O(groups * (workers + jobs that run or ended last, 1,000 of each)), however many wait: a few milliseconds
+    per thousand. Raises Unavailable.
     """
     programs = programs_of(backend)
     counts, replicas, workers = await asyncio.gather(
@@ -84,7 +84,7 @@ async def _group(
 ) -> GroupState:
     sees_all = is_operator(programs, caller)
     tenant = EVERYBODY if sees_all else caller.tenant_id or EVERYBODY
-    # Whatever has a group is a program: asked for alone, one index answers, of a tenant or of everybody.
+    # Only programs have a group. With this filter alone, one index answers, for one tenant or for all.
     jobs = RunFilter(tenant_id=tenant, group=group)
     inflight: list[Summary] = []
     for state in (RunState.RUNNING, RunState.CANCELLING):
@@ -97,7 +97,7 @@ async def _group(
         names = shown_clients({*caps, *held})
         caps, held = ({names[client]: number for client, number in some.items()} for some in (caps, held))
     else:
-        caps, held = (_only_mine(programs, caller, group, some) for some in (caps, held))
+        caps, held = (_only_own(programs, caller, group, some) for some in (caps, held))
     return GroupState(
         group=group,
         queues=[each for each in counts if each.group == group],
@@ -111,8 +111,8 @@ async def _group(
     )
 
 
-def _only_mine(programs: Programs, caller: Caller, group: str, numbers: dict[str, int]) -> dict[str, int]:
-    mine = {}
+def _only_own(programs: Programs, caller: Caller, group: str, numbers: dict[str, int]) -> dict[str, int]:
+    own = {}
     for client, number in numbers.items():
         client_id = client_id_of(client)
         if client != client_key(client_id, caller.tenant_id):
@@ -121,5 +121,5 @@ def _only_mine(programs: Programs, caller: Caller, group: str, numbers: dict[str
             admit_client(programs, caller, client_id, None, group)
         except GridRefused:
             continue
-        mine[client_id] = number
-    return mine
+        own[client_id] = number
+    return own

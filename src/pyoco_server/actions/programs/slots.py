@@ -1,6 +1,6 @@
-"""The units of a client's cap: who may take one, and which are nobody's any more (section 12.2).
+"""The slots of a client's cap: taking them, and freeing abandoned ones (section 12.2).
 
-A client is named within its tenant here (`client_key`): the caps of two tenants are apart (SAFE-4).
+Clients are named within their tenant here (`client_key`): the caps of two tenants are separate (SAFE-4).
 """
 
 from __future__ import annotations
@@ -25,46 +25,48 @@ __all__ = ["cap_of", "clear_abandoned", "find_slot_of", "free_slot", "free_slot_
 
 log = get_logger(__name__)
 
-#: GRID-74: a slot that was taken and never named its run. Less where attempts are given up sooner.
+#: GRID-74: the age at which a slot that no run was written into is abandoned. Less if EXEC_ACK_TIMEOUT_SEC is shorter.
 _NAMELESS_SECONDS = 30.0
-#: A held slot is looked at four times in a lease.
-_LOOKS_PER_LEASE = 4
-#: Slots that are looked at while somebody waits for one; the next who wants one looks at others.
-_LOOKS_MAX = 16
-#: Numbers that others were faster to take. Whoever meets so many at once comes back later.
+#: Checks of a held slot in one lease.
+_CHECKS_PER_LEASE = 4
+#: Limit of slots checked by one request for a slot; the next request checks others.
+_CHECKS_MAX = 16
+#: Limit of numbers tried after conflicts. The caller tries again later.
 _TRIES_MAX = 16
 
 
 def cap_of(programs: Programs, group: str, client: str) -> int:
-    """GRID-71: what it said last, the default if it never said one; within what it is allowed."""
-    said = programs.slots.cap(group, client)
-    return effective_cap(programs, client_id_of(client), programs.config.exec_default_cap if said is None else said.cap)
+    """Return the last cap set for the client, else the default (GRID-71); lowered to what the ACL allows."""
+    stored = programs.slots.cap(group, client)
+    return effective_cap(
+        programs, client_id_of(client), programs.config.exec_default_cap if stored is None else stored.cap
+    )
 
 
 async def take_slot(backend: Backend, group: str, client: str, holder: str) -> Slot | None:
-    """One unit of the client's cap (GRID-73). None: it is at its cap. Raises Unavailable.
+    """Take one slot of the client (GRID-73). None: the client is at its cap. Raises Unavailable.
 
-    One write when a number is free. At the cap, those slots are freed first that belong to nobody any more (GRID-74):
-    a read for each that was not looked at lately.
+    Costs one write when a number is free. At the cap, abandoned slots are freed first (GRID-74): a read for each that
+    was not checked recently.
 
-    Of the free numbers below the cap only as many may be taken, the lowest, as the cap has room for: so when a cap was
-    lowered and higher numbers are still held, two processes cannot both take the last one (GRID-76). Which of these is
-    tried first is left to chance, so that processes do not all begin with the same.
+    Only the lowest free numbers are candidates, as many as the cap has room for. So when a cap was lowered and higher
+    numbers are still held, two processes cannot both take the last one (GRID-76). The order in which candidates are
+    tried is random, so that processes do not all start with the same one.
     """
     programs = programs_of(backend)
     tried: set[int] = set()
-    looked = False
+    has_cleared = False
     while len(tried) < _TRIES_MAX:
         numbers = [number for number in _open_numbers(programs, group, client) if number not in tried]
         if not numbers:
-            if looked or tried or not await clear_abandoned(backend, group, client, _LOOKS_MAX):
+            if has_cleared or tried or not await clear_abandoned(backend, group, client, _CHECKS_MAX):
                 return None
-            looked = True
+            has_cleared = True
             continue
         number = numbers[min(int(programs.chance() * len(numbers)), len(numbers) - 1)]
         tried.add(number)
-        wanted = Slot(group, client, number, backend.new_id(), None, backend.clock(), holder, 0)
-        taken = await programs.slots.take(wanted)
+        slot = Slot(group, client, number, backend.new_id(), None, backend.clock(), holder, 0)
+        taken = await programs.slots.take(slot)
         if taken is not None:
             await programs.reached("claim.slot_taken")
             return taken
@@ -81,22 +83,24 @@ def _open_numbers(programs: Programs, group: str, client: str) -> list[int]:
     return [number for number in range(cap) if number not in held][:room]
 
 
-async def clear_abandoned(backend: Backend, group: str, client: str, looks_max: int = CAP_MAX) -> int:
-    """Free the slots of this client that nobody stands behind any more (GRID-74). How many. A read for each, of up to
-    `looks_max` that were not looked at lately. Raises Unavailable."""
+async def clear_abandoned(backend: Backend, group: str, client: str, checks_max: int = CAP_MAX) -> int:
+    """Free the abandoned slots of this client (GRID-74) and return how many. Raises Unavailable.
+
+    Costs a read for each slot, of up to `checks_max` that were not checked recently.
+    """
     programs, freed = programs_of(backend), 0
-    every_seconds = programs.config.exec_lease_fresh_sec / _LOOKS_PER_LEASE
+    every_seconds = programs.config.exec_lease_fresh_sec / _CHECKS_PER_LEASE
     for slot in programs.slots.held(group, client):
         now = backend.clock()
-        if not looks_max:
+        if not checks_max:
             break
-        # One that was named a moment ago has its holder behind it: who dies needs a lease to be missed.
+        # A slot written recently has a live holder, or one whose lease has not expired yet.
         if now - slot.t < every_seconds or not programs.looks.is_due(slot, now, every_seconds):
             continue
-        looks_max -= 1
+        checks_max -= 1
         if await _is_abandoned(backend, slot, now) and await programs.slots.free(slot):
             freed += 1
-            log.info("freed a slot that nobody stood behind", client=client, slot=slot.number, was=slot.holder)
+            log.info("freed an abandoned slot", client=client, slot=slot.number, was=slot.holder)
     return freed
 
 
@@ -106,7 +110,7 @@ async def _is_abandoned(backend: Backend, slot: Slot, now: float) -> bool:
         return now - slot.t > min(_NAMELESS_SECONDS, programs.config.exec_ack_timeout_sec)
     try:
         found = await backend.runs.find(slot.run_id)
-    except Corrupt:  # nobody can tell, so it stays
+    except Corrupt:  # undecidable, so keep it
         return False
     if not isinstance(found, Stored):
         return True
@@ -117,15 +121,18 @@ async def _is_abandoned(backend: Backend, slot: Slot, now: float) -> bool:
 
 
 async def free_slot(backend: Backend, slot: Slot) -> None:
-    """Give it back: one write. Best effort: one that stays is freed by its age (GRID-74). Never raises Unavailable."""
+    """Free a slot with one write.
+
+    Best effort: on failure it is freed by its age later (GRID-74). Never raises Unavailable.
+    """
     try:
         await programs_of(backend).slots.free(slot)
     except Unavailable as error:
-        log.warning("a slot was not given back; it is freed by its age", client=slot.client, error=error)
+        log.warning("could not free a slot; it will be freed by its age", client=slot.client, error=error)
 
 
 def find_slot_of(backend: Backend, run: Run) -> Slot | None:
-    """The slot of its last attempt, as far as is known. O(cap)."""
+    """Return the slot of the last attempt, as far as this process knows. O(cap)."""
     program = run.program
     if program is None:
         return None
@@ -136,12 +143,12 @@ def find_slot_of(backend: Backend, run: Run) -> Slot | None:
 
 
 async def free_slot_of(backend: Backend, run: Run) -> None:
-    """Free the slot of an attempt that is over, if whoever held it has not. Best effort, as `free_slot`."""
+    """Free the slot of an attempt that is over, if its holder has not. Best effort, like `free_slot`."""
     slot = find_slot_of(backend, run)
     if slot is not None:
         await free_slot(backend, slot)
 
 
 def with_holder(slot: Slot, run: Run, holder: str, now: float) -> Slot:
-    """The same slot, to be written over itself by whoever takes the attempt over."""
+    """Return the slot with a new run holder, to be written over itself when an attempt is taken over."""
     return replace(slot, run_id=run.run_id, token=run.attempt_id or slot.token, holder=holder, t=now)

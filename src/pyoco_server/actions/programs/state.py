@@ -1,4 +1,4 @@
-"""Show the state of a group to whoever has no index: an operator at the engine itself (GRID-172)."""
+"""The state of a group for an operator's command, which has no index and reads NATS directly (GRID-172)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from pyoco_server.ports.runs.port import Stored
 __all__ = ["exec_letters", "exec_state"]
 
 _PAGE = 100_000
-#: For all letters, however many there are: a feed that is silent says nothing of that.
+#: Time limit for reading all letters, however many there are: a feed without messages does not report that it is stuck.
 _LETTERS_SECONDS = 60.0
 
 
 async def exec_state(backend: OperatorBackend, group: str | None = None) -> GridState:
-    """Of one group; None: of every group with jobs, lanes or doors, and of these settings'. Percentiles are not in it.
+    """Return the state of one group, without percentiles.
 
-    O(messages + letters): for a look now and then. A gateway has an index for it. Raises Unavailable.
+    None: of every group with jobs, lanes or doors, and the configured one.
+
+    O(messages + letters): for occasional use. A gateway uses its index instead. Raises Unavailable.
     """
     programs = programs_of(backend)
     queued, letters, replicas, workers = await asyncio.gather(
@@ -48,7 +50,7 @@ async def exec_state(backend: OperatorBackend, group: str | None = None) -> Grid
 
 
 async def _queued(queue: ProgramQueue) -> Counter[tuple[str, str]]:
-    """Messages by group and program, those in somebody's hand among them."""
+    """Count messages by group and program, including delivered ones."""
     found: Counter[tuple[str, str]] = Counter()
     offset = 0
     while True:
@@ -60,7 +62,7 @@ async def _queued(queue: ProgramQueue) -> Counter[tuple[str, str]]:
 
 
 async def exec_letters(backend: OperatorBackend) -> list[StoredDeadLetter]:
-    """Every dead letter of a program, the oldest first. O(letters). Raises Unavailable."""
+    """Return every dead letter of a program, oldest first. O(letters). Raises Unavailable."""
     found: dict[int, StoredDeadLetter] = {}
     try:
         async with asyncio.timeout(_LETTERS_SECONDS), aclosing(backend.dead_letters.changes()) as changes:
@@ -92,13 +94,13 @@ async def _group(
         counts.append(ProgramCounts(group, name, waits, at if waits else None, running[name]))
     caps = programs.slots.caps(group)
     shown = shown_clients({*caps, *held})
-    mine = [each.letter_id for each in letters if each.letter.group == group]
+    group_letters = [each.letter_id for each in letters if each.letter.group == group]
     return GroupState(
         group=group,
         queues=counts,
         inflight=[_line(run) for run in inflight],
-        letters=len(mine),
-        last_letter=mine[-1] if mine else None,
+        letters=len(group_letters),
+        last_letter=group_letters[-1] if group_letters else None,
         caps={shown[client]: cap.cap for client, cap in caps.items()},
         held={shown[client]: len(slots) for client, slots in held.items()},
         doors=programs.doors.all(group),
@@ -107,7 +109,7 @@ async def _group(
 
 
 async def _inflight(backend: Backend, run_ids: list[str]) -> list[Run]:
-    """The runs that slots are held for, unless they have ended since. One read each."""
+    """Return the runs that slots are held for, unless they have ended since. One read each."""
     found = await asyncio.gather(*(_find(backend, run_id) for run_id in sorted(set(run_ids))))
     return [run for run in found if run is not None and not run.is_terminal]
 

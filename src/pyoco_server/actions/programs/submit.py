@@ -29,34 +29,35 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that counts: its run is recorded and queued."""
+    """An accepted job: its run is recorded and queued."""
 
     run: Run
-    #: An earlier submission had made it. The run may have ended since.
+    #: An earlier submission created it. The run may have ended since.
     duplicate: bool
-    #: Of the record, as it was written or read.
+    #: Revision of the record, as it was written or read.
     revision: int = 0
 
 
 async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Content) -> Submitted:
-    """Keep the inputs, record the run, then put its job on the queue, then answer (GRID-48). In that order; three round
-    trips for small inputs. Whether the caller may ask for this is decided before (`admit_client`).
+    """Store the inputs, record the run, put its job on the queue, then return (GRID-48).
 
-    The same ask, however often and wherever, leads to one run and one message (GRID-50).
+    In that order; three round trips for small inputs. The caller checks permission first (`admit_client`).
+
+    The same request, however often and wherever it is submitted, leads to one run and one message (GRID-50).
 
     What a crash leaves behind:
       before the record       nothing, or an object of inputs that expires;
-      between record and job  a PENDING run without a message, never answered with success: the same ask again puts it,
+      between record and job  a PENDING run without a message, never confirmed: the same request again queues it,
                               and so does the sweeper;
-      after the job           an accepted run whose answer was lost: the same ask again finds it.
+      after the job           an accepted run whose response was lost: the same request again finds it.
 
-    Raises GridRefused, and nothing has changed then: JOB_ID_CONFLICT when the id is another job's, QUEUE_FULL,
-    TOO_LARGE, or what `check_ask` finds. Raises Unavailable: nobody knows, and the job may run (GRID-49).
+    Raises GridRefused, and nothing has changed then: JOB_ID_CONFLICT if the id belongs to another job, QUEUE_FULL,
+    TOO_LARGE, or an error of `check_ask`. Raises Unavailable: the outcome is unknown, and the job may run (GRID-49).
     """
     ask = check_ask(ask)
     earlier = await _find_earlier(backend, caller, ask)
     if earlier is not None:
-        return await _again(backend, earlier)
+        return await _answer_repeat(backend, earlier)
     inputs = await keep_inputs(backend, ask, content)
     job = job_of(ask, inputs, backend.clock(), tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
     programs = programs_of(backend)
@@ -64,24 +65,27 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
     stored, is_new = await _record(backend, caller, ask, job)
     await programs.reached("submit.recorded")
     if not is_new:
-        return await _again(backend, stored)
+        return await _answer_repeat(backend, stored)
     job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
     await _enqueue_new(backend, stored, job)
     return Submitted(stored.run, False, stored.revision)
 
 
-async def _again(backend: Backend, stored: Stored) -> Submitted:
-    """It was submitted before. Somebody else recorded it, and may have died before the queue had it: one that was
-    claimed has a message, for that leaves the queue only after the end; one that was not is put once more."""
+async def _answer_repeat(backend: Backend, stored: Stored) -> Submitted:
+    """Answer a repeated submission. Queue the job again if it may be missing.
+
+    The process that recorded it may have crashed before it queued the job. A claimed job has a message, which is
+    removed only after the end; one that was never claimed is queued again.
+    """
     if not stored.run.is_terminal and stored.run.attempt == 0:
         stored = await _enqueue_again(backend, stored)
     return Submitted(stored.run, True, stored.revision)
 
 
 async def _find_earlier(backend: Backend, caller: Caller, ask: JobAsk) -> Stored | None:
-    """Files may be large: whoever sends them again learns it before. Raises GridRefused."""
+    """Look for an earlier submission before large files are sent again. Raises GridRefused."""
     if sum(each.size for each in ask.files) <= programs_of(backend).config.exec_inline_max:
-        return None  # `_record` finds out, and costs less for one that is new
+        return None  # `_record` detects repeats, and costs less for a new job
     found = await backend.runs.find(ask.run_id)
     if isinstance(found, Stored):
         _check_same(found.run, caller, ask)
@@ -90,8 +94,10 @@ async def _find_earlier(backend: Backend, caller: Caller, ask: JobAsk) -> Stored
 
 
 def _check_same(run: Run, caller: Caller, ask: JobAsk) -> None:
-    """GRID-48 step 3; also when the id is that of a flow. The text is the same for all: it tells nothing of the other
-    job (GRID-169)."""
+    """Check that the run is of the same job (GRID-48 step 3); its id may even be that of a flow.
+
+    The text is always the same: it reveals nothing about the other job (GRID-169).
+    """
     program = run.program
     is_same = (
         program is not None
@@ -104,7 +110,7 @@ def _check_same(run: Run, caller: Caller, ask: JobAsk) -> None:
 
 
 async def _record(backend: Backend, caller: Caller, ask: JobAsk, job: ProgramJob) -> tuple[Stored, bool]:
-    """The record of the run, and whether this call has made it. Raises GridRefused, Unavailable."""
+    """Return the record of the run, and whether this call created it. Raises GridRefused, Unavailable."""
     run = moves.accept(job, programs_of(backend).config.exec_max_attempts)
     try:
         written = await backend.runs.create(run)
@@ -117,7 +123,7 @@ async def _record(backend: Backend, caller: Caller, ask: JobAsk, job: ProgramJob
             if isinstance(found, Stored):
                 _check_same(found.run, caller, ask)
                 return found, False
-            # Taken back after a full queue, or past its retention: only the mark of that is there.
+            # Withdrawn after a full queue, or past its retention: only a tombstone is left.
             written = await backend.runs.replace(run, found.revision)
     except SnapshotTooLargeError as error:
         message = "arguments and file names are too long to be recorded"
@@ -137,20 +143,23 @@ async def _enqueue_new(backend: Backend, stored: Stored, job: ProgramJob) -> Non
 
 
 async def _take_back(backend: Backend, stored: Stored, job: ProgramJob) -> None:
-    """On condition that nobody has touched the record since. Another submission of the same job may have found room a
-    moment later: it looks whether the record is still there (`_enqueue_again`)."""
+    """Withdraw the record, unless it has changed since.
+
+    Another submission of the same job may have queued it a moment later: it then checks whether the record still exists
+    (`_enqueue_again`).
+    """
     try:
         await backend.runs.withdraw(job.run_id, stored.revision)
     except Unavailable as error:
-        log.warning("the record of a job that was refused stays; the sweeper puts it", run_id=job.run_id, error=error)
+        log.warning("could not withdraw a refused job; the sweeper will queue it", run_id=job.run_id, error=error)
 
 
 async def _enqueue_again(backend: Backend, stored: Stored) -> Stored:
-    """Returns the record as it is found then: whoever recorded it may have taken it back meanwhile."""
+    """Queue the job again. Returns the current record, which it creates if its first writer withdrew it meanwhile."""
     program = program_of(stored.run)
     try:
         job = read_job(program.job or {})
-    except InvalidJob as error:  # a stranger's, or damaged: the sweeper ends it
+    except InvalidJob as error:  # written by an unknown client, or damaged: the sweeper ends it
         raise Unavailable(f"the record of run {stored.run.run_id} holds no job: {error}") from error
     try:
         await enqueue(backend, stored.run, job)
@@ -168,8 +177,9 @@ async def _enqueue_again(backend: Backend, stored: Stored) -> Stored:
 
 
 async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:
-    """Tell it, make its lane known, put it, wake somebody: what a submission ends with, and what mends one that was cut
-    short. Two round trips. The event is stored before anybody can claim the job, so that it is the first (GRID-174).
+    """Record the event, add the lane, put the job and publish the wakeup: the end of a submission, or its repair.
+
+    Two round trips. The event is stored before the job can be claimed, so it is always the first (GRID-174).
 
     Raises QueueFull (a kind of NotStored), Unavailable.
     """

@@ -1,4 +1,4 @@
-"""Accept a job at a gateway: an idempotency key makes it count once, as the id of the job does."""
+"""Accept a job at a gateway. An idempotency key makes the submission count once, as the id of the job does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Key", "submit_job_once"]
 
 @dataclass(frozen=True)
 class Key:
-    """An idempotency key, and whether the caller has named the job besides."""
+    """An idempotency key, and whether the caller chose the id of the job as well."""
 
     text: str
     names_job: bool
@@ -25,11 +25,12 @@ class Key:
 async def submit_job_once(
     backend: GatewayBackend, caller: Caller, ask: JobAsk, content: Content, key: Key | None = None
 ) -> Submitted:
-    """As `submit_job`. Under a key the first id of the job is promised before anything else, one round trip more, and
-    every repeat is a repeat of that job: so a crash leaves what a crash of `submit_job` leaves, or a promise that the
-    repeat keeps.
+    """Submit a job once. Like `submit_job`; with a key, the first id of the job is claimed before anything else.
 
-    Raises what `submit_job` raises, with JobInDoubt for an outage; and KeyReused when the key stands for another job.
+    The claim of the key costs one more round trip. Every repeat is then a repeat of that job: a crash leaves what a
+    crash of `submit_job` leaves, or a claimed key that the repeat uses.
+
+    Raises what `submit_job` raises, with JobInDoubt for an outage; KeyReused if the key belongs to another job.
     """
     try:
         if key is not None:
@@ -40,7 +41,7 @@ async def submit_job_once(
 
 
 async def _promised(backend: GatewayBackend, caller: Caller, ask: JobAsk, key: Key) -> JobAsk:
-    """The job under the id that was promised first."""
+    """Return the job under the id that was first claimed with this key."""
     words = ["job", ask.group, fingerprint(ask), *([ask.job_id] if key.names_job else [])]
     mark = " ".join(words)
     receipt = await backend.receipts.claim(receipt_key(caller.tenant_id, key.text), ask.job_id, mark)

@@ -1,4 +1,4 @@
-"""Mend what a crash left between the record of a run and its message on the queue (GRID-57)."""
+"""Repair what a crash left between the record of a run and its message on the queue (GRID-57)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ log = get_logger(__name__)
 
 
 async def mend(backend: Backend, run_id: str) -> bool:
-    """Put the message of a run that waits for one, take out that of a run that has ended, with what its end still
-    lacks. True: something was to be done, and is. Two round trips when nothing is; several may try at once.
+    """Queue a waiting run whose message is missing; remove the message of an ended run and complete its end.
 
-    What has changed within EXEC_STALE_SEC is passed over: whoever changed it may still be at it. Raises Unavailable,
-    and Corrupt when the record cannot be read.
+    Returns True if there was something to repair and it is done. Costs two round trips if there was not. Several
+    processes may try concurrently.
+
+    Runs that changed within EXEC_STALE_SEC are skipped: their writer may still be active. Raises Unavailable, and
+    Corrupt if the record cannot be read.
     """
     programs = programs_of(backend)
     found = await backend.runs.find(run_id)
@@ -38,8 +40,10 @@ async def mend(backend: Backend, run_id: str) -> bool:
 
 
 async def put_lost(backend: Backend, run_id: str, before: float) -> bool:
-    """Put the message of a PENDING run whose record was stored before this instant, when the queue was created again
-    (SAFE-15). False: it needs none. Raises as `mend` does."""
+    """Queue a PENDING run recorded before this instant, at which the queue was created again (SAFE-15).
+
+    Returns False if there was nothing to do. Raises like `mend`.
+    """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or not found.run.is_exec or found.run.status is not RunState.PENDING:
         return False
@@ -54,7 +58,7 @@ def _lacks_letter(found: Stored) -> bool:
 
 
 async def _settle(backend: Backend, found: Stored) -> bool:
-    log.warning("the message of a job that has ended was left behind; it is removed", run_id=found.run.run_id)
+    log.warning("removing the leftover message of an ended job", run_id=found.run.run_id)
     return await complete_found_end(backend, found, None)
 
 
@@ -62,9 +66,9 @@ async def _put(backend: Backend, found: Stored) -> bool:
     run = found.run
     try:
         job = read_job(program_of(run).job or {})
-    except InvalidJob as error:  # nobody could run it, and it would wait for ever
+    except InvalidJob as error:  # it can never run, and would wait forever
         ended = await write_end(backend, fail_invalid(run, str(error), backend.clock()), found.revision)
         return isinstance(ended, Stored) and await complete_end(backend, ended, None)
-    log.warning("a job was missing in its queue; it is put again", run_id=run.run_id, attempt=run.attempt)
+    log.warning("job missing in its queue; queueing it again", run_id=run.run_id, attempt=run.attempt)
     await enqueue(backend, run, job)
     return True

@@ -20,32 +20,35 @@ __all__ = ["end_unoffered", "verdict_on"]
 
 log = get_logger(__name__)
 
-#: Whoever claims it then says what is wrong with it.
+#: The process that claims it after this delay finds and reports what is wrong.
 _LATER_SECONDS = 5.0
 
 
 async def verdict_on(backend: Backend, exec_name: str, *, but: str | None = None) -> ErrorCode | None:
-    """How jobs of this program end now. None: they wait, for some worker of the group offers it, or nobody can tell.
-    `but`: a worker that does not count, because it has just reported that it lacks the program.
+    """Return how jobs of this program end now.
 
-    O(workers), no round trip once the registry is followed.
+    None: they wait, since a worker of the group offers it, or this is unknown.
+
+    `but` is a worker to ignore, because it has just reported that it lacks the program. O(workers), no round trip once
+    the registry is followed.
     """
     group = programs_of(backend).config.exec_group
     try:
         await backend.registry.start()
         workers = [each for each in await backend.registry.all() if each.worker_id != but]
     except Unavailable as error:
-        log.warning("which workers offer a program is not known; its jobs wait", exec_name=exec_name, error=error)
+        log.warning("cannot read which workers offer a program; its jobs wait", exec_name=exec_name, error=error)
         return None
     return judge_unoffered(workers, group, exec_name, backend.clock(), backend.config.worker_disconnect_timeout_sec)
 
 
 async def end_unoffered(backend: Backend, delivery: Delivery, code: ErrorCode) -> Run | None:
-    """FAILED without an attempt, with a dead letter; the caller has judged that nobody offers its program. The ended
-    run, or None: it was not PENDING, and the delivery comes again.
+    """Fail a run without an attempt, with a dead letter. The caller has judged that no worker offers its program.
 
-    A read and a write, then as `settle`. A crash after the write leaves a message whose run has ended: the next
-    delivery settles it. Raises Unavailable.
+    Returns the ended run. None: it was not PENDING, and the message is redelivered or removed.
+
+    Costs a read and a write, then as `complete_end`. A crash after the write leaves a message whose run has ended: the
+    next delivery completes the end. Raises Unavailable.
     """
     try:
         job = decode_job(delivery.data)
@@ -54,7 +57,7 @@ async def end_unoffered(backend: Backend, delivery: Delivery, code: ErrorCode) -
         await delivery.answer(Reply.LATER, _LATER_SECONDS)
         return None
     config = programs_of(backend).config
-    if not isinstance(found, Stored):  # GRID-53 step 2: the message is never thrown away for that
+    if not isinstance(found, Stored):  # GRID-53 step 2: never discard the message of a missing record
         run = moves.accept(job, job.max_attempts or config.exec_max_attempts)
     elif found.run.is_terminal:
         await complete_found_end(backend, found, delivery)

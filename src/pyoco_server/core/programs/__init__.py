@@ -1,1 +1,1 @@
-"""Programs: what a run of an executable is, and how it may change."""
+"""Runs of programs: their records and the allowed changes of state."""

@@ -1,4 +1,4 @@
-"""Who may ask for which program, who may run it, and how much at once (section 22)."""
+"""Access rules for programs: which clients may submit them, which workers may run them, and the caps (section 22)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 
 __all__ = ["CAP_MAX", "Grant", "allowed_cap", "check_client", "check_worker", "matches_any"]
 
-#: GRID-71: jobs at once of one client, at most.
+#: GRID-71: the upper limit of a client's cap, in concurrent jobs.
 CAP_MAX = 10_000
 
-#: One text for "no such record" and "not with this key": who has no business here learns no ids (GRID-169).
+#: One text for "no such record" and "not allowed with this key", so that unauthorized callers cannot probe for ids
+#: (GRID-169).
 _NOT_YOURS = "this id is not open to this key"
 
 
 class Grant(Protocol):
-    """What an ACL record says (`ports/acl/port.py`)."""
+    """The fields of an ACL record (`ports/acl/port.py`)."""
 
     @property
     def api_key_ids(self) -> tuple[str, ...]: ...
@@ -34,15 +35,16 @@ class Grant(Protocol):
 
 
 def matches_any(patterns: Iterable[str], name: str) -> bool:
-    """Case-sensitive globs. O(patterns)."""
+    """Return whether the name matches one of these case-sensitive globs. O(patterns)."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def check_client(grant: Grant | None, key_id: str | None, exec_name: str | None, group: str, *, by_key: bool) -> None:
-    """Whether a client's record lets it ask for this program in this group; `exec_name` None: only say Hello.
+    """Check that a client's ACL record permits this program in this group. `exec_name` None: check only the Hello.
 
-    `by_key` (EXEC_AUTH=api_key): a record is needed, and it must name the key. Otherwise ids are told apart by other
-    means or not at all: without a record everything is open, and one that is there still limits (GRID-168).
+    With `by_key` (EXEC_AUTH=api_key), a record must exist and list the key. Otherwise clients are authenticated by
+    other means or not at all: without a record everything is permitted, and an existing record still restricts
+    (GRID-168).
 
     Raises GridRefused(FORBIDDEN).
     """
@@ -56,7 +58,7 @@ def check_client(grant: Grant | None, key_id: str | None, exec_name: str | None,
 
 
 def check_worker(grant: Grant | None, key_id: str | None, *, by_key: bool) -> None:
-    """Whether a worker may come in. Raises GridRefused(FORBIDDEN)."""
+    """Check that a worker may connect. Raises GridRefused(FORBIDDEN)."""
     _check_holder(grant, key_id, by_key=by_key)
 
 
@@ -66,6 +68,6 @@ def _check_holder(grant: Grant | None, key_id: str | None, *, by_key: bool) -> N
 
 
 def allowed_cap(grant: Grant | None, desired: int) -> int:
-    """The cap a client gets when it asks for `desired`, at least 1: lowered, never refused (GRID-168)."""
+    """Return the cap granted to a client that requests `desired` (at least 1): lowered, never refused (GRID-168)."""
     most = CAP_MAX if grant is None or grant.max_cap is None else min(grant.max_cap, CAP_MAX)
     return min(desired, most)

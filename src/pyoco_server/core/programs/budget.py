@@ -1,4 +1,4 @@
-"""How often a job is tried, and when again (GRID-79, GRID-80)."""
+"""The retry budget of a job: number of attempts and delay between them (GRID-79, GRID-80)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["LOST_WITH", "Why", "is_lost", "retry_delay_seconds", "spent"]
 _DELAY_SECONDS_MAX = 60.0
 #: ±20%.
 _JITTER = 0.2
-#: 2 to this power is above the longest delay.
+#: 2 to this power exceeds the longest delay.
 _DOUBLINGS_MAX = 6
 
 
 class Why(StrEnum):
-    """What happened to an attempt that ended nothing. The first two count as failed, the others as lost."""
+    """Why an attempt ended without a result. The first two count as failed, the others as lost."""
 
     ACK_TIMEOUT = "ack_timeout"
     WORKER_ERROR = "worker_error"
@@ -29,18 +29,21 @@ LOST_WITH = frozenset({Why.WORKER_DOWN, Why.HOLDER_LOST})
 
 
 def is_lost(why: str) -> bool:
-    """Whether the attempt went with its worker or its door, and says nothing of the job."""
+    """Return whether the attempt was lost with its worker or its door, which says nothing about the job itself."""
     return why in LOST_WITH
 
 
 def retry_delay_seconds(failed: int, chance: float) -> float:
-    """After so many failed attempts, at least one. `chance` is from 0.0 to 1.0: 1, 2, 4, 8 … 60 s, ±20%."""
+    """Return the delay after `failed` failed attempts (at least one): 1, 2, 4, 8 … 60 s, ±20%.
+
+    `chance` is a random number from 0.0 to 1.0.
+    """
     delay = min(_DELAY_SECONDS_MAX, 2.0 ** min(max(failed, 1) - 1, _DOUBLINGS_MAX))
     return delay * (1 - _JITTER + 2 * _JITTER * chance)
 
 
 def spent(program: Program, attempt: int, max_lost: int) -> ErrorCode | None:
-    """Why there is no further attempt; None: there may be one. All attempts up to `attempt` are over."""
+    """Return why no further attempt is allowed; None: one is. Assumes that all attempts up to `attempt` are over."""
     if attempt - program.lost >= program.max_attempts:
         return ErrorCode.MAX_ATTEMPTS
     return ErrorCode.MAX_LOST if program.lost >= max_lost else None

@@ -1,4 +1,4 @@
-"""What a worker process has run lately, so that it does not run it again (GRID-107, GRID-108)."""
+"""Jobs that a worker process ran recently, kept so that it does not run them again (GRID-107, GRID-108)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Stage(Enum):
-    """How far a job is here."""
+    """Progress of a job on this worker."""
 
-    #: Its program runs, or waits for a place.
+    #: Its program is running, or waiting for a free slot.
     RUNNING = "running"
     #: It has a result that no door has confirmed yet.
     FINISHED = "finished"
-    #: A door has confirmed it.
+    #: A door has confirmed its result.
     SETTLED = "settled"
 
 
@@ -31,22 +31,22 @@ class Stage(Enum):
 class _Entry(Generic[T]):
     value: T
     stage: Stage
-    #: When it got its result; None: it runs.
+    #: When the result was recorded; None: still running.
     finished_at: float | None
 
 
 class DedupCache(Generic[T]):
-    """One value per JobId: the attempt that runs, or its result. For one process and one thread.
+    """One value per JobId: the running attempt, or its result. For one process and one thread.
 
-    What runs or is not settled stays, whatever its age and number. So there may be more than `entries_max`, by as much
-    as the worker's places and its spool allow. What is settled goes `ttl` seconds after its result, or before that when
-    others need the room, the oldest first.
+    Entries that are running or not settled are kept, whatever their age and number. The cache may therefore exceed
+    `entries_max` by as many entries as the worker's slots and its spool allow. A settled entry is removed `ttl` seconds
+    after its result, or earlier, oldest first, when the cache is full.
     """
 
     def __init__(self, ttl: float, clock: Callable[[], float], entries_max: int = ENTRIES_MAX) -> None:
         self._ttl, self._clock, self._entries_max = ttl, clock, entries_max
         self._entries: dict[str, _Entry[T]] = {}
-        #: Those that may go, the oldest result first. The key is there once.
+        #: Entries that may be evicted, oldest result first. Contains each key once.
         self._settled: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -59,17 +59,17 @@ class DedupCache(Generic[T]):
         return self.stage(job_id) is not None
 
     def get(self, job_id: str) -> T | None:
-        """What is known of it; None: it may run here."""
+        """Return the value of a job. None: not known; the job may run here."""
         entry = self._entries.get(job_id)
         return None if entry is None or self._is_over(entry) else entry.value
 
     def stage(self, job_id: str) -> Stage | None:
-        """How far it is; None: it may run here."""
+        """Return the stage of a job. None: not known; the job may run here."""
         entry = self._entries.get(job_id)
         return None if entry is None or self._is_over(entry) else entry.stage
 
     def put(self, job_id: str, value: T, stage: Stage = Stage.FINISHED) -> None:
-        """From now on this is what is known of it. O(1), and one more for each that has to make room."""
+        """Set the value and stage of a job. O(1), plus O(1) for each evicted entry."""
         known = self._entries.get(job_id)
         finished_at = None
         if stage is not Stage.RUNNING:
@@ -83,18 +83,18 @@ class DedupCache(Generic[T]):
             self.remove(next(iter(self._settled)))
 
     def settle(self, job_id: str) -> None:
-        """A door has confirmed its result. One that runs, or is not known, is left as it is."""
+        """Mark a result as confirmed by a door. Has no effect if the job is running or not known."""
         entry = self._entries.get(job_id)
         if entry is not None and entry.stage is Stage.FINISHED:
             self.put(job_id, entry.value, Stage.SETTLED)
 
     def remove(self, job_id: str) -> None:
-        """It may run here again: it ended with WORKER_ERROR, or was superseded."""
+        """Forget a job so that it may run here again: it ended with WORKER_ERROR, or was superseded."""
         self._entries.pop(job_id, None)
         self._settled.pop(job_id, None)
 
     def sweep(self) -> int:
-        """Let go of what is older than the TTL. Returns how many those were. O(settled)."""
+        """Remove settled entries older than the TTL. Returns how many were removed. O(settled)."""
         old = [job_id for job_id in self._settled if self._is_over(self._entries[job_id])]
         for job_id in old:
             self.remove(job_id)

@@ -1,4 +1,4 @@
-"""What a door answers when it cannot do what it was asked for: one code, one meaning, at every door (section 26.2)."""
+"""Error codes of refused requests: each code means the same at every door (section 26.2)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Code(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a code means beside its name."""
+    """Retry behaviour and HTTP status of a code."""
 
-    #: Whether the same request may work later.
+    #: Whether the same request may succeed later.
     retry: bool
     retry_after_ms: int | None
-    #: The HTTP status; None: only frames know it.
+    #: The HTTP status; None: the code is used in frames only.
     http: int | None
 
 
@@ -71,7 +71,7 @@ FACTS: dict[Code, Facts] = {
 class GridRefused(PyocoError):
     """A request about programs was refused; nothing changed."""
 
-    #: Its message is one line for people and never repeats content (GRID-169).
+    #: Its message is one line for people and never repeats submitted content (GRID-169).
     number = 44
     phrase = "job refused"
 

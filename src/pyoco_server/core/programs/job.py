@@ -1,4 +1,4 @@
-"""A job: what somebody asks for, and the message that asks a worker to run it (sections 5.3 and 10 of the contract)."""
+"""Jobs: a client's request to run a program, and the queue message of it (sections 5.3 and 10 of the contract)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TIMEOUT_MAX = 86_400
 
 @dataclass(frozen=True)
 class InputFile:
-    """An input, without its bytes."""
+    """An input file, without its bytes."""
 
     name: str
     size: int
@@ -56,7 +56,7 @@ class InputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class JobAsk:
-    """A job as somebody asks for it, checked (`check_ask`). Its files' bytes travel beside it."""
+    """A validated request to run a program (`check_ask`). The bytes of its files travel separately."""
 
     job_id: str
     group: str
@@ -65,7 +65,7 @@ class JobAsk:
     args: tuple[str, ...] = ()
     #: Sorted by name.
     files: tuple[InputFile, ...] = ()
-    #: None: the caller gave none.
+    #: None: the caller did not set a timeout.
     timeout_sec: float | None = None
     #: The run that this one repeats (GRID-88).
     retry_of: str | None = None
@@ -76,7 +76,7 @@ class JobAsk:
 
 
 def check_ask(ask: JobAsk) -> JobAsk:
-    """The same, names in their canonical form and files sorted. Raises GridRefused. O(args + files)."""
+    """Validate a request and return it with canonical names and sorted files. Raises GridRefused. O(args + files)."""
     check_group(ask.group)
     check_client_id(ask.client_id)
     check_exec_name(ask.exec_name)
@@ -101,7 +101,7 @@ def _check_args(args: tuple[str, ...]) -> None:
 
 
 def check_timeout(seconds: object) -> None:
-    """None, or 1 to 86,400; finite, and no bool. Raises GridRefused."""
+    """Accept None, or a finite number from 1 to 86,400 that is not a bool. Raises GridRefused."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= TIMEOUT_MAX:
@@ -109,7 +109,7 @@ def check_timeout(seconds: object) -> None:
 
 
 def fingerprint(ask: JobAsk) -> str:
-    """GRID-24: equal for equal content, whoever asks and however."""
+    """Return the digest of the content (GRID-24): equal for equal content, whatever the caller and the door."""
     document = {
         "args": list(ask.args),
         "client_id": ask.client_id,
@@ -123,14 +123,14 @@ def fingerprint(ask: JobAsk) -> str:
 
 @dataclass(frozen=True)
 class InlineInputs:
-    """Small inputs: base64 text by name."""
+    """Small inputs: base64 text by file name."""
 
     files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ObjectInputs:
-    """Larger ones: one zip in the object store."""
+    """Larger inputs: one zip in the object store."""
 
     object: str
     size: int
@@ -143,7 +143,7 @@ Inputs = InlineInputs | ObjectInputs
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramJob:
-    """The message of a run on the queue (GRID-52). Also in the record until the run has ended, to be sent again."""
+    """The queue message of a run (GRID-52). The record keeps a copy until the run has ended, to send it again."""
 
     run_id: str
     job_id: str
@@ -158,8 +158,9 @@ class ProgramJob:
     tenant_id: str | None = None
     api_key_id: str | None = None
     retry_of: str | None = None
-    #: Hints for the first claim, in the message alone: the revision of the PENDING record that this job was put for,
-    #: and the one member of it that is told nowhere else. Who writes over exactly that revision need not read it.
+    #: Hints for the first claim, present only in the message: the revision of the PENDING record this job was queued
+    #: for, and the one member of that record which the message lacks. A claim that writes over exactly that revision
+    #: need not read the record first.
     revision: int | None = None
     max_attempts: int | None = None
 
@@ -174,14 +175,14 @@ class ProgramJob:
 
     @property
     def old_subject_tokens(self) -> tuple[str, str, str, str]:
-        """Those of versions that did not tell tenants apart. The same for a job without a tenant."""
+        """Subject tokens of versions that did not separate tenants. Identical for a job without a tenant."""
         return self.group, self.exec_name, self.client_id, self.run_id
 
 
 def job_of(
     ask: JobAsk, inputs: Inputs, now: float, *, tenant_id: str | None = None, api_key_id: str | None = None
 ) -> ProgramJob:
-    """The message of an ask that has been checked, its inputs stored."""
+    """Build the message of a validated request whose inputs are stored."""
     return ProgramJob(
         run_id=ask.run_id,
         job_id=ask.job_id,
@@ -200,17 +201,17 @@ def job_of(
 
 
 def without_hints(job: ProgramJob) -> ProgramJob:
-    """The same, as it stands in the record: to be sent again at any time."""
+    """Return the job without hints, as it is kept in the record: it can be sent again at any time."""
     return replace(job, revision=None, max_attempts=None) if job.revision is not None else job
 
 
 def decode_inline(text: str) -> bytes:
-    """The bytes of an inline input. Raises ValueError."""
+    """Decode an inline input. Raises ValueError."""
     return binascii.a2b_base64(text, strict_mode=True)
 
 
 def files_of(job: ProgramJob) -> tuple[InputFile, ...]:
-    """Its input files, by name. O(bytes) when they are inline."""
+    """Return the input files, sorted by name. O(bytes) for inline inputs, whose digests are computed here."""
     if isinstance(job.inputs, ObjectInputs):
         return job.inputs.files
     contents = ((name, decode_inline(text)) for name, text in sorted(job.inputs.files.items()))
@@ -221,7 +222,7 @@ _HINTS = ("revision", "max_attempts")
 
 
 def to_message(job: ProgramJob) -> dict[str, Any]:
-    """GRID-52, with the hints that it has."""
+    """Return the message as JSON members (GRID-52), with those hints that are set."""
     if isinstance(job.inputs, InlineInputs):
         inputs: dict[str, Any] = {"mode": "inline", "files": dict(job.inputs.files)}
     else:

@@ -1,4 +1,4 @@
-"""What a line of a list shows of a program's run beside what every line has."""
+"""The members that a list line shows for a program run, besides those of every run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ _LENGTH_MAX = 64
 
 
 def program_line(run: Run) -> dict[str, Any]:
-    """Small, whatever a stranger has written: what is not known, or cannot be what it says, is left out."""
+    """Return the members of the line.
+
+    Their size is limited whatever the record contains: missing or malformed values are left out.
+    """
     program = run.program
     if program is None:
         return {}
-    words = {
+    texts = {
         "job_id": program.job_id,
         "client_id": program.client_id,
         "group": program.group,
@@ -25,14 +28,14 @@ def program_line(run: Run) -> dict[str, Any]:
         "retry_of": program.retry_of,
     }
     numbers = {"attempt": run.attempt, "lost": program.lost, "exit_code": program.exit_code}
-    line: dict[str, Any] = {name: word for name, word in words.items() if _is_word(word)}
+    line: dict[str, Any] = {name: text for name, text in texts.items() if _is_short_text(text)}
     line |= {name: number for name, number in numbers.items() if _is_number(number)}
     if isinstance(program.run_seconds, float | int):
         line["run_seconds"] = program.run_seconds
     return line
 
 
-def _is_word(value: Any) -> bool:
+def _is_short_text(value: Any) -> bool:
     return type(value) is str and len(value) <= _LENGTH_MAX and value.isascii() and value.isprintable()
 
 

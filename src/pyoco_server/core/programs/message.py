@@ -1,6 +1,6 @@
-"""Read the message of a job back (GRID-52): from the queue, from a record, from a dead letter.
+"""Parse the message of a job (GRID-52), as read from the queue, a record or a dead letter.
 
-Whoever can reach the queue can write to it, so nothing of it is believed unread.
+Any client with access to the queue can write to it, so every member is validated.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _OBJECT_LENGTH_MAX = 512
 _TEXT_LENGTH_MAX = 512
 
 
-class _Wrong(ValueError):
-    """What is wrong with a member, in words that repeat nothing of it (GRID-169)."""
+class _InvalidMember(ValueError):
+    """An invalid member. The text repeats none of its content (GRID-169)."""
 
 
 def _finite(text: str) -> float:
@@ -48,10 +48,10 @@ _decoder = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 
 
 def decode_job(data: bytes) -> ProgramJob:
-    """Raises InvalidJob, with the run id if at least that can be read. O(size)."""
+    """Parse a message. Raises InvalidJob, with the run id if that is valid. O(size)."""
     try:
         message = _decoder.decode(data.decode())
-    except (ValueError, RecursionError):  # its own text may repeat content
+    except (ValueError, RecursionError):  # the original text may repeat content
         raise InvalidJob("the job is not JSON") from None
     if not isinstance(message, dict):
         raise InvalidJob("the job is not a JSON object")
@@ -59,14 +59,14 @@ def decode_job(data: bytes) -> ProgramJob:
 
 
 def read_job(message: Mapping[str, Any]) -> ProgramJob:
-    """The same of what has been parsed already. Members that nobody knows are passed over."""
+    """Like `decode_job`, for a message that is already parsed. Unknown members are ignored."""
     try:
         return _read(message)
-    except (_Wrong, GridRefused) as error:
+    except (_InvalidMember, GridRefused) as error:
         run_id = message.get("run_id")
         known = run_id if isinstance(run_id, str) and is_run_id(run_id) else None
-        told = error.message if isinstance(error, GridRefused) else str(error)
-        raise InvalidJob(f"the job is not valid: {told}", run_id=known) from error
+        reason = error.message if isinstance(error, GridRefused) else str(error)
+        raise InvalidJob(f"the job is not valid: {reason}", run_id=known) from error
 
 
 def _read(message: Mapping[str, Any]) -> ProgramJob:
@@ -84,7 +84,7 @@ def _read(message: Mapping[str, Any]) -> ProgramJob:
         )
     )
     if message.get("run_id") != ask.run_id or message["job_id"] != ask.job_id:
-        raise _Wrong("run_id is not that of the job")
+        raise _InvalidMember("run_id is not that of the job")
     return ProgramJob(
         run_id=ask.run_id,
         job_id=ask.job_id,
@@ -122,7 +122,7 @@ def _inputs(members: Mapping[str, Any]) -> Inputs:
             sha256=_take(members, "sha256", _is_sha256, "64 hex digits"),
             files=files,
         )
-    raise _Wrong("inputs.mode must be inline or object")
+    raise _InvalidMember("inputs.mode must be inline or object")
 
 
 def _listed(item: Any) -> InputFile:
@@ -130,20 +130,20 @@ def _listed(item: Any) -> InputFile:
         name, size, sha256 = item
         if _is_count(size) and _is_sha256(sha256):
             return InputFile(name, size, sha256)
-    raise _Wrong("inputs.files must list name, size and sha256 of each")
+    raise _InvalidMember("inputs.files must list name, size and sha256 of each")
 
 
 def _check_base64(text: Any) -> None:
     try:
         decode_inline(text)
     except (TypeError, ValueError):
-        raise _Wrong("inputs.files must hold strict base64") from None
+        raise _InvalidMember("inputs.files must hold strict base64") from None
 
 
-def _take(members: Mapping[str, Any], name: str, check: Callable[[Any], bool], wanted: str) -> Any:
+def _take(members: Mapping[str, Any], name: str, check: Callable[[Any], bool], expected: str) -> Any:
     value = members.get(name)
     if value is None or not check(value):
-        raise _Wrong(f"{name} {'is missing' if value is None else f'must be {wanted}'}")
+        raise _InvalidMember(f"{name} {'is missing' if value is None else f'must be {expected}'}")
     return value
 
 
@@ -151,11 +151,11 @@ def _text_or_none(members: Mapping[str, Any], name: str) -> str | None:
     value = members.get(name)
     if value is None or (isinstance(value, str) and 0 < len(value) <= _TEXT_LENGTH_MAX):
         return value
-    raise _Wrong(f"{name} must be text")
+    raise _InvalidMember(f"{name} must be text")
 
 
 def _hint(members: Mapping[str, Any], name: str) -> int | None:
-    """A hint that cannot be one is none: whoever misses it reads the record."""
+    """Return a hint, or None if it is missing or invalid: the claim then reads the record."""
     value = members.get(name)
     return int(value) if value and _is_count(value) else None
 

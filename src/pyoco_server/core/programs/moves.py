@@ -1,8 +1,9 @@
-"""How the record of a program's run may change: pure functions, each written by a compare-and-set (section 9.7).
+"""Changes of state of a program run: pure functions, each written by a compare-and-set (section 9.7).
 
-Three things differ from a flow. A run may go back to PENDING, and its last token then still counts: a worker that was
-thought lost may come back with its result, or with its program still running (GRID-55, GRID-110). A PENDING run is
-cancelled at once. And a program that ended before a cancel reached it keeps its own end (GRID-161).
+Program runs differ from flows in three ways. A run may go back to PENDING while its last token stays valid: a worker
+that was presumed lost may reconnect with its result, or with its program still running (GRID-55, GRID-110). A PENDING
+run is cancelled immediately. And a program that ended before a cancel request reached it keeps its own outcome
+(GRID-161).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _REASONS: dict[str | None, DeadReason] = {
     ErrorCode.EXEC_NOT_FOUND: DeadReason.EXEC_NOT_FOUND,
     ErrorCode.EXEC_NOT_ALLOWED: DeadReason.EXEC_NOT_ALLOWED,
 }
-#: Of what a worker says of its own fault.
-_SAID_MAX = 200
+#: Length limit of the error text of a WORKER_ERROR.
+_REPORTED_ERROR_MAX = 200
 _BUDGET_TEXTS = {
     ErrorCode.MAX_ATTEMPTS: "every attempt failed, and there is none left",
     ErrorCode.MAX_LOST: "its attempts were lost with their workers, and there is none left",
@@ -75,7 +76,7 @@ def program_of(run: Run) -> Program:
 
 
 def client_of(run: Run) -> str:
-    """Its client within its tenant (`client_key`)."""
+    """The client within its tenant (`client_key`)."""
     return client_key(program_of(run).client_id, run.tenant_id)
 
 
@@ -90,7 +91,7 @@ def _moved(run: Run, move: str, now: float, of_program: ProgramChanges, **change
 
 
 def _altered(program: Program, changes: ProgramChanges) -> Program:
-    """As `changed` does it for runs, and for the same reason."""
+    """Copy with changes, without running `__init__`, for the same reason as `changed` does so for runs."""
     copy = object.__new__(Program)
     copy.__dict__.update(program.__dict__)
     copy.__dict__.update(changes)
@@ -98,10 +99,13 @@ def _altered(program: Program, changes: ProgramChanges) -> Program:
 
 
 def accept(job: ProgramJob, max_attempts: int) -> Run:
-    """The first record of a run: the same, whoever makes it from the job (GRID-48, GRID-53 step 2)."""
+    """Create the first record of a run.
+
+    Deterministic: every process derives the same record from the job (GRID-48, GRID-53 step 2).
+    """
     listed = [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in files_of(job)]
     params: dict[str, Any] = {"exec_name": job.exec_name, "args": list(job.args), "files": listed}
-    if job.timeout_sec is not None:  # told nowhere else once the run has ended, and a repetition needs it
+    if job.timeout_sec is not None:  # stored nowhere else once the run has ended, and a repetition needs it
         params["timeout_sec"] = job.timeout_sec
     return Run(
         run_id=job.run_id,
@@ -131,12 +135,12 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
 
 
 def is_fresh(run: Run, now: float, fresh_seconds: float) -> bool:
-    """Whether somebody still answers for the attempt, by its lease."""
+    """Return whether the attempt has an active holder, judged by its lease."""
     return run.status in (S.RUNNING, S.CANCELLING) and now - run.heartbeat_at < fresh_seconds
 
 
 def addressed(run: Run) -> ProgramJob:
-    """A job with the address of this run's, and nothing in it: to look for its message, or to take it out."""
+    """Return a job with this run's address and no content, to look up its message or delete it."""
     program = program_of(run)
     return ProgramJob(
         run_id=run.run_id,
@@ -158,7 +162,7 @@ def is_cancel_asked(run: Run) -> bool:
 
 
 def claim(run: Run, *, token: str, worker_id: str, holder: str, slot: int, now: float) -> Run:
-    """One more attempt; every older one is fenced from here on. One that was under way until now is lost."""
+    """Start a new attempt and fence every older one. An attempt that was running until now counts as lost."""
     was_lost = run.status is S.RUNNING
     earlier = with_this_one(run, Why.HOLDER_LOST, run.heartbeat_at) if was_lost else run.earlier_attempts
     lost = program_of(run).lost + was_lost
@@ -178,7 +182,7 @@ def claim(run: Run, *, token: str, worker_id: str, holder: str, slot: int, now: 
 
 
 def beat(run: Run, slot: int | None, now: float) -> Run:
-    """A sign of life, and which slot the attempt has by now."""
+    """Record a heartbeat, and the slot that the attempt holds now."""
     program = program_of(run)
     if program.slot != slot:
         program = _altered(program, {"slot": slot})
@@ -186,7 +190,7 @@ def beat(run: Run, slot: int | None, now: float) -> Run:
 
 
 def release(run: Run, now: float) -> Run:
-    """Claimed and never handed over: as if it had not been. No token is left, for nobody can come back with it."""
+    """Undo a claim that was never handed to a worker. The token is removed, because no worker received it."""
     return _moved(
         run,
         "release",
@@ -199,35 +203,38 @@ def release(run: Run, now: float) -> Run:
     )
 
 
-def put_back(run: Run, why: Why, not_before: float, now: float, said: str | None = None) -> Run:
-    """The attempt ended nothing; there is another one, at that instant at the earliest. Its token stays.
+def put_back(run: Run, why: Why, not_before: float, now: float, reported_error: str | None = None) -> Run:
+    """End the attempt without a result; the next one starts at `not_before` at the earliest. Its token stays valid.
 
-    `said`: what its worker could not do. It is shown until the next attempt begins, and beside this one after that."""
+    `reported_error` is shown until the next attempt begins, and in the list of attempts after that.
+    """
     lost = program_of(run).lost + is_lost(why)
     return _moved(
         run,
         "put_back",
         now,
         {"holder": None, "slot": None, "lost": lost, "not_before": not_before},
-        earlier_attempts=_with_its_error(with_this_one(run, why, now), said),
+        earlier_attempts=_with_its_error(with_this_one(run, why, now), reported_error),
         worker_id=None,
-        error=said and said[:_SAID_MAX],
+        error=reported_error and reported_error[:_REPORTED_ERROR_MAX],
     )
 
 
-def _with_its_error(attempts: tuple[Mapping[str, Any], ...], said: str | None) -> tuple[Mapping[str, Any], ...]:
-    if said is None or not attempts:
+def _with_its_error(
+    attempts: tuple[Mapping[str, Any], ...], reported_error: str | None
+) -> tuple[Mapping[str, Any], ...]:
+    if reported_error is None or not attempts:
         return attempts
-    return (*attempts[:-1], {**attempts[-1], "error": said[:_SAID_MAX]})
+    return (*attempts[:-1], {**attempts[-1], "error": reported_error[:_REPORTED_ERROR_MAX]})
 
 
 def reattach(run: Run, *, worker_id: str, holder: str, slot: int | None, now: float) -> Run:
-    """The program runs on, and somebody else answers for it. What was said of its end was not true."""
+    """Give a program that is still running a new holder, and undo the entry that counted its attempt as over."""
     if run.status is S.CANCELLING:
         return _moved(
             run, "reattach_cancelled", now, {"holder": holder, "slot": slot}, worker_id=worker_id, heartbeat_at=now
         )
-    lost, earlier = _as_if_not_put_back(run)
+    lost, earlier = _without_last_put_back(run)
     return _moved(
         run,
         "reattach",
@@ -239,25 +246,25 @@ def reattach(run: Run, *, worker_id: str, holder: str, slot: int | None, now: fl
     )
 
 
-def _as_if_not_put_back(run: Run) -> tuple[int, tuple[Mapping[str, Any], ...]]:
-    """How many attempts are lost, and what became of them, once the last one has turned up again."""
+def _without_last_put_back(run: Run) -> tuple[int, tuple[Mapping[str, Any], ...]]:
+    """Return the lost count and the earlier attempts without the entry of the attempt that has reconnected."""
     lost, earlier = program_of(run).lost, run.earlier_attempts
     if run.status is not S.PENDING:
         return lost, earlier
     last = earlier[-1] if earlier and earlier[-1].get("attempt") == run.attempt else None
-    # Without its line, which goes first when a record is too large, it counts as what it mostly is: lost.
+    # Its entry is the first thing dropped from a record that is too large. Assume it was lost, the most frequent case.
     if last is None or last.get("why") in LOST_WITH:
         lost = max(0, lost - 1)
     return lost, earlier[:-1] if last is not None else earlier
 
 
 def ask_cancel(run: Run, reason: str | None, by: str | None, now: float) -> Run:
-    """Of a running one: its holder does the rest."""
+    """Request the cancellation of a running attempt; its holder stops it."""
     return _moved(run, "ask_cancel", now, {}, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by)
 
 
 def is_no_result(run: Run, report: Report) -> bool:
-    """Whether the job has to be tried again: the worker's own fault, or stopped though nobody asked (GRID-54)."""
+    """Return whether the job must be retried: a WORKER_ERROR, or stopped without a cancel request (GRID-54)."""
     is_stopped = report.status is S.CANCELLED and not is_cancel_asked(run)
     return report.error_code is ErrorCode.WORKER_ERROR or is_stopped
 
@@ -265,8 +272,8 @@ def is_no_result(run: Run, report: Report) -> bool:
 def conclude(
     run: Run, report: Report, artifacts: Sequence[Artifact], now: float, *, worker_id: str | None, buries_errors: bool
 ) -> Run:
-    """The one end, by the word of whoever ran it. `buries_errors`: whether an `execution_error` gets a letter."""
-    lost, earlier = _as_if_not_put_back(run)
+    """End the run with the reported outcome. `buries_errors`: write a dead letter for an `execution_error`."""
+    lost, earlier = _without_last_put_back(run)
     move = {S.COMPLETED: "complete", S.FAILED: "fail", S.CANCELLED: "cancel"}[report.status]
     error_code = report.error_code
     if report.status is S.CANCELLED:
@@ -288,22 +295,22 @@ def conclude(
 
 
 def cancel(run: Run, now: float, reason: str | None = None, by: str | None = None) -> Run:
-    """Stopped before its program has run, or after its holder was lost (GRID-159, GRID-162)."""
-    asked: dict[str, Any] = {}
+    """End as cancelled a run whose program has not started, or whose holder was lost (GRID-159, GRID-162)."""
+    request: dict[str, Any] = {}
     if run.cancel_requested_at is None:
-        asked = {"cancel_requested_at": now, "cancel_reason": reason, "cancel_requested_by": by}
-    return _ended(changed(run, **asked), "cancel", None, {"error_code": ErrorCode.CANCELLED}, now)
+        request = {"cancel_requested_at": now, "cancel_reason": reason, "cancel_requested_by": by}
+    return _ended(changed(run, **request), "cancel", None, {"error_code": ErrorCode.CANCELLED}, now)
 
 
-def exhaust(run: Run, code: ErrorCode, lost: int, now: float, said: str | None = None) -> Run:
-    """Its budget is spent (GRID-80). What the last attempt said, if it said anything, is the reason that helps."""
-    last = said or run.error
-    error = f"{_BUDGET_TEXTS[code]}; the last one: {last}" if last else _BUDGET_TEXTS[code]
+def exhaust(run: Run, code: ErrorCode, lost: int, now: float, reported_error: str | None = None) -> Run:
+    """Fail a run whose retry budget is spent (GRID-80). The error includes that of the last attempt, if any."""
+    last_error = reported_error or run.error
+    error = f"{_BUDGET_TEXTS[code]}; the last one: {last_error}" if last_error else _BUDGET_TEXTS[code]
     return _ended(run, "fail", error, {"error_code": code, "lost": lost}, now)
 
 
 def fail_invalid(run: Run, error: str, now: float) -> Run:
-    """Its record holds no job that anybody could run."""
+    """Fail a run whose record holds no valid job."""
     ended = _ended(run, "fail", error, {"error_code": None}, now)
     return changed(ended, reason=DeadReason.INVALID_JOB)
 
@@ -315,7 +322,7 @@ _UNOFFERED_TEXTS = {
 
 
 def fail_unoffered(run: Run, code: ErrorCode, now: float) -> Run:
-    """No worker has its program (FIND-14): it ends without an attempt, or is cancelled if somebody asked for that."""
+    """Fail a run whose program no worker has (FIND-14), without an attempt. Cancel it if that was requested."""
     if is_cancel_asked(run):
         return cancel(run, now)
     return _ended(run, "fail", _UNOFFERED_TEXTS[code], {"error_code": code}, now)
@@ -324,7 +331,10 @@ def fail_unoffered(run: Run, code: ErrorCode, now: float) -> Run:
 def _ended(
     run: Run, move: str, error: str | None, facts: ProgramChanges, now: float, *, buries_errors: bool = True
 ) -> Run:
-    """The job stays in the record until its letter is written (GRID-86): whoever repairs that needs it."""
+    """Apply a terminal move.
+
+    The job stays in the record until its dead letter is written, since a repair of the letter needs it (GRID-86).
+    """
     reason = _REASONS.get(facts["error_code"], DeadReason.EXECUTION_ERROR) if move == "fail" else None
     is_due = reason is not None and (buries_errors or reason is not DeadReason.EXECUTION_ERROR)
     facts |= {"holder": None, "slot": None, "not_before": None, "dlq_due": is_due}
@@ -338,12 +348,12 @@ def _ended(
 
 
 def note_letter(run: Run, now: float) -> Run:
-    """Its dead letter is written. Nothing else of an ended run ever changes (GRID-47)."""
+    """Record that the dead letter is written. Nothing else of an ended run ever changes (GRID-47)."""
     return changed(run, updated_at=now, program=_altered(program_of(run), {"dlq_done": True, "job": None}))
 
 
 def with_short_tails(run: Run) -> Run:
-    """GRID-153: of a record that would be too large otherwise."""
+    """Shorten the output tails of a record that would otherwise be too large (GRID-153)."""
     program = program_of(run)
     tails: ProgramChanges = {"stdout_tail": cut(program.stdout_tail), "stderr_tail": cut(program.stderr_tail)}
     return changed(run, program=_altered(program, tails))

@@ -1,4 +1,7 @@
-"""Names of the grid, and what they may look like. All of them are single tokens of a subject (GRID-3)."""
+"""Names of groups, programs, clients, jobs and files, and their validation.
+
+Groups, programs and client ids are single tokens of a subject (GRID-3).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ __all__ = [
     "tenant_token_of",
 ]
 
-#: Input files of one job.
+#: Limit of input files per job.
 FILES_MAX = 64
 _FILE_NAME_BYTES_MAX = 255
 _FLOW_PREFIX = "exec:"
@@ -43,7 +46,7 @@ _GROUP = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 _EXEC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
-#: Between client id and tenant: neither contains it, and both subjects and keys may.
+#: Separates client id and tenant: neither may contain it, and it is allowed in both subjects and keys.
 _OF_TENANT = "="
 _NIL = "00000000-0000-0000-0000-000000000000"
 
@@ -57,19 +60,19 @@ def is_exec_name(text: object) -> bool:
 
 
 def is_client_id(text: object) -> bool:
-    """GRID-3. The form of a worker id at a door, too."""
+    """GRID-3. Worker ids at a door have the same form."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def check_group(text: object) -> str:
-    """Raises GridRefused."""
+    """Return the group. Raises GridRefused."""
     if isinstance(text, str) and is_group(text):
         return text
     raise GridRefused(Code.BAD_SCHEMA, "group must be 1 to 32 letters, digits, '_' or '-'", field="group")
 
 
 def check_exec_name(text: object) -> str:
-    """Raises GridRefused."""
+    """Return the program name. Raises GridRefused."""
     if isinstance(text, str) and is_exec_name(text):
         return text
     message = "the name of a program is 1 to 64 letters, digits, '_' or '-', and does not begin with '-'"
@@ -77,14 +80,14 @@ def check_exec_name(text: object) -> str:
 
 
 def check_client_id(text: object, field: str = "ClientId") -> str:
-    """Raises GridRefused."""
+    """Return the client id. Raises GridRefused."""
     if isinstance(text, str) and is_client_id(text):
         return text
     raise GridRefused(Code.BAD_SCHEMA, f"{field} must be 1 to 64 letters, digits, '_' or '-'", field=field)
 
 
 def read_job_id(text: object) -> str:
-    """GRID-1: in lower case. Raises GridRefused."""
+    """Return the JobId in lower case (GRID-1). Raises GridRefused."""
     if isinstance(text, str) and _UUID.fullmatch(text) and text != _NIL:
         return text.lower()
     raise GridRefused(
@@ -93,13 +96,16 @@ def read_job_id(text: object) -> str:
 
 
 def run_id_of(job_id: str, group: str) -> str:
-    """GRID-2: derived, so that a job has one record in a group, however often it is submitted."""
+    """Derive the run id (GRID-2), so that a job has one record per group, however often it is submitted."""
     return job_id if group == DEFAULT_GROUP else str(uuid.uuid5(uuid.UUID(job_id), group))
 
 
 def client_key(client_id: str, tenant_id: str | None) -> str:
-    """SAFE-4: a client within its tenant, as a token of a subject or key. Two tenants may use one client id: their
-    lanes, slots and caps are apart. Without a tenant it is the client id itself, as before there were tenants here."""
+    """Return the client within its tenant, as a token of subjects and keys (SAFE-4).
+
+    Two tenants may use the same client id: their lanes, slots and caps are separate. Without a tenant the key is the
+    client id itself, as in versions without tenants.
+    """
     return client_id if tenant_id is None else f"{client_id}{_OF_TENANT}{tenant_token(tenant_id)}"
 
 
@@ -108,39 +114,41 @@ def client_id_of(key: str) -> str:
 
 
 def tenant_token_of(key: str) -> str | None:
-    """The tenant in a client key, as `tenant_token` writes it. None: the client has none."""
+    """Return the tenant part of a client key, as written by `tenant_token`. None: the client has no tenant."""
     return key.partition(_OF_TENANT)[2] or None
 
 
 def shown_clients(keys: Iterable[str]) -> dict[str, str]:
-    """How each of these client keys is shown to whoever sees several tenants: by its client id, unless two of them have
-    the same."""
+    """Return the display name of each client key in a view over several tenants.
+
+    The client id, or the complete key if two of them share a client id.
+    """
     counts = Counter(map(client_id_of, keys := list(keys)))
     return {key: key if counts[client_id_of(key)] > 1 else client_id_of(key) for key in keys}
 
 
 def tenant_token(tenant_id: str) -> str:
-    """The tenant id itself; a hash of one that does not have the form of a tenant id and could break a subject."""
+    """Return the tenant id, or its hash if it does not have the form of a tenant id and could break a subject."""
     return tenant_id if is_tag(tenant_id) else hashlib.sha256(tenant_id.encode()).hexdigest()
 
 
 def requeued_job_id(run_id: str, sequence: int) -> str:
-    """GRID-88: the same for the same letter, so that pressing twice makes one job."""
+    """Derive the JobId of a requeued dead letter (GRID-88): repeating the request creates no second job."""
     return str(uuid.uuid5(uuid.UUID(run_id), f"requeue:{sequence}"))
 
 
 def flow_name_of(exec_name: str) -> str:
-    """GRID-150: how a program shows among flows."""
+    """Return the flow name under which a program is listed (GRID-150)."""
     return _FLOW_PREFIX + exec_name
 
 
 def exec_of(flow_name: str) -> str | None:
-    """The reverse; None: not of a program."""
+    """Reverse `flow_name_of`. None: not the name of a program."""
     return flow_name.removeprefix(_FLOW_PREFIX) if flow_name.startswith(_FLOW_PREFIX) else None
 
 
 def file_name_problem(name: object) -> str | None:  # noqa: PLR0911 - one rule, one line
-    """GRID-96: why this cannot be the name of an input file, or None."""
+    """Return why a name is not valid for an input file (GRID-96), or None if it is."""
     if not isinstance(name, str) or not name:
         return "a file needs a name"
     if name == "." or ".." in name:
@@ -161,7 +169,10 @@ def file_name_problem(name: object) -> str | None:  # noqa: PLR0911 - one rule, 
 
 
 def check_file_names(names: Iterable[object]) -> None:
-    """Each of them, that no two are one for a file system without case, and how many. Raises GridRefused. O(n)."""
+    """Check every name, their number, and that they are distinct on a case-insensitive file system. O(n).
+
+    Raises GridRefused.
+    """
     seen: set[str] = set()
     for count, name in enumerate(names, 1):
         if count > FILES_MAX:

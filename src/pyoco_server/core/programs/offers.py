@@ -1,7 +1,7 @@
-"""Which workers have a program, by what they announce (FIND-14). Pure.
+"""Which workers have a program, according to their announcements (FIND-14). Pure.
 
-A worker announces the programs in its EXEC_DIR that it may run. One of an earlier version, or with too many programs,
-announces none: it counts as having every program its patterns match, until it has reported that one is not there.
+A worker announces the programs in its EXEC_DIR that it may run. A worker of an earlier version, or with too many
+programs, announces none: it is assumed to have every program that its patterns match, until it reports one as missing.
 """
 
 from __future__ import annotations
@@ -23,26 +23,32 @@ def _takes(worker: WorkerRecord, group: str, exec_name: str) -> bool:
 
 
 def has_program(exec_name: str, programs: Iterable[str] | None, lacks: Iterable[str]) -> bool:
-    """By what was announced (None: nothing) and what was reported since."""
+    """Judge by the announced programs (None: none announced) and those since reported as missing."""
     return exec_name not in lacks and (programs is None or exec_name in programs)
 
 
 def offers(worker: WorkerRecord, group: str, exec_name: str) -> bool:
-    """Whether it would run this program of that group, alive or not. O(patterns + programs)."""
+    """Return whether the worker would run this program of that group, whether or not it is alive.
+
+    O(patterns + programs).
+    """
     return _takes(worker, group, exec_name) and has_program(exec_name, worker.programs, worker.lacks or ())
 
 
 def may_handle(worker: WorkerRecord, tenant_id: str | None) -> bool:
-    """Whether it may have runs of this tenant (SAFE-4)."""
+    """Return whether the worker may run jobs of this tenant (SAFE-4)."""
     return tenant_id is None or worker.tenants is None or tenant_token(tenant_id) in worker.tenants
 
 
 def judge_unoffered(
     workers: Iterable[WorkerRecord], group: str, exec_name: str, now: float, disconnect_seconds: float
 ) -> ErrorCode | None:
-    """How a job of this program ends when no worker has it: EXEC_NOT_ALLOWED if every worker that takes it by its
-    pattern may not run it, else EXEC_NOT_FOUND. None: it waits, because a live worker offers it, or one that is away
-    announced it by name and may come back. O(workers * (patterns + programs))."""
+    """Return the error that ends a job of this program when no worker has it.
+
+    EXEC_NOT_ALLOWED: no live worker whose patterns match the program may run it; else EXEC_NOT_FOUND. None: the job
+    waits, because a live worker offers the program, or a disconnected one announced it by name and may reconnect.
+    O(workers * (patterns + programs)).
+    """
     taking = [worker for worker in workers if _takes(worker, group, exec_name)]
     for worker in taking:
         is_alive = worker.is_alive(now, disconnect_seconds)

@@ -1,4 +1,4 @@
-"""The time that most jobs stay within."""
+"""The 95th percentile of durations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ __all__ = ["p95"]
 
 
 def p95(seconds: Iterable[float]) -> float | None:
-    """The 95th percentile by nearest rank: a value that was there. None: there is none. O(n log n)."""
+    """Return the 95th percentile by nearest rank, always one of the values. None if there are no values. O(n log n)."""
     ordered = sorted(seconds)
     return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else None

@@ -1,6 +1,6 @@
-"""What a run of a program has beside what every run has, and how it may change (sections 9.7, 10 and 20.1).
+"""The members of program runs besides those of every run (sections 9.7, 10 and 20.1).
 
-The token of an attempt is the run's `attempt_id`; it is stored as `token`. Moves are pure; every one is written by a
+The token of an attempt is the run's `attempt_id`; it is stored as `token`. Moves are pure, and each is written by a
 compare-and-set.
 """
 
@@ -12,17 +12,17 @@ from typing import Any, TypedDict
 
 __all__ = ["EXEC", "PRIVATE", "TAG", "Artifact", "Program", "ProgramChanges", "artifact_object"]
 
-#: The kind of a run of a program, and its routing tag.
+#: The kind of a program run, and its routing tag.
 EXEC = "exec"
 TAG = "exec"
 
-#: GRID-154: members that no door ever shows.
+#: GRID-154: members that no door ever exposes.
 PRIVATE = frozenset({"token", "attempt_id", "holder", "slot", "job"})
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that an attempt left behind (GRID-145)."""
+    """A file produced by an attempt (GRID-145)."""
 
     #: `output.zip`, `stdout.txt` or `stderr.txt`.
     name: str
@@ -33,13 +33,16 @@ class Artifact:
 
 
 def artifact_object(run_id: str, attempt: int, name: str) -> str:
-    """GRID-145: where it lies in the object store. A late attempt cannot write over the one that counts."""
+    """Return the object name of an artifact (GRID-145).
+
+    It contains the attempt, so a late attempt cannot overwrite the artifact of the one that counts.
+    """
     return f"{run_id}/a{attempt}/{name}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """GRID-151: what is stored flat beside the members of every run."""
+    """Members stored flat beside those of every run (GRID-151)."""
 
     job_id: str
     group: str
@@ -47,13 +50,13 @@ class Program:
     client_id: str
     fingerprint: str
     max_attempts: int
-    #: Attempts that were lost with their worker or their door. Those that failed are `attempt - lost`.
+    #: Attempts lost with their worker or door. The number of failed ones is `attempt - lost`.
     lost: int = 0
-    #: No attempt before this instant.
+    #: No attempt starts before this instant.
     not_before: float | None = None
-    #: The process that answers for the attempt: a door, or a native worker.
+    #: The process responsible for the attempt: a door, or a native worker.
     holder: str | None = None
-    #: Number of the client's slot that the attempt holds.
+    #: The number of the client's slot that the attempt holds.
     slot: int | None = None
     exit_code: int | None = None
     error_code: str | None = None
@@ -63,11 +66,11 @@ class Program:
     stderr_truncated: bool = False
     artifacts: tuple[Artifact, ...] = ()
     run_seconds: float | None = None
-    #: GRID-86: a dead letter is to be written; it has been.
+    #: GRID-86: a dead letter must be written; it has been written.
     dlq_due: bool = False
     dlq_done: bool = False
     retry_of: str | None = None
-    #: The message of the queue, until the run has ended.
+    #: The queue message, kept until the run has ended.
     job: Mapping[str, Any] | None = None
 
 

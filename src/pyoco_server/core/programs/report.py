@@ -1,4 +1,4 @@
-"""How one attempt at a program ended, by the word of whoever ran it (sections 5.4 and 14.4)."""
+"""How an attempt at a program ended, as reported by the process that ran it (sections 5.4 and 14.4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ErrorCode(StrEnum):
     INPUT_MISSING = "INPUT_MISSING"
     OUTPUT_TOO_LARGE = "OUTPUT_TOO_LARGE"
     CANCELLED = "CANCELLED"
-    #: The worker's own fault: the attempt is tried again (GRID-79).
+    #: An error of the worker itself: the attempt is retried (GRID-79).
     WORKER_ERROR = "WORKER_ERROR"
     MAX_ATTEMPTS = "MAX_ATTEMPTS"
     MAX_LOST = "MAX_LOST"
@@ -30,16 +30,16 @@ class ErrorCode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One attempt that is over. Its files travel beside it."""
+    """The result of one finished attempt. Its files travel separately."""
 
     #: COMPLETED, FAILED or CANCELLED.
     status: RunState
-    #: None: the program did not start. Below zero: killed by that signal.
+    #: None: the program did not start. Negative: killed by that signal.
     exit_code: int | None = None
     error_code: ErrorCode | None = None
     #: One line for people.
     error: str | None = None
-    #: The last bytes of each (GRID-100).
+    #: The last bytes of each stream (GRID-100).
     stdout: bytes = b""
     stderr: bytes = b""
     stdout_truncated: bool = False

@@ -1,4 +1,4 @@
-"""The members of a program's run in its stored form: flat, beside those of every run (GRID-150, GRID-151)."""
+"""The members of a program run in its stored form: flat, beside those of every run (GRID-150, GRID-151)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARTIFACT_MEMBERS = ("name", "object", "size", "sha256")
 
 
 def program_members(program: Program) -> dict[str, Any]:
-    """What has no value is left out."""
+    """Return the members to store, without those that are None or False."""
     members = {name: value for name, value in vars(program).items() if value is not None and value is not False}
     members["artifacts"] = [vars(each) for each in program.artifacts]
     return members
@@ -41,7 +41,7 @@ _FORMS: dict[str, Callable[[object], bool]] = {
 
 
 def read_program(snapshot: Mapping[str, Any]) -> Program:
-    """Raises KeyError, TypeError or ValueError when these are not the members of a program's run."""
+    """Parse the members of a program run. Raises KeyError, TypeError or ValueError if they are missing or invalid."""
     known = {name: value for name, value in snapshot.items() if name in MEMBERS and value is not None}
     for name, value in known.items():
         if not _FORMS.get(name, _is_text)(value):

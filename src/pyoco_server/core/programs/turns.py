@@ -1,4 +1,4 @@
-"""Whose turn it is: programs in turn, and the clients of each in turn (GRID-59). Pure; nothing here waits."""
+"""Round-robin scheduling: over programs, and over the clients of each (GRID-59). Pure; nothing here waits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Ring:
-    """Names in a circle. Whoever leaves and comes back has its old place, so the order is kept over idle times."""
+    """Names in a circle. A name that is removed and added again keeps its position: order survives idle times."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        #: Who had the last turn. It may have left.
+        #: The name that had the last turn. It may have been removed since.
         self.last = ""
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class Ring:
         return at < len(self._names) and self._names[at] == name
 
     def add(self, name: str) -> None:
-        """May be repeated. O(n) to move, O(log n) to find."""
+        """Add a name. Idempotent. O(n) to insert, O(log n) to find."""
         at = bisect_left(self._names, name)
         if at == len(self._names) or self._names[at] != name:
             self._names.insert(at, name)
@@ -42,7 +42,7 @@ class Ring:
             del self._names[at]
 
     def __iter__(self) -> Iterator[str]:
-        """Everybody once, beginning behind whoever had the last turn. Not to be changed meanwhile."""
+        """Iterate over all names once, starting after the last turn. The ring must not change meanwhile."""
         begin = bisect_right(self._names, self.last)
         for at in range(begin, len(self._names)):
             yield self._names[at]
@@ -52,27 +52,27 @@ class Ring:
 
 @dataclass(frozen=True)
 class Turn(Generic[T]):
-    """One look at one lane, with what was reserved for it."""
+    """One scheduled read of a lane, with the credit reserved for it."""
 
     exec_name: str
     #: Within its tenant (`client_key`).
     client_id: str
     credit: T
-    #: Which program had the turn before.
+    #: The program that had the previous turn.
     before: str
 
 
 class TurnOrder:
-    """The lanes that may have something, and whose turn is next."""
+    """The lanes that may contain jobs, and the order of their turns."""
 
     def __init__(self) -> None:
         self._execs = Ring()
         self._clients: dict[str, Ring] = {}
-        #: By program: how many of those clients each tenant has.
+        #: By program: the number of those clients of each tenant.
         self._tenants: dict[str, Counter[str | None]] = {}
 
     def add(self, exec_name: str, client_id: str) -> None:
-        """The lane may have something. May be repeated."""
+        """Mark a lane as one that may contain jobs. Idempotent."""
         clients = self._clients.get(exec_name)
         if clients is None:
             clients = self._clients[exec_name] = Ring()
@@ -83,14 +83,14 @@ class TurnOrder:
         self._execs.add(exec_name)
 
     def discard(self, exec_name: str, client_id: str) -> None:
-        """It rests, and delays nobody (GRID-61)."""
+        """Take a lane out of the rotation, so that it delays no other lane (GRID-61)."""
         clients = self._clients.get(exec_name)
         if clients is None or client_id not in clients:
             return
         clients.discard(client_id)
         tenants = self._tenants[exec_name]
         tenants[tenant_token_of(client_id)] -= 1
-        tenants += Counter()  # drops what is zero
+        tenants += Counter()  # drops zero counts
         if not clients:
             self._execs.discard(exec_name)
 
@@ -99,7 +99,7 @@ class TurnOrder:
         return clients is not None and client_id in clients
 
     def pick(self, reserve_credit: Callable[[str, str | None], T | None]) -> Turn[T] | None:
-        """Reserve a credit for the next program, and pick its next client that may use it; the pointers move on.
+        """Reserve a credit for the next program, pick its next client that may use it, and advance both pointers.
 
         `reserve_credit` is called with a program and a tenant (`tenant_token_of`). None: no worker has a credit, or no
         queue is left. O(programs * tenants); O(clients) once if only some tenants can have a credit.
@@ -131,6 +131,6 @@ class TurnOrder:
         return None
 
     def undo(self, turn: Turn[T]) -> None:
-        """Nothing was there: the program's turn goes to its next client. Those that others took since stay."""
+        """Give the program's turn to its next client, because the lane was empty. Turns taken since then stay taken."""
         if self._execs.last == turn.exec_name:
             self._execs.last = turn.before

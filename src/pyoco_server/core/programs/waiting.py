@@ -1,4 +1,4 @@
-"""Why a job has not begun: from what is known of its lane, its client and its workers to a sentence."""
+"""Explain why a job has not begun, from the state of its lane, its client and its workers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ __all__ = ["ProgramQueueing", "tell_program", "why_program"]
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramQueueing:
-    """What is known of a waiting job's surroundings."""
+    """State of a waiting job's lane, client and workers."""
 
     exec_name: str
     client_id: str
     #: Since it was submitted, or put back.
     waited_seconds: float
-    #: Until it may be tried again; 0: at once.
+    #: Until it may be retried; 0: now.
     retry_seconds: float
     #: Jobs of its lane that come before it.
     ahead: int
-    #: There are more than that: counting was stopped there.
+    #: There may be more than `ahead`: the count stopped at its limit.
     ahead_capped: bool
-    #: Jobs at once that its client may have, and has.
+    #: Cap of its client, and jobs in flight.
     cap: int
     inflight: int
-    #: Workers that take the program: alive, and known but stopped or silent.
+    #: Workers that take the program: alive, and known but stopped or without heartbeats.
     workers_alive: int
     workers_gone: int
-    #: Programs at once of those alive, together; how many of these places take nothing; and how many run.
+    #: Of the live workers together: slots, slots that accept nothing now, and running programs.
     places: int
     places_busy: int
     running: int
 
 
 def why_program(facts: ProgramQueueing) -> WaitReason:
-    """The one thing that has to change first for the job to begin."""
+    """Return the first condition that must change for the job to begin."""
     if facts.retry_seconds > 0:
         return WaitReason.RETRY
     if facts.workers_alive == 0:
@@ -50,7 +50,7 @@ def why_program(facts: ProgramQueueing) -> WaitReason:
     return WaitReason.STARTING if facts.waited_seconds <= STARTING_SECONDS_MAX else WaitReason.UNCLEAR
 
 
-#: English and Japanese. Figures stand behind a colon: no plural has to be formed.
+#: English and Japanese. Numbers follow a colon, so no plural forms are needed.
 _TEXTS: dict[WaitReason, tuple[str, str]] = {
     WaitReason.RETRY: (
         "An attempt failed or was lost, and the job is tried again. Seconds until then: {retry}.",
@@ -92,8 +92,8 @@ _TEXTS: dict[WaitReason, tuple[str, str]] = {
 
 
 def tell_program(reason: WaitReason, facts: ProgramQueueing) -> tuple[str, str]:
-    """The reason in a sentence: English, Japanese."""
-    words = {
+    """Return the reason as a sentence, in English and Japanese."""
+    values = {
         "exec": facts.exec_name,
         "client": facts.client_id,
         "command": f"pyoco-grid nworker job.assign.{facts.exec_name}",
@@ -108,4 +108,4 @@ def tell_program(reason: WaitReason, facts: ProgramQueueing) -> tuple[str, str]:
         "waited": int(facts.waited_seconds),
     }
     english, japanese = _TEXTS[reason]
-    return english.format(**words), japanese.format(**words)
+    return english.format(**values), japanese.format(**values)

@@ -1,1 +1,1 @@
-"""Frames over TCP."""
+"""The frame protocol over TCP."""

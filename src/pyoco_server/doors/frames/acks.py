@@ -1,4 +1,4 @@
-"""Reports of attempts that have ended, up to the word that they are settled (GRID-54, GRID-27)."""
+"""Reports of attempts that have ended, from AckJob to Settled (GRID-54, GRID-27)."""
 
 from __future__ import annotations
 
@@ -30,40 +30,43 @@ __all__ = ["Acks"]
 
 log = get_logger(__name__)
 
-#: Reports of one connection in work at once. A worker sends again what is not settled, so more of them are passed over.
+#: Limit of reports of one connection in progress. The others are skipped: a worker sends a report again until it is
+#: settled.
 _AT_ONCE = 64
-#: While JetStream is away, a report is tried again after these times.
+#: Delays before a report is tried again while JetStream does not answer.
 _PAUSES = (0.5, 1.0, 2.0, 5.0)
 _LARGE_BYTES = 256 * 1024
-#: GRID-143: what is left of an output that did not fit.
+#: GRID-143: the length to which an output is cut that did not fit.
 _CUT_BYTES = 64 * 1024
 _PIECE_BYTES = 128 * 1024
 
 
 class Acks:
-    """Never keeps the connection from being read: signs of life must come through, also while nothing can be
-    written."""
+    """Records the reports of one connection.
+
+    Never blocks reading: signs of life are received even while nothing can be written.
+    """
 
     def __init__(self, peer: WorkerPeer) -> None:
         self._peer = peer
-        #: Reports in work, by run and token; and those that were passed over, too: the worker answers for them, so its
-        #: signs of life are theirs.
+        #: Reports in progress, by run and token; and reported attempts, including skipped ones. The worker is
+        #: responsible for the latter, so its signs of life count for them.
         self._in_work: set[tuple[str, str]] = set()
         self._reported: dict[str, str] = {}
         self._count = 0
 
     async def take(self, frame: Frame) -> None:
-        """Waits for no more than to read the payload of a report that is passed over: those must not pile up."""
+        """Start recording a report. Waits only to read the payload of a skipped one: those must not accumulate."""
         budget = self._peer.context.reports_in_work
         if self._count >= _AT_ONCE or not budget.try_take(len(frame.payload)):
-            log.debug("a report is passed over; it comes again", worker_id=self._peer.worker_id)
+            log.debug("report skipped; the worker will send it again", worker_id=self._peer.worker_id)
             self._report_seen(await _read(frame))
             return
         self._count += 1
         self._peer.context.tasks.spawn(self._settle(frame))
 
     def hear_beat(self) -> None:
-        """The worker lives: so do the attempts it has reported."""
+        """Count a heartbeat of the worker as a sign of life of each attempt it has reported."""
         for run_id, token in list(self._reported.items()):
             if not self._peer.context.in_flight.seen(run_id, token):
                 del self._reported[run_id]
@@ -92,11 +95,11 @@ class Acks:
                 await peer.attached(run_id)
                 settlement = await self._record(run_id, result)
                 if settlement is not None:
-                    await self._tell(frame, run_id, result, settlement)
+                    await self._send_settled(frame, run_id, result, settlement)
             finally:
                 self._in_work.discard(key)
                 self._reported.pop(run_id, None)
-                if not peer.is_open:  # its worker went meanwhile, and this attempt was left to us
+                if not peer.is_open:  # its worker disconnected meanwhile, and left this attempt to this task
                     await peer.put_back_all()
         except PyocoError as error:
             await peer.session.refuse(error, frame.msg_id)
@@ -105,7 +108,10 @@ class Acks:
             peer.context.reports_in_work.give(len(frame.payload))
 
     async def _record(self, run_id: str, result: JobResult) -> Settlement | None:
-        """Until it is written; None: the connection has ended before, and the worker sends it again elsewhere."""
+        """Try until the report is recorded.
+
+        None: the connection has ended, and the worker sends the report to another door.
+        """
         peer, tries = self._peer, 0
         assert result.token is not None
         while True:
@@ -113,7 +119,7 @@ class Acks:
                 outputs = await self._outputs(run_id, result)
                 return await self._finish(run_id, result, outputs)
             except Unavailable as error:
-                log.warning("a report could not be written yet", run_id=run_id, job_id=result.job_id, why=str(error))
+                log.warning("could not write a report yet", run_id=run_id, job_id=result.job_id, why=str(error))
             except PyocoError as error:
                 raise as_refusal(error, result.job_id) from error
             if not peer.is_open:
@@ -152,7 +158,7 @@ class Acks:
         return settlement
 
     async def _outputs(self, run_id: str, result: JobResult) -> list[Output]:
-        """What came with the report, and what came before it in parts (GRID-144)."""
+        """Return the outputs in the report and those uploaded before it (GRID-144)."""
         outputs = []
         if result.output_archive is not None:
             outputs.append(await _inline(result.output_archive))
@@ -182,32 +188,32 @@ class Acks:
             return None
         return Output(name, info.size_bytes, info.sha256_hex, object=stored)
 
-    async def _tell(self, frame: Frame, run_id: str, result: JobResult, settlement: Settlement) -> None:
+    async def _send_settled(self, frame: Frame, run_id: str, result: JobResult, settlement: Settlement) -> None:
         peer = self._peer
         assert result.token is not None
         outcome = "stale" if settlement is Settlement.STALE else "recorded"
         if settlement is Settlement.STALE:
             peer.context.meter.stale()
-            await self._tell_stale(run_id, result)
+            await self._log_stale(run_id, result)
         settled = Settled(job_id=result.job_id, token=result.token, outcome=outcome)
         try:
             await peer.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
         except WireClosed:
-            log.debug("a worker left before it heard that its report is settled", run_id=run_id)
+            log.debug("worker disconnected before it received Settled", run_id=run_id)
 
-    async def _tell_stale(self, run_id: str, result: JobResult) -> None:
-        """A late result is ordinary; one of a job that is another worker's is an event of its own (section 26.1)."""
+    async def _log_stale(self, run_id: str, result: JobResult) -> None:
+        """Log a late result. One of another worker's job is a security event (section 26.1)."""
         peer = self._peer
         owner: str | None = None
         try:
             owner = (await read_run(peer.context.backend, NOBODY, run_id)).run.worker_id
         except PyocoError as error:
-            log.debug("who a job belongs to is not known", run_id=run_id, why=str(error))
+            log.debug("cannot read the owner of a job", run_id=run_id, why=str(error))
         facts = {"run_id": run_id, "job_id": result.job_id, "worker_id": peer.worker_id, "peer": peer.session.wire.peer}
         if owner is not None and owner != peer.worker_id:
-            log.warning("a worker reported a job of another worker", security=True, owner=owner, **facts)
+            log.warning("worker reported another worker's job", security=True, owner=owner, **facts)
         else:
-            log.info("a result was stale and is dropped", **facts)
+            log.info("stale result dropped", **facts)
 
 
 async def _read(frame: Frame) -> JobResult:

@@ -1,4 +1,4 @@
-"""A job on its way to a worker, with its inputs (GRID-146, GRID-147)."""
+"""Sends jobs to a worker, with their inputs (GRID-146, GRID-147)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["Assigning", "split_inputs"]
 
 log = get_logger(__name__)
 
-#: Bytes of input files that travel in the frame, before base64: what is left of 4 MiB for names, arguments and ids.
+#: Bytes of input files that travel in the frame, before base64. The rest of the 4 MiB is for names, arguments and ids.
 INLINE_BYTES_MAX = 2_900_000
 _DOWNLOADS_MAX = 4
 
 
 def split_inputs(files: tuple[InputFile, ...]) -> tuple[list[str], tuple[InputFile, ...]]:
-    """Which of them travel in the frame, and which the worker fetches. The first ones that fit, in order of name."""
+    """Split files into those that travel in the frame (the first that fit, by name) and those that are fetched."""
     inline, refs, left = [], [], INLINE_BYTES_MAX
     for each in files:
         if each.size <= left:
@@ -48,17 +48,17 @@ def split_inputs(files: tuple[InputFile, ...]) -> tuple[list[str], tuple[InputFi
 
 
 class Assigning:
-    """AssignJobs of one connection. The dispatcher is not kept waiting: what has to be fetched is fetched beside."""
+    """AssignJobs of one connection. Inputs are fetched in tasks, so that the dispatcher never waits for them."""
 
     def __init__(self, peer: WorkerPeer) -> None:
         self._peer = peer
-        #: Attempts whose AssignJob is not sent yet, and what sends it.
+        #: Attempts whose AssignJob is not sent yet, and the task that sends it.
         self._sending: dict[str, tuple[ProgramAttempt, asyncio.Task[None]]] = {}
         self._staged: dict[str, _Staging] = {}
         self._downloads = asyncio.Semaphore(_DOWNLOADS_MAX)
 
     def start(self, attempt: ProgramAttempt) -> None:
-        """Small inputs lie in the job itself: most AssignJobs are on the wire when this returns."""
+        """Send the job. Small inputs are part of the job, so most AssignJobs are on the wire when this returns."""
         inputs = attempt.job.inputs
         wire = self._peer.session.wire
         if isinstance(inputs, InlineInputs) and wire.send_soon(self._assign(attempt, _decoded(inputs), ())):
@@ -77,20 +77,24 @@ class Assigning:
         await self._peer.session.wire.send(frame)
 
     async def _fetched(self, attempt: ProgramAttempt, files: tuple[InputFile, ...]) -> Frame:
-        """Inputs that cannot be had now go as references: the worker learns why when it asks, and reports it."""
+        """Build the frame.
+
+        Inputs that cannot be read now are sent as references: the worker gets the error when it fetches them, and
+        reports it.
+        """
         names, refs = split_inputs(files)
         if not names:
             return self._assign(attempt, {}, refs)
         context = self._peer.context
         try:
             async with (
-                # A large archive may take longer than the ack timeout, and the worker has not heard of the job yet.
+                # A large archive may take longer than the ack timeout, and the worker has not received the job yet.
                 beating(lambda: context.in_flight.seen(attempt.run.run_id, attempt.attempt_id)),
                 open_inputs(context.backend, attempt.job) as staged,
             ):
                 inline = {name: b"".join([piece async for piece in staged.read(name)]) for name in names}
         except PyocoError as error:
-            log.warning("inputs could not be read", run_id=attempt.run.run_id, why=str(error))
+            log.warning("could not read the inputs of a job", run_id=attempt.run.run_id, why=str(error))
             return self._assign(attempt, {}, files)
         return self._assign(attempt, inline, refs)
 
@@ -114,12 +118,12 @@ class Assigning:
         )
 
     async def sent(self, run_id: str) -> None:
-        """Waits until its AssignJob is on the wire, or never will be."""
+        """Wait until the AssignJob of this run is on the wire, or is certain not to be sent."""
         if run_id in self._sending:
             await asyncio.wait({self._sending[run_id][1]})
 
     async def give_back_unsent(self) -> None:
-        """GRID-41"""
+        """Release the attempts whose AssignJob is not sent yet (GRID-41)."""
         for attempt, task in list(self._sending.values()):
             task.cancel()
             await asyncio.wait({task})
@@ -128,7 +132,7 @@ class Assigning:
                 await self._peer.context.in_flight.release(attempt)
 
     async def send_input(self, frame: Frame) -> None:
-        """ObjectGet: inputs of attempts that this worker holds."""
+        """Answer ObjectGet: inputs of attempts that this worker holds."""
         asked = ObjectGet.read(frame.payload)
         try:
             run_id = run_id_of(asked.job_id, self._peer.context.group)
@@ -158,7 +162,7 @@ class Assigning:
 
 
 class _Staging:
-    """The inputs of one attempt, opened when the worker first asks for one of them, and until the attempt ends."""
+    """The inputs of one attempt: opened at the worker's first request, and kept until the attempt ends."""
 
     def __init__(self, backend: Backend, job: ProgramJob) -> None:
         self._backend, self._job = backend, job

@@ -1,4 +1,4 @@
-"""How much of what peers sent may be in work at once, over all connections."""
+"""Limits the bytes received from peers that are processed at the same time, over all connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ByteBudget"]
 
 
 class ByteBudget:
-    """First come, first served. One that asks for more than there is gets it when nobody else has any."""
+    """A budget of bytes, granted in order of request. A request above the limit is granted when no bytes are in use."""
 
     def __init__(self, most: int) -> None:
         self._most, self.in_use = most, 0

@@ -1,4 +1,4 @@
-"""A client's side of a connection: jobs in, results out (sections 9, 10 and 12.3)."""
+"""The door's side of a client connection: receives jobs, sends results (sections 9, 10 and 12.3)."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ __all__ = ["ClientPeer"]
 
 log = get_logger(__name__)
 
-#: Results of one connection that are being read and sent at once.
+#: Results of one connection that are read and sent concurrently.
 _SENDERS_MAX = 8
-#: Ended runs that are kept in memory until they can be sent; of the others only the id, to be read again (GRID-77).
+#: Ended runs kept in memory until they are sent. Of further ones only the id is kept, to be read again (GRID-77).
 _RUNS_KEPT = 64
-#: Objects that are being sent at once; the others wait.
+#: Objects sent concurrently; further requests wait.
 _DOWNLOADS_MAX = 4
 
 
 @dataclass(eq=False)
 class _Wait:
-    """A job whose Result this connection is to get."""
+    """A job whose Result this connection will send."""
 
     #: The msgId of the latest SubmitJob for it.
     corr_id: UUID = NIL
-    #: Submissions of it under way on this connection. A Result never overtakes its SubmitAck.
+    #: Submissions of it in progress on this connection. A Result is never sent before its SubmitAck.
     submitting: int = 0
     is_acked: bool = False
     is_queued: bool = False
-    #: How it ended, while nobody may be told yet.
+    #: The ended run, until the Result may be sent.
     ended: Run | None = None
 
 
 class ClientPeer:
-    """Submissions are worked on at once, and results are sent as they come; neither waits for the other."""
+    """Submissions are processed concurrently, and results are sent as runs end; neither waits for the other."""
 
     def __init__(self, session: Session[DoorContext], visitor: Visitor) -> None:
         self.visitor = visitor
@@ -77,21 +77,21 @@ class ClientPeer:
 
     @classmethod
     async def begin(cls, session: Session[DoorContext], visitor: Visitor, hello: HelloClient, frame: Frame) -> Self:
-        """Takes the Hello. Raises Unavailable."""
+        """Process the Hello. Raises Unavailable."""
         peer = cls(session, visitor)
-        await peer._hear_hello(hello, frame)
+        await peer._handle_hello(hello, frame)
         return peer
 
     @property
     def _client(self) -> str:
-        """Within its tenant: the caps of two tenants are apart."""
+        """The client within its tenant: the caps of two tenants are separate."""
         return client_key(self.visitor.id, self.visitor.caller.tenant_id)
 
-    async def _hear_hello(self, hello: HelloClient, frame: Frame) -> None:
+    async def _handle_hello(self, hello: HelloClient, frame: Frame) -> None:
         context = self._context
         allowed = effective_cap(context.programs, hello.client_id, hello.desired_parallelism)
         cap = await set_cap(context.backend, context.group, self._client, hello.desired_parallelism, "hello")
-        # Not what is in force: another connection of this client may have had the last word, and keeps it.
+        # Not the cap in force: another connection of this client may have set it last, and that one stays.
         self._desired, self._cap = hello.desired_parallelism, allowed
         ack = HelloAck(
             door_id=context.door_id,
@@ -113,12 +113,12 @@ class ClientPeer:
             case Type.OBJECT_GET:
                 self._session.work(frame, self._send_object)
             case Type.HELLO_CLIENT:
-                await self._hear_again(frame)
+                await self._handle_repeated_hello(frame)
 
-    async def _hear_again(self, frame: Frame) -> None:
-        """The same client may say another cap. Raises GridRefused, Leave, Unavailable."""
+    async def _handle_repeated_hello(self, frame: Frame) -> None:
+        """Process another Hello of this client, which may change its cap. Raises GridRefused, Leave, Unavailable."""
         hello, self.visitor = await self._session.admit_again(frame, self.visitor)
-        await self._hear_hello(hello, frame)
+        await self._handle_hello(hello, frame)
 
     # Submissions.
 
@@ -147,7 +147,7 @@ class ClientPeer:
             raise as_refusal(error, ask.job_id) from error
 
     def _read(self, frame: Frame) -> tuple[JobRequest, JobAsk]:
-        """Raises GridRefused."""
+        """Parse a SubmitJob. Raises GridRefused."""
         request = read_submit(frame, self.visitor.id)
         return request, request.ask(self._context.group)
 
@@ -164,10 +164,10 @@ class ClientPeer:
         finally:
             self._end_submission(run_id, wait)
 
-    # Who waits for what.
+    # Waiting for results.
 
     def _begin_wait(self, run_id: str) -> _Wait:
-        """Before the job is queued: one that ends at once must not be missed."""
+        """Register before the job is queued, so that an immediate end is not missed."""
         wait = self._waits.setdefault(run_id, _Wait())
         wait.submitting += 1
         self._context.end_waiters.wait(run_id, self)
@@ -189,7 +189,7 @@ class ClientPeer:
         self._context.end_waiters.leave(run_id, self)
 
     def tell(self, run: Run) -> None:
-        """The run has ended: by our own hand, by a hint, or by a look at its record."""
+        """Notify that the run has ended: in this process, by a wakeup, or by a read of its record."""
         wait = self._waits.get(run.run_id)
         if wait is None:
             return
@@ -218,12 +218,12 @@ class ClientPeer:
             self._senders -= 1
 
     async def _send_result(self, run_id: str, run: Run | None, wait: _Wait) -> None:
-        """Built from the record (GRID-51); the wire makes it wait while the client does not read."""
+        """Send the Result, built from the record (GRID-51). Waits while the client does not read."""
         try:
             run = run or await self._ended_run(run_id)
             result = await job_result(self._context.backend, run)
-        except PyocoError as error:  # the board tells of it again
-            log.warning("a result could not be read; it is tried again", run_id=run_id, why=str(error))
+        except PyocoError as error:  # `end_waiters` notifies again
+            log.warning("could not read a result; trying again", run_id=run_id, why=str(error))
             wait.is_queued = False
             return
         subject = result_subject(result.exec_name)
@@ -237,7 +237,7 @@ class ClientPeer:
             self._forget(run_id)
 
     async def _ended_run(self, run_id: str) -> Run:
-        run = (await self._seen(run_id)).run
+        run = (await self._read_visible(run_id)).run
         if not run.is_terminal:
             raise Unavailable("the record of a run that has ended is not there")
         return run
@@ -245,12 +245,12 @@ class ClientPeer:
     # Cancel and outputs.
 
     async def _cancel(self, frame: Frame) -> None:
-        """GRID-163: the answer is the Result."""
+        """Cancel a job. The response is its Result (GRID-163)."""
         ask = CancelJob.read(frame.payload)
         run_id = run_id_of(ask.job_id, self._context.group)
         try:
-            stored = await self._seen(run_id)
-            if self._is_gone or not self._is_mine(stored.run):
+            stored = await self._read_visible(run_id)
+            if self._is_gone or not self._is_own(stored.run):
                 raise GridRefused(Code.NOT_FOUND, "this client has no such job")
             wait = self._begin_wait(run_id)
             try:
@@ -264,12 +264,12 @@ class ClientPeer:
             raise as_refusal(error, ask.job_id) from error
 
     async def _send_object(self, frame: Frame) -> None:
-        """GRID-146: outputs of this client's own jobs that have ended."""
+        """Send an output of one of this client's ended jobs (GRID-146)."""
         ask = ObjectGet.read(frame.payload)
         try:
             backend, caller = self._context.backend, self.visitor.caller
             run_id = run_id_of(ask.job_id, self._context.group)
-            if not self._is_mine((await self._seen(run_id)).run):
+            if not self._is_own((await self._read_visible(run_id)).run):
                 raise GridRefused(Code.FORBIDDEN, "this job belongs to another client")
             run, left = await find_left(backend, caller, run_id, ask.name)
             async with self._downloads:
@@ -278,22 +278,24 @@ class ClientPeer:
         except PyocoError as error:
             raise as_refusal(error, ask.job_id) from error
 
-    async def _seen(self, run_id: str) -> Stored:
-        """The record, if this visitor may see it. Raises RunNotFound for another tenant's run as for an unknown one
-        (SAFE-4), Unavailable."""
+    async def _read_visible(self, run_id: str) -> Stored:
+        """Return the record if this visitor may see it.
+
+        Raises RunNotFound, for another tenant's run as well (SAFE-4); Unavailable.
+        """
         stored = await read_run(self._context.backend, self.visitor.caller, run_id)
         if not self._context.guard.may_see(self.visitor, stored.run):
             raise RunNotFound
         return stored
 
-    def _is_mine(self, run: Run) -> bool:
-        """GRID-169"""
+    def _is_own(self, run: Run) -> bool:
+        """Return whether the run is of a job of this client (GRID-169)."""
         return run.program is not None and run.program.client_id == self.visitor.id
 
-    # Now and then, and at the end.
+    # Periodic review, and the end.
 
     async def review(self) -> None:
-        """GRID-168: another `max_cap` acts on who is connected already, unless somebody had the last word since."""
+        """Apply a changed `max_cap` to this connected client (GRID-168), unless its cap was set again since."""
         context = self._context
         cap = effective_cap(context.programs, self.visitor.id, self._desired)
         if cap == self._cap:
@@ -303,7 +305,7 @@ class ClientPeer:
             if known is None or known.cap == self._cap or known.cap > cap:
                 await set_cap(context.backend, context.group, self._client, self._desired, "hello")
         except Unavailable as error:
-            log.warning("a cap was not written; it is tried again", client_id=self.visitor.id, why=str(error))
+            log.warning("could not write a cap; trying again", client_id=self.visitor.id, why=str(error))
         else:
             self._cap = cap
 

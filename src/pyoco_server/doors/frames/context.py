@@ -1,4 +1,4 @@
-"""What every connection of a door may reach. Nothing in it has to outlive the door (GRID-40)."""
+"""The state shared by all connections of a door. None of it has to survive the door (GRID-40)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DoorContext"]
 
 
-#: Payloads that are worked on at once, over all connections. In work they take thrice as much.
+#: Limit of payload bytes processed at the same time, over all connections. Processing takes about three times as much.
 _IN_WORK_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -40,16 +40,16 @@ class DoorContext:
     in_flight: InFlight
     end_waiters: EndWaiters
     state: Callable[[], DoorState]
-    #: A credit came, or a worker: look for jobs.
+    #: Poll for jobs: a credit was released, or a worker joined.
     nudge: Callable[[], None]
-    #: Write the records of the workers now: what one of them offers has changed.
+    #: Write the worker records now: the programs of one of them have changed.
     announce: Callable[[], None]
     meter: Meter
-    #: Work that goes on when its connection has ended.
+    #: Tasks that continue after their connection has ended.
     tasks: Tasks = field(default_factory=Tasks)
-    #: Submissions, and reports: neither has to wait for the other.
+    #: Separate budgets for submissions and reports, so that neither waits for the other.
     in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))
     reports_in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))
-    #: Connected workers by id, and who was given an attempt by run id.
+    #: Connected workers by id; and by run id, the worker that was assigned the attempt.
     workers: dict[str, WorkerPeer] = field(default_factory=dict)
     assigned: dict[str, WorkerPeer] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a door counts of its jobs: the same as every process that answers for attempts."""
+"""Counts the jobs of a door, in the same way as every process that holds attempts."""
 
 from __future__ import annotations
 

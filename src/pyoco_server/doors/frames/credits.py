@@ -1,4 +1,4 @@
-"""The workers that are connected here, and which of them gets the next job of a program (GRID-59, GRID-66)."""
+"""The workers connected to this door, and which of them gets the next job of a program (GRID-59, GRID-66)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyoco_server.actions.programs.attempt import ProgramAttempt
 
 __all__ = ["CREDITS_MAX", "CreditHolder", "WorkerCredit", "WorkerCredits"]
 
-#: What a worker may have at once; what goes over is dropped (GRID-66).
+#: Limit of credits per worker; further ones are dropped (GRID-66).
 CREDITS_MAX = 10_000
-#: Programs whose workers are remembered. Names come from lanes, which an operator can see; a bound all the same.
+#: Limit of programs whose workers are cached. Names come from lanes, so an operator can see them; bounded nonetheless.
 _EXECS_MAX = 10_000
 
 
 class CreditHolder(Protocol):
-    """A worker's connection, as far as handing out jobs goes."""
+    """A worker's connection, as far as assigning jobs requires."""
 
     @property
     def worker_id(self) -> str: ...
@@ -26,17 +26,19 @@ class CreditHolder(Protocol):
     def is_open(self) -> bool: ...
 
     def takes(self, exec_name: str) -> bool:
-        """Whether one of its patterns matches, whether or not it has the program."""
+        """Return whether one of its patterns matches, whether or not it has the program."""
 
     def accepts(self, exec_name: str) -> bool:
-        """Whether one of its patterns matches, and it has the program as far as is known (FIND-14). May be remembered
-        until `WorkerCredits.changed`."""
+        """Return whether one of its patterns matches, and it has the program as far as is known (FIND-14).
+
+        The result may be cached until `WorkerCredits.changed`.
+        """
 
     def may_handle(self, tenant: str | None) -> bool:
-        """Whether it may have runs of this tenant (SAFE-4)."""
+        """Return whether it may run jobs of this tenant (SAFE-4)."""
 
     async def hand_over(self, attempt: ProgramAttempt) -> None:
-        """Send the job, or treat it as lost with its worker; never raises. Does not wait for the worker to read."""
+        """Send the job, without waiting for the worker to read. Raises WorkerLost if the connection has ended."""
 
 
 class WorkerCredit:
@@ -47,7 +49,7 @@ class WorkerCredit:
         self.worker_id = worker.worker_id
 
     def give_back(self) -> None:
-        """No job was found for it after all: the credit is whole again, and it is still this worker's turn."""
+        """Release the credit: there was no job for it. It is still this worker's turn."""
         self._give_back()
 
     async def start(self, attempt: ProgramAttempt) -> None:
@@ -56,21 +58,21 @@ class WorkerCredit:
 
 
 class WorkerCredits:
-    """Credits by connection, forgotten with it (GRID-68). Turns are kept by program, also over idle times.
+    """Credits by connection, dropped when it ends (GRID-68). Turns are kept by program, also over idle times.
 
-    `may_run` is asked at every assignment: a change of the ACL acts at once (GRID-168).
+    `may_run` is called for every assignment, so a change of the ACL takes effect immediately (GRID-168).
     """
 
     def __init__(self, may_run: Callable[[str, str], bool]) -> None:
         self._may_run = may_run
-        #: By the number in which they came: dictionaries keep that order.
+        #: In the order in which the workers connected: dictionaries keep it.
         self._credits: dict[CreditHolder, int] = {}
         self._numbers: dict[CreditHolder, int] = {}
         self._joined = 0
-        #: Of each program: the workers that take and have it, by number.
+        #: By program: the workers that take and have it, by number.
         self._able: dict[str, list[CreditHolder]] = {}
-        #: Of each program: the worker that was served last, then those of the seats reserved since, oldest first. Seats
-        #: may be given back in any order.
+        #: By program: the worker served last, then the workers of the credits reserved since, oldest first. Credits may
+        #: be released in any order.
         self._turns: dict[str, dict[int, int]] = {}
         self._reserved = 0
         self._is_closed = False
@@ -82,21 +84,21 @@ class WorkerCredits:
         self._able.clear()
 
     def remove(self, worker: CreditHolder) -> None:
-        """May be repeated."""
+        """Idempotent."""
         if self._credits.pop(worker, None) is not None:
             del self._numbers[worker]
             self._able.clear()
 
     def changed(self) -> None:
-        """A worker has other programs than before."""
+        """Note that the programs of a worker have changed."""
         self._able.clear()
 
     def close(self) -> None:
-        """No more jobs for anybody: the door drains."""
+        """Stop assigning jobs: the door drains."""
         self._is_closed = True
 
     def add_credits(self, worker: CreditHolder, count: int) -> None:
-        """Nothing for one that has left."""
+        """Add credits. Has no effect for a worker that has disconnected."""
         if worker in self._credits:
             self._credits[worker] = min(self._credits[worker] + count, CREDITS_MAX)
 
@@ -107,8 +109,10 @@ class WorkerCredits:
         return list(self._credits)
 
     def reserve_credit(self, exec_name: str, tenant: str | None = None) -> WorkerCredit | None:
-        """The next worker in turn that has a credit and may run it for this tenant; the credit is taken. O(workers that
-        match)."""
+        """Reserve a credit of the next worker in turn that has one and may run the program for this tenant.
+
+        O(workers that match).
+        """
         if self._is_closed:
             return None
         able = self._able_of(exec_name)
@@ -140,13 +144,13 @@ class WorkerCredits:
         return WorkerCredit(worker, give_back, serve)
 
     def serves(self, exec_name: str) -> bool:
-        """Whether somebody could run it, now or once there is a credit."""
+        """Return whether a worker could run the program, now or once it has a credit."""
         return not self._is_closed and any(
             self._may_run(worker.worker_id, exec_name) for worker in self._able_of(exec_name)
         )
 
     def takes(self, exec_name: str) -> bool:
-        """Whether somebody would run it by pattern and record, if it had the program. O(workers)."""
+        """Return whether a worker could run the program according to patterns and ACL, if it had it. O(workers)."""
         return not self._is_closed and any(
             worker.takes(exec_name) and self._may_run(worker.worker_id, exec_name) for worker in self._numbers
         )

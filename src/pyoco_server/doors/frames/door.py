@@ -1,7 +1,7 @@
-"""A door: every connection of this process, and the loops that serve them (sections 8 to 13).
+"""A door: the connections of this process, and the loops that serve them (sections 8 to 13).
 
-It keeps connections, credits and timers. Whatever else there is lies in JetStream: a door may be killed at any moment
-without losing a job or a result (GRID-40).
+It keeps connections, credits and timers. All other state is in JetStream: a door may be killed at any moment without
+losing a job or a result (GRID-40).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = ["Door"]
 
 log = get_logger(__name__)
 
-#: How soon a revoked key loses its connections, and a change of the ACL acts (GRID-167, GRID-168).
+#: The delay until the connections of a revoked key are closed, and a change of the ACL applies (GRID-167, GRID-168).
 _REVIEW_SECONDS = 2.0
-#: What is under way when a door stops has this time.
+#: Time for tasks in progress to end when a door stops.
 _SETTLE_SECONDS = 5.0
-#: For a last word in the records.
-_WORD_SECONDS = 2.0
+#: Time limit for the last write of the door's record.
+_LAST_WRITE_SECONDS = 2.0
 
 
 class Door:
-    """`start`, then `serve` for each connection, then `drain` or not, then `stop`."""
+    """A door. Call `start`, then `serve` for each connection, then optionally `drain`, then `stop`."""
 
     def __init__(self, backend: DoorBackend, options: DoorOptions, *, sweeper: Loop | None = None) -> None:
         assert backend.programs is not None, "a door deals with programs"
@@ -123,24 +123,26 @@ class Door:
 
     def _workers(self) -> list[WorkerRecord]:
         now = self._backend.clock()
-        return [peer.describe(now) for peer in self._sides()]
+        return [peer.describe(now) for peer in self._worker_peers()]
 
     def _meter(self) -> Meter:
         meter = Meter(self._group)
         meter.connections = lambda: Counter(session.role for session in self.sessions)
-        meter.credits = lambda: {each.worker_id: self._context.worker_credits.credits(each) for each in self._sides()}
-        meter.cpu = lambda: {each.worker_id: each.cpu for each in self._sides() if each.cpu is not None}
+        meter.credits = lambda: {
+            each.worker_id: self._context.worker_credits.credits(each) for each in self._worker_peers()
+        }
+        meter.cpu = lambda: {each.worker_id: each.cpu for each in self._worker_peers() if each.cpu is not None}
         meter.inflight = lambda: Counter(attempt.job.exec_name for attempt in self._in_flight.all())
         return meter
 
-    def _sides(self) -> list[WorkerPeer]:
+    def _worker_peers(self) -> list[WorkerPeer]:
         return list(self._context.workers.values())
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Returns once it can serve. Raises Unavailable."""
-        self._listening = await self._programs.wakeups.listen(self._group, self._heard)
+        """Start, and return once the door can serve. Raises Unavailable."""
+        self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup)
         self._in_flight.on_quorum = self._on_quorum
         await self._in_flight.start()
         if not self._is_standby:
@@ -150,25 +152,25 @@ class Door:
 
     async def _dispatch(self) -> None:
         await self._dispatcher.start()
-        tell_dispatcher = self._in_flight.on_put_back
+        notify_dispatcher = self._in_flight.on_put_back
 
         def on_put_back(attempt: ProgramAttempt) -> None:
             count_put_back(self.meter, attempt)
-            if tell_dispatcher is not None:
-                tell_dispatcher(attempt)
+            if notify_dispatcher is not None:
+                notify_dispatcher(attempt)
 
         self._in_flight.on_put_back = on_put_back
 
     async def promote(self) -> None:
-        """A standby begins to serve (GRID-43). May be repeated."""
+        """Make a standby serve (GRID-43). Idempotent."""
         if self._is_standby and not self._is_draining:
             self._is_standby = False
             await self._dispatch()
             self._records.nudge()
-            log.info("the standby serves from now on", door_id=self._options.door_id)
+            log.info("standby promoted", door_id=self._options.door_id)
 
     async def serve(self, wire: Wire, certificate_name: str | None = None) -> None:
-        """One connection, to its end. Never raises."""
+        """Serve one connection to its end. Never raises."""
         session = Session(self._context, wire, _begin, certificate_name)
         self.sessions.add(session)
         try:
@@ -183,30 +185,35 @@ class Door:
                 self._context.tasks.spawn(self._records.retire(session.peer.describe(now), reason, now))
 
     async def drain(self) -> None:
-        """GRID-41: claim nothing more, send everybody elsewhere, and wait until they have gone. Whoever called this
-        accepts no more connections, and goes on to call `stop`."""
+        """Stop claiming, redirect all peers, and wait until they have disconnected (GRID-41).
+
+        The caller stops accepting connections before, and calls `stop` after.
+        """
         self._is_draining = True
         self._context.worker_credits.close()
         await _briefly(self._records.announce_door())
         await self._dispatcher.stop()
-        log.info("the door drains", door_id=self._options.door_id, connections=len(self.sessions))
+        log.info("door draining", door_id=self._options.door_id, connections=len(self.sessions))
         for session in list(self.sessions):
-            self._context.tasks.spawn(self._see_off(session))
+            self._context.tasks.spawn(self._redirect(session))
         try:
             async with asyncio.timeout(self._programs.config.exec_drain_sec):
                 while self.sessions:
                     self._emptied.clear()
                     await self._emptied.wait()
         except TimeoutError:
-            log.info("connections are left after the time to drain", connections=len(self.sessions))
+            log.info("drain time is over; connections remain", connections=len(self.sessions))
 
-    async def _see_off(self, session: Session[DoorContext]) -> None:
+    async def _redirect(self, session: Session[DoorContext]) -> None:
         if isinstance(session.peer, WorkerPeer):
             await session.peer.drain()
         await session.wire.send(session.not_leader(DoorState.DRAINING))
 
     async def stop(self) -> None:
-        """Close what is open, and end. What workers run goes on: they attach it at another door (section 9.4)."""
+        """Close all connections and end.
+
+        Running programs continue: their workers attach them at another door (section 9.4).
+        """
         self._is_draining = True
         self._context.worker_credits.close()
         await self._dispatcher.stop()
@@ -216,7 +223,7 @@ class Door:
         leaving = [session.leave("draining") for session in list(self.sessions)]
         await asyncio.gather(*leaving, *(session.over.wait() for session in list(self.sessions)))
         await self._context.tasks.settle(_SETTLE_SECONDS)
-        # A sweep may take minutes, and need not be waited for: it may be cut off anywhere.
+        # A sweep may take minutes and is not waited for: it may be interrupted anywhere.
         stopping = [asyncio.create_task(loop.stop()) for loop in self._loops]
         await asyncio.wait(stopping, timeout=_SETTLE_SECONDS)
         if self._listening is not None:
@@ -224,19 +231,19 @@ class Door:
         await self._in_flight.stop()
         await _briefly(self._records.remove_door(self._options.door_id))
 
-    # Words from elsewhere.
+    # Notifications.
 
-    def _heard(self, wakeup: Wakeup, word: str) -> None:
-        # Of an attempt that ends by our own hand we hear in a moment, without having to read it.
-        if wakeup is Wakeup.DONE and self._in_flight.get(word) is None:
-            self._context.end_waiters.doubt(word)
+    def _on_wakeup(self, wakeup: Wakeup, run_id: str) -> None:
+        # The end of an attempt in flight here is reported directly in a moment, without a read.
+        if wakeup is Wakeup.DONE and self._in_flight.get(run_id) is None:
+            self._context.end_waiters.doubt(run_id)
 
     def _ended_unoffered(self, run: Run) -> None:
         count_end(self.meter, run)
         self._context.end_waiters.ended(run)
 
     def _on_quorum(self, is_quorate: bool) -> None:
-        log.info("the door's state has changed", door_id=self._options.door_id, state=self.state)
+        log.info("door state changed", door_id=self._options.door_id, state=self.state)
         self._records.nudge()
 
     def _on_cancel(self, attempt: ProgramAttempt) -> None:
@@ -245,14 +252,16 @@ class Door:
             peer.stop_attempt(attempt)
 
     def _on_gone(self, attempt: ProgramAttempt) -> None:
-        """Another's by now, or ended elsewhere. If its worker still runs it, its next heartbeat finds out which: it is
-        attached again, or told that it is superseded."""
+        """Forget an attempt that another process owns by now, or that ended elsewhere.
+
+        If its worker still runs it, its next heartbeat attaches it again or stops it as superseded.
+        """
         peer = self._context.assigned.get(attempt.run.run_id)
         if peer is not None:
             peer.forget(attempt)
         self._context.end_waiters.doubt(attempt.run.run_id)
 
-    # Now and then.
+    # Periodic review.
 
     async def _review_all(self) -> None:
         for session in list(self.sessions):
@@ -261,7 +270,7 @@ class Door:
                 continue
             try:
                 welcome = await self._context.guard.still_welcome(peer.visitor)
-            except Unavailable:  # nobody knows: the next look asks again
+            except Unavailable:  # unknown: the next review checks again
                 continue
             if not welcome:
                 self._context.tasks.spawn(session.leave("key_revoked"))
@@ -269,11 +278,14 @@ class Door:
                 await peer.review()
 
 
-async def _briefly(word: Coroutine[None, None, None]) -> None:
-    """Say it, unless NATS is away: a record that nobody renews is gone soon anyway, and those at the door wait."""
+async def _briefly(work: Coroutine[None, None, None]) -> None:
+    """Await with a time limit, since NATS may be unavailable and the peers of the door wait.
+
+    A stale record soon expires.
+    """
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_WORD_SECONDS):
-            await word
+        async with asyncio.timeout(_LAST_WRITE_SECONDS):
+            await work
 
 
 async def _begin(

@@ -1,4 +1,4 @@
-"""An object on its way to a peer, in parts (GRID-146)."""
+"""Sends an object to a peer in parts (GRID-146)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pyoco_server.frames.wire import Wire, fresh
 
 __all__ = ["send_object"]
 
-#: As the store has them. The wire holds 64 frames for a peer that does not read: of the largest parts that would be
-#: 16 MiB for each of them.
+#: The size of the store's parts. The wire buffers 64 frames for a peer that does not read: with the largest parts, that
+#: would be 16 MiB for each peer.
 _PART_BYTES = 128 * 1024
 
 
 async def send_object(
     wire: Wire, asked: ObjectGet, corr_id: UUID, size: int, sha256: str, pieces: AsyncIterator[bytes]
 ) -> None:
-    """From the asked offset to the end; memory: one part, and what the wire holds. A slow peer is waited for.
+    """Send an object from the requested offset to its end. Memory: one part, and the buffer of the wire.
 
-    Raises GridRefused: BAD_OBJECT for an offset behind the end; WireClosed; whatever reading raises.
+    Waits for a slow peer. Raises GridRefused: BAD_OBJECT for an offset behind the end; WireClosed; and what reading
+    raises.
     """
     if asked.offset > size:
         raise GridRefused(Code.BAD_OBJECT, "the offset lies behind the end", field="Offset", job_id=asked.job_id)
@@ -45,12 +46,12 @@ async def send_object(
 
     async for part in _parts(pieces, asked.offset):
         await send(part)
-    if offset == asked.offset:  # nothing was left to send: say that this is the end
+    if offset == asked.offset:  # nothing was left to send: mark the end
         await send(b"")
 
 
 async def _parts(pieces: AsyncIterator[bytes], skip: int) -> AsyncIterator[bytes]:
-    """Without the first `skip` bytes, in parts of one size."""
+    """Yield the bytes after the first `skip`, in parts of one size."""
     buffer = bytearray()
     async for piece in pieces:
         if skip >= len(piece):

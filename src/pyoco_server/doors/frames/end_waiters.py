@@ -1,4 +1,4 @@
-"""Which connections wait for the end of which run, and how the door hears of it (GRID-51)."""
+"""The connections that wait for the end of runs, and how the door detects it (GRID-51)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["EndWaiters", "Waiter"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 2.0
-#: Records that one look reads: the oldest waits, and then the others in turn.
-_LOOKS_MAX = 250
+#: Records read in one turn: those waited for the longest, and the others in rotation.
+_READS_MAX = 250
 _OLDEST = 100
-#: Questions under way at once.
+#: Concurrent reads.
 _AT_ONCE = 16
-#: Waits of all connections together; more are refused. Each takes some 300 bytes.
+#: Limit of waits of all connections together; further ones are refused. Each takes some 300 bytes.
 WAITS_MAX = 1_000_000
 
 
@@ -29,14 +29,14 @@ class Waiter(Protocol):
     """A client's connection."""
 
     def tell(self, run: Run) -> None:
-        """The run has ended. Must not block."""
+        """Notify that the run has ended. Must not block."""
 
 
 class EndWaiters(Loop):
-    """Every two seconds the records of the runs that are waited for are read: so a lost hint costs two seconds.
+    """Reads the records of awaited runs every two seconds, so a lost wakeup delays a result by at most that.
 
-    What it cannot do: read them all when more than 250 are waited for. Then the hundred that have waited longest are
-    read each time, and the others take turns; a hint or an end of our own is not put off by that.
+    Limitation: it reads at most 250 records per turn. If more runs are awaited, the hundred oldest waits are read each
+    time and the others in rotation. Wakeups, and runs that end in this process, are not delayed by that.
     """
 
     def __init__(self, runs: Runs, *, every_seconds: float = _EVERY_SECONDS) -> None:
@@ -45,13 +45,13 @@ class EndWaiters(Loop):
         #: In the order in which the waits began.
         self._waits: dict[str, set[Waiter]] = {}
         self._count = 0
-        #: Runs that somebody says have ended, to be looked at; those under way.
+        #: Runs that may have ended and must be read; reads in progress.
         self._doubtful: dict[str, None] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
         self._turned_at = 0
 
     def __len__(self) -> int:
-        """Runs that are waited for."""
+        """Number of awaited runs."""
         return len(self._waits)
 
     @property
@@ -73,38 +73,38 @@ class EndWaiters(Loop):
             del self._waits[run_id]
 
     def ended(self, run: Run) -> None:
-        """Known for certain: the record was written or read here."""
+        """Notify the waiters of a run whose terminal record was written or read in this process."""
         for waiter in tuple(self._waits.get(run.run_id, ())):
             waiter.tell(run)
 
     def doubt(self, run_id: str) -> None:
-        """Somebody says that it has ended, or was put back: look at its record. Never waits."""
+        """Read the record of a run that may have ended or been put back. Never waits."""
         if run_id in self._waits:
             self._doubtful[run_id] = None
-            self._look_at_doubtful()
+            self._read_doubtful()
 
-    def _look_at_doubtful(self) -> None:
+    def _read_doubtful(self) -> None:
         for run_id in list(self._doubtful):
-            if len(self._looking) >= _AT_ONCE:
+            if len(self._reading) >= _AT_ONCE:
                 return
-            if run_id not in self._looking:
+            if run_id not in self._reading:
                 del self._doubtful[run_id]
-                self._looking[run_id] = asyncio.create_task(self._look_then_go_on(run_id))
+                self._reading[run_id] = asyncio.create_task(self._read_then_continue(run_id))
 
-    async def _look_then_go_on(self, run_id: str) -> None:
+    async def _read_then_continue(self, run_id: str) -> None:
         try:
-            await self._look(run_id)
+            await self._read(run_id)
         finally:
-            del self._looking[run_id]
-            self._look_at_doubtful()
+            del self._reading[run_id]
+            self._read_doubtful()
 
-    async def _look(self, run_id: str) -> None:
+    async def _read(self, run_id: str) -> None:
         if run_id not in self._waits:
             return
         try:
             found = await self._runs.find(run_id)
-        except PyocoError as error:  # an outage, or a record that nobody can read: the next turn asks again
-            log.warning("a run that is waited for could not be read", run_id=run_id, why=str(error))
+        except PyocoError as error:  # an outage, or an unreadable record: the next turn reads it again
+            log.warning("could not read an awaited run", run_id=run_id, why=str(error))
             return
         if isinstance(found, Stored) and found.run.is_terminal:
             self.ended(found.run)
@@ -112,20 +112,20 @@ class EndWaiters(Loop):
     async def turn(self) -> None:
         for run_id in self._picked():
             self._doubtful.setdefault(run_id)
-        self._look_at_doubtful()
+        self._read_doubtful()
 
     def _picked(self) -> list[str]:
         waits = list(self._waits)
-        if len(waits) <= _LOOKS_MAX:
+        if len(waits) <= _READS_MAX:
             return waits
         rest = waits[_OLDEST:]
         start = self._turned_at % len(rest)
-        self._turned_at = start + _LOOKS_MAX - _OLDEST
-        return [*waits[:_OLDEST], *(rest + rest)[start : start + _LOOKS_MAX - _OLDEST]]
+        self._turned_at = start + _READS_MAX - _OLDEST
+        return [*waits[:_OLDEST], *(rest + rest)[start : start + _READS_MAX - _OLDEST]]
 
     async def stop(self) -> None:
         await super().stop()
         self._doubtful.clear()
-        for task in list(self._looking.values()):
+        for task in list(self._reading.values()):
             task.cancel()
-        await asyncio.gather(*self._looking.values(), return_exceptions=True)
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What went wrong, as a peer is told of it. The only place where an error meets an Error frame."""
+"""Maps errors to Error frames. The only place that does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["PROTOCOL_ERRORS", "ErrorCount", "Leave", "as_refusal", "error_frame"
 
 log = get_logger(__name__)
 
-#: Errors of a peer that does not keep to the protocol. The others may happen to anybody.
+#: Errors of a peer that violates the protocol. The others may occur with any peer.
 PROTOCOL_ERRORS = frozenset(Code) - {
     Code.JOB_ID_CONFLICT,
     Code.FORBIDDEN,
@@ -38,7 +38,7 @@ PROTOCOL_ERRORS = frozenset(Code) - {
     Code.INTERNAL,
 }
 
-#: The nearest class wins; what is not here is a defect of ours.
+#: The nearest class wins; an error missing here is a bug and becomes INTERNAL.
 _CODES: dict[type[PyocoError], Code] = {
     QueueFull: Code.QUEUE_FULL,
     Unavailable: Code.UNAVAILABLE,
@@ -57,38 +57,38 @@ _TEXTS = {
 
 
 class Leave(Exception):
-    """The connection is to be closed, for one of the reasons of section 26.3."""
+    """The connection must be closed, for one of the reasons of section 26.3."""
 
     def __init__(self, reason: str, error: GridRefused | None = None) -> None:
         super().__init__(reason)
         self.reason, self.error = reason, error
-        #: Of the frame that led to it.
+        #: Of the frame that caused it.
         self.corr_id = NIL
 
 
 def as_refusal(error: PyocoError, job_id: str | None = None) -> GridRefused:
-    """Never with the error's own text, which is for operators (GRID-169)."""
+    """Return the error as a refusal, without its own text, which is for operators (GRID-169)."""
     if isinstance(error, GridRefused):
         if error.job_id is None:
             error.job_id = job_id
         return error
     code = next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), None)
     if code is None:
-        log.error("a request failed", job_id=job_id, error=error)
+        log.error("request failed", job_id=job_id, error=error)
         return GridRefused(Code.INTERNAL, "something went wrong here; the log says what", job_id=job_id)
-    log.info("a request was not served", job_id=job_id, code=code, why=str(error))
+    log.info("request not served", job_id=job_id, code=code, why=str(error))
     return GridRefused(code, _TEXTS[code], job_id=job_id)
 
 
 def error_frame(error: GridRefused, corr_id: UUID = NIL) -> Frame:
-    """Section 26.1: BAD_SCHEMA comes with the name of the field."""
+    """Build an Error frame (section 26.1). BAD_SCHEMA contains the name of the field."""
     if error.field is not None and error.field not in error.message:
         error = GridRefused(error.code, f"{error.field}: {error.message}", field=error.field, job_id=error.job_id)
     return fresh(Type.ERROR, ErrorMessage.of(error).to_payload(), corr_id=corr_id)
 
 
 class ErrorCount:
-    """GRID-35: ten protocol errors within a minute are too many."""
+    """Counts protocol errors: ten within a minute are too many (GRID-35)."""
 
     MOST, SECONDS = 10, 60.0
 
@@ -97,7 +97,7 @@ class ErrorCount:
         self._times: deque[float] = deque(maxlen=self.MOST)
 
     def add(self) -> bool:
-        """True: this one was too many."""
+        """Count an error. Returns True if it was one too many."""
         now = self._clock()
         self._times.append(now)
         return len(self._times) == self.MOST and now - self._times[0] < self.SECONDS

@@ -1,4 +1,4 @@
-"""Who may come in, and stay (section 22). The one place of this door where that is decided."""
+"""Authentication and authorization (section 22): the one place where a door decides on access."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Role = Literal["client", "worker"]
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who is at the other end, as far as it was proved."""
+    """The peer of a connection, as far as it is authenticated."""
 
     role: Role
     id: str
@@ -30,17 +30,20 @@ class Visitor:
 
 
 class Guard:
-    """Keys through the same check as HTTP's, ACL records from memory: an answer costs microseconds.
+    """Checks keys in the same way as HTTP, and ACL records from memory: a check costs microseconds.
 
-    A door guards one group. A router guards several: whoever may use one of them may come in.
+    A door guards one group. A router guards several: a client that may use one of them may connect.
     """
 
     def __init__(self, backend: DoorBackend, programs: Programs, group: str, *others: str) -> None:
         self._backend, self._programs, self._groups = backend, programs, (*others, group)
 
     async def admit(self, role: Role, of: str, key: str | None, certificate_name: str | None) -> Visitor:
-        """Raises GridRefused: UNAUTHENTICATED (which of the ways a key is wrong is not told) or FORBIDDEN; and
-        Unavailable while nobody knows whether the key still opens."""
+        """Authenticate and authorize a peer.
+
+        Raises GridRefused: UNAUTHENTICATED (without telling why a key is invalid) or FORBIDDEN; Unavailable while it is
+        unknown whether the key is still valid.
+        """
         if self._programs.config.exec_tls_bind_cn and certificate_name != of:
             raise GridRefused(Code.FORBIDDEN, "the certificate bears another name")
         visitor = Visitor(role, of, await self._caller(key))
@@ -48,7 +51,7 @@ class Guard:
         return visitor
 
     async def _caller(self, key: str | None) -> Caller:
-        """In mode `none` no key is needed, and a valid one counts, as over HTTP (SAFE-5)."""
+        """Return the caller of a key. In mode `none` a key is optional; a valid one counts, as over HTTP (SAFE-5)."""
         is_open = self._programs.config.exec_auth == "none"
         if is_open and not key:
             return NOBODY
@@ -66,7 +69,7 @@ class Guard:
             admit_worker(self._programs, visitor.caller, visitor.id)
 
     def check_ask(self, visitor: Visitor, exec_name: str) -> None:
-        """Raises GridRefused: FORBIDDEN."""
+        """Check that this client may submit the program. Raises GridRefused: FORBIDDEN."""
         self._check_client(visitor, exec_name)
 
     def _check_client(self, visitor: Visitor, exec_name: str | None) -> None:
@@ -79,20 +82,25 @@ class Guard:
 
     @staticmethod
     def may_see(visitor: Visitor, run: Run) -> bool:
-        """Whether a client's own run may be shown to it: a run of exactly its tenant, and one without a tenant only to
-        a client without a key (SAFE-4)."""
+        """Return whether a client may see a run of its own: only one of exactly its tenant (SAFE-4).
+
+        A run without a tenant is visible only to a client without a key.
+        """
         return run.tenant_id == visitor.caller.tenant_id
 
     def may_handle(self, visitor: Visitor, tenant: str | None) -> bool:
-        """Whether a worker may have runs of this tenant (`tenant_token`): without a key none that have a tenant; with
-        one those of its own tenant, and those of others if an ACL record of this worker names the key (SAFE-4)."""
+        """Return whether a worker may run jobs of this tenant (`tenant_token`), following SAFE-4.
+
+        Without a key: only jobs without a tenant. With a key: also those of its own tenant, and of all tenants if an
+        ACL record of this worker lists the key.
+        """
         if tenant is None:
             return True
         tenants = self.tenants_of(visitor)
         return tenants is None or tenant in tenants
 
     def tenants_of(self, visitor: Visitor) -> tuple[str, ...] | None:
-        """The tenants whose runs a worker may have. None: every tenant."""
+        """Return the tenants whose jobs a worker may run. None: every tenant."""
         caller = visitor.caller
         if caller.tenant_id is None or caller.api_key_id is None:
             return ()
@@ -102,7 +110,7 @@ class Guard:
         return may_run(self._programs, worker_id, exec_name)
 
     async def still_welcome(self, visitor: Visitor) -> bool:
-        """Whether the key still opens and the ACL still knows it (GRID-167). Raises Unavailable."""
+        """Return whether the key is still valid and the ACL still admits the peer (GRID-167). Raises Unavailable."""
         if visitor.caller.api_key_id is None:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Files that a worker sends in parts, before its report (GRID-144)."""
+"""Receives files that a worker uploads in parts, before its report (GRID-144)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Begun:
 
 
 class Receiving:
-    """Uploads of one connection, by run and name. A part that does not follow drops its upload: it starts again."""
+    """Uploads of one connection, by run and name. A part out of sequence drops its upload, which must start again."""
 
     def __init__(self, peer: WorkerPeer) -> None:
         self._peer = peer
         self._begun: dict[_Key, _Begun] = {}
 
     async def take(self, frame: Frame) -> None:
-        """Waits until the part is on disk: TCP slows a worker down that is faster. Raises PyocoError."""
+        """Store a part. Waits until it is on disk, so that TCP slows down a faster worker. Raises PyocoError."""
         try:
             part = BinaryPart.read(frame.payload)
         except GridRefused as error:
@@ -63,7 +63,7 @@ class Receiving:
             await self._acknowledge(part, frame, begun.upload.received)
 
     async def _followed(self, key: _Key, part: BinaryPart, frame: Frame) -> _Begun:
-        """The upload that the part belongs to; the first part begins it, whatever was begun before."""
+        """Return the upload that the part belongs to. A first part begins a new one and drops an earlier one."""
         begun = self._begun.get(key)
         if part.offset == 0:
             self._drop(key)
@@ -84,7 +84,8 @@ class Receiving:
             raise GridRefused(Code.BAD_OBJECT, "the token of the attempt is missing", field="Token")
         attempt = await self._attempt_of(key[0], part.token)
         if attempt is None:
-            # Its report would be stale, too: the worker may forget it, and need not send all this again.
+            # Its report would be stale, too: let the worker drop the result, so that it does not send all of this
+            # again.
             settled = Settled(job_id=part.job_id, token=part.token, outcome="stale")
             await self._peer.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
             raise GridRefused(Code.BAD_OBJECT, "the token is that of another attempt", field="Token")
@@ -92,7 +93,10 @@ class Receiving:
         return begun
 
     async def _attempt_of(self, run_id: str, token: str) -> int | None:
-        """The number of the attempt with this token, while its result would still count. Raises Unavailable."""
+        """Return the number of the attempt with this token.
+
+        None: its result would not count any more. Raises Unavailable.
+        """
         context = self._peer.context
         held = context.in_flight.get(run_id)
         if held is not None and held.attempt_id == token:
@@ -105,7 +109,7 @@ class Receiving:
         return run.attempt if counts else None
 
     async def _store(self, key: _Key, begun: _Begun, part: BinaryPart, frame: Frame) -> None:
-        """Only a stored object is Done."""
+        """Store the object, and acknowledge it as Done only then."""
         peer = self._peer
         stored = artifact_object(key[0], begun.attempt, key[1])
         try:
@@ -137,7 +141,7 @@ class Receiving:
             begun.upload.close()
 
     def _drop_all(self, job_id: str | None) -> None:
-        """Of a part that cannot be read no more is known than its job: whatever it belonged to starts again."""
+        """Drop all uploads of a job after an unreadable part: only its job is known, so they must start again."""
         if job_id is not None:
             run_id = run_id_of(job_id, self._peer.context.group)
             for key in [key for key in self._begun if key[0] == run_id]:

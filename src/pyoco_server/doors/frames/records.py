@@ -1,4 +1,4 @@
-"""What a door writes down every five seconds: itself, and the workers that are connected to it (GRID-115)."""
+"""The records that a door writes every five seconds: its own, and those of its connected workers (GRID-115)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _AT_ONCE = 16
 
 
 class Records(Loop):
-    """Asks for what is true at each turn. `nudge` writes it at once, as when the door's state has changed."""
+    """Writes the current records at each turn.
+
+    `nudge` writes them immediately, such as after a change of the door's state.
+    """
 
     def __init__(
         self,
@@ -46,26 +49,26 @@ class Records(Loop):
         try:
             await self._doors.announce(self._describe_door())
         except Unavailable as error:
-            log.warning("the door's record was not written", why=str(error))
+            log.warning("could not write the door's record", why=str(error))
 
     async def _announce(self, record: WorkerRecord) -> None:
         async with self._writing:
             try:
                 await self._registry.announce(record)
             except PyocoError as error:
-                log.warning("a worker's record was not written", worker_id=record.worker_id, why=str(error))
+                log.warning("could not write a worker's record", worker_id=record.worker_id, why=str(error))
 
     async def retire(self, record: WorkerRecord, reason: str, now: float) -> None:
-        """The worker has left this door. Nothing, when it is at another one by now. Best effort."""
+        """Record that a worker has disconnected. Has no effect if it is at another door by now. Best effort."""
         async with self._writing:
             try:
                 await self._registry.retire(stopped(record, reason, now))
             except PyocoError as error:
-                log.warning("the end of a worker was not written", worker_id=record.worker_id, why=str(error))
+                log.warning("could not retire a worker's record", worker_id=record.worker_id, why=str(error))
 
     async def remove_door(self, door_id: str) -> None:
-        """Best effort: it expires by itself."""
+        """Best effort: the record expires by itself."""
         try:
             await self._doors.remove(door_id)
         except Unavailable as error:
-            log.warning("the door's record was not removed", why=str(error))
+            log.warning("could not remove the door's record", why=str(error))

@@ -1,4 +1,4 @@
-"""Where else a client or a worker may go (section 8.2)."""
+"""The other doors that a client or a worker may use (section 8.2)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyoco_server.ports.door_records.port import DoorRecords, DoorState
 
 __all__ = ["RETRY_AFTER_MS", "Redirects"]
 
-#: When to try again where there is nowhere else to go.
+#: Delay before the next try when there is no other door.
 RETRY_AFTER_MS = 1_000
 
 
 class Redirects:
-    """Addresses of the serving doors of the group: by their records, and by `--peers` while those cannot be read."""
+    """Addresses of the serving doors of the group: from their records, or from `--peers` while those cannot be read."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Redirects:
         self._turn = 0
 
     def others(self) -> list[str]:
-        """Serving doors besides this one, as far as is known. From memory."""
+        """Return the known serving doors besides this one. From memory."""
         known = self._records.all(self._group) if self._is_up() else []
         if not known:
             return list(self._peers)
@@ -39,11 +39,11 @@ class Redirects:
         return [addr for addr in dict.fromkeys(each.addr for each in serving) if addr != self._own]
 
     def all(self) -> list[str]:
-        """For HelloAck: this one first."""
+        """Return the doors for a HelloAck: this one first."""
         return [self._own, *self.others()]
 
     def not_leader(self, reason: DoorState) -> NotLeader:
-        """Callers are spread over the doors there are; with none, they stay and try again."""
+        """Build a NotLeader that spreads peers over the other doors. Without other doors, they stay and try again."""
         others = self.others()
         self._turn += 1
         return NotLeader(

@@ -1,4 +1,4 @@
-"""The port of a door: who is let as far as a first frame (GRID-36, GRID-166)."""
+"""The port of a door: accepts connections, within limits, up to the first frame (GRID-36, GRID-166)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["FrameServer"]
 
 log = get_logger(__name__)
 
-#: Connections that are taken in one go, before anything else has its turn.
+#: Connections accepted in one go before the event loop continues.
 _TAKEN_AT_ONCE = 64
-#: When there are no file descriptors left.
+#: Pause when no file descriptors are left.
 _PAUSE_SECONDS = 0.2
-#: Refusals with a word under way at once; the others are closed without one.
+#: Refusals with an Error frame in progress; further connections are closed without one.
 _REFUSALS_MAX = 32
 
 
 class FrameServer:
-    """Counts connections before anything is read of them, TLS included: a stalled handshake is one, too."""
+    """Counts connections before reading anything, so that a stalled TLS handshake counts as well."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class FrameServer:
         return self._count
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Begin to accept connections."""
         self._socket.setblocking(False)
         self._is_open = True
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept nothing more; what is open stays. May be repeated."""
+        """Stop accepting; open connections stay. Idempotent."""
         if self._is_open:
             self._is_open = False
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
@@ -70,7 +70,7 @@ class FrameServer:
         self._socket.close()
 
     async def stop(self) -> None:
-        """After the door has closed every connection."""
+        """Clean up, after the door has closed every connection."""
         self.close()
         await self._tasks.settle(1.0)
 
@@ -81,28 +81,28 @@ class FrameServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("no connection can be accepted just now", why=error.strerror)
+                log.error("cannot accept connections", why=error.strerror)
                 self._pause()
                 return
             self._take(connection, str(address[0]), int(address[1]))
 
     def _pause(self) -> None:
-        """The socket stays readable: without a pause this would be a busy loop."""
+        """Stop accepting for a moment. The socket stays readable, so without a pause this would be a busy loop."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket.fileno())
 
-        def go_on() -> None:
+        def resume() -> None:
             if self._is_open:
                 loop.add_reader(self._socket.fileno(), self._accept)
 
-        self._pausing = loop.call_later(_PAUSE_SECONDS, go_on)
+        self._pausing = loop.call_later(_PAUSE_SECONDS, resume)
 
     def _take(self, connection: socket.socket, host: str, port: int) -> None:
         connection.setblocking(False)
         peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         config = self._config
         if self._count >= config.exec_max_conns or self._by_address[host] >= config.exec_max_conns_per_ip:
-            self._tell_closed(peer, "too_many_connections")
+            self._log_closed(peer, "too_many_connections")
             self._on_refused(Code.TOO_MANY_CONNECTIONS)
             if self._refusing < _REFUSALS_MAX:
                 self._refusing += 1
@@ -112,14 +112,14 @@ class FrameServer:
             return
         self._count += 1
         self._by_address[host] += 1
-        self._tasks.spawn(self._welcome(connection, host, peer))
+        self._tasks.spawn(self._serve_connection(connection, host, peer))
 
-    async def _welcome(self, connection: socket.socket, host: str, peer: str) -> None:
+    async def _serve_connection(self, connection: socket.socket, host: str, peer: str) -> None:
         try:
             wire, name = await self._open_wire(connection)
         except (OSError, ssl.SSLError) as error:
             connection.close()
-            self._tell_closed(peer, "tls_error", getattr(error, "reason", None))
+            self._log_closed(peer, "tls_error", getattr(error, "reason", None))
         else:
             await self._serve(wire, name)
         finally:
@@ -139,12 +139,12 @@ class FrameServer:
             self._refusing -= 1
 
     async def _open_wire(self, connection: socket.socket) -> tuple[Wire, str | None]:
-        """With TLS, after its handshake. Raises OSError, ssl.SSLError."""
+        """Create the wire, with TLS after the handshake. Raises OSError, ssl.SSLError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         context = self._tls.context if self._tls is not None else None
-        # With TLS, uvloop gives back a protocol of its own instead of ours.
+        # With TLS, uvloop returns a protocol of its own instead of this one.
         transport, _ = await loop.connect_accepted_socket(
             lambda: protocol,
             connection,
@@ -155,7 +155,7 @@ class FrameServer:
         return Wire(reader, writer, self._timers), common_name(transport.get_extra_info("peercert"))
 
     @staticmethod
-    def _tell_closed(peer: str, reason: str, why: str | None = None) -> None:
+    def _log_closed(peer: str, reason: str, why: str | None = None) -> None:
         log.info(
             "a connection ended", peer=peer, role="new", id=None, reason=reason, bytes_read=0, frames_read=0, why=why
         )

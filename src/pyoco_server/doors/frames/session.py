@@ -25,11 +25,11 @@ __all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "ConnectionContext", "Peer", "Sessi
 
 log = get_logger(__name__)
 
-#: GRID-37: requests of one connection that are worked on at a time; then its socket is not read.
+#: GRID-37: limit of requests of one connection in progress; at the limit its socket is not read.
 WORKS_MAX = 64
 
 _HELLOS = frozenset({Type.HELLO_CLIENT, Type.HELLO_WORKER})
-#: Section 8.1: what each role may send. Everything else gets BAD_STATE.
+#: Section 8.1: the frames that each role may send. All others get BAD_STATE.
 ACCEPTED: dict[str, frozenset[int]] = {
     "client": frozenset(
         {Type.HELLO_CLIENT, Type.SUBMIT_JOB, Type.CANCEL_JOB, Type.OBJECT_GET, Type.HEARTBEAT},
@@ -41,22 +41,22 @@ _DEFECT: GridRefused | None = GridRefused(Code.INTERNAL, "something went wrong h
 
 
 class Peer(Protocol):
-    """What a connection is to the door, once it has said Hello."""
+    """The role of a connection after its Hello."""
 
     visitor: Visitor
 
     async def take(self, frame: Frame) -> None:
-        """A frame of its role. Raises PyocoError, which is answered with an Error, and Leave."""
+        """Process a frame. Raises Leave, and PyocoError, which is answered with an Error."""
 
     async def review(self) -> None:
-        """Every so often: what has changed since the Hello? Must not raise."""
+        """Apply changes since the Hello. Called periodically. Must not raise."""
 
     async def gone(self) -> None:
-        """The connection has ended. Returns when nothing is left of it."""
+        """Clean up after the connection has ended, and return when that is done."""
 
 
 class ConnectionContext(Protocol):
-    """Where a connection comes in: a door, or a router."""
+    """The owner of a connection: a door, or a router."""
 
     @property
     def guard(self) -> Guard: ...
@@ -75,13 +75,16 @@ class ConnectionContext(Protocol):
 
 
 P = TypeVar("P", bound=ConnectionContext)
-#: What a connection becomes after its Hello, which it answers. Raises Leave, Unavailable.
+#: Creates the peer after a Hello, and answers the Hello. Raises Leave, Unavailable.
 Begin = Callable[["Session[P]", Visitor, HelloClient | HelloWorker, Frame], Awaitable[Peer]]
 
 
 class Session(Generic[P]):
-    """Reads one frame after the other; long work is done beside, at most 64 at a time. A tenth protocol error within
-    a minute, a broken frame and a silent peer end it, and nobody else hears of it (GRID-195)."""
+    """Reads one frame after the other; long requests run in tasks, at most 64 at a time.
+
+    The tenth protocol error within a minute, a broken frame or a peer that stops sending end the connection, without
+    effect on other connections (GRID-195).
+    """
 
     def __init__(
         self,
@@ -97,12 +100,12 @@ class Session(Generic[P]):
         self._certificate_name = certificate_name
         self._errors = ErrorCount(clock)
         self.peer: Peer | None = None
-        #: Ended with the connection.
+        #: Cancelled when the connection ends.
         self.tasks = Tasks()
         self._works = 0
-        #: Set when there may be room for more work, or the end has come.
-        self._stirred = asyncio.Event()
-        #: Nothing is held for it any more; its last words may still be on their way.
+        #: Set when a request has ended, or the connection ends.
+        self._work_changed = asyncio.Event()
+        #: Nothing is held for the connection any more; its last frames may still be being sent.
         self.over = asyncio.Event()
 
     @property
@@ -110,7 +113,7 @@ class Session(Generic[P]):
         return self.peer.visitor.role if self.peer is not None else "new"
 
     async def run(self) -> None:
-        """Returns when the connection is closed and nothing of it is left. Never raises but for a cancel."""
+        """Serve the connection. Returns when it is closed and cleaned up. Raises only CancelledError."""
         reason, error, corr_id = "internal_error", _DEFECT, NIL
         try:
             while True:
@@ -119,14 +122,14 @@ class Session(Generic[P]):
             reason, error = closed.reason, closed.fault
         except Leave as leave:
             reason, error, corr_id = leave.reason, leave.error, leave.corr_id
-        except Exception:  # the top of a connection: a defect of ours must not reach the others
-            log.exception("a connection failed", peer=self.wire.peer)
+        except Exception:  # the top of a connection: an unexpected exception must not affect the others
+            log.exception("connection failed", peer=self.wire.peer)
         await self._end(reason, None if error is None else self._refused(error, corr_id))
 
     async def _one_frame(self) -> None:
         while self._works >= WORKS_MAX and self.wire.reason is None:
-            self._stirred.clear()
-            await self._stirred.wait()
+            self._work_changed.clear()
+            await self._work_changed.wait()
         try:
             frame = await self.wire.receive()
         except FrameError as error:
@@ -134,7 +137,7 @@ class Session(Generic[P]):
             return
         try:
             if self.peer is None:
-                await self._greet(frame)
+                await self._handle_hello(frame)
             else:
                 self._check_state(frame, ACCEPTED[self.peer.visitor.role])
                 await self.peer.take(frame)
@@ -153,7 +156,7 @@ class Session(Generic[P]):
 
     # Hello.
 
-    async def _greet(self, frame: Frame) -> None:
+    async def _handle_hello(self, frame: Frame) -> None:
         if frame.type not in _HELLOS:
             raise Leave("bad_state", GridRefused(Code.BAD_STATE, "the first frame is a Hello"))
         kind = HelloClient if frame.type == Type.HELLO_CLIENT else HelloWorker
@@ -163,20 +166,20 @@ class Session(Generic[P]):
             raise Leave("bad_hello", error) from None
         state = self.context.state()
         if state is not DoorState.SERVING:
-            await self._send_elsewhere(state, frame.msg_id)
+            await self._redirect(state, frame.msg_id)
             return
         try:
             visitor = await self.admit(hello)
         except Unavailable:
-            await self._send_elsewhere(DoorState.NO_QUORUM, frame.msg_id)
+            await self._redirect(DoorState.NO_QUORUM, frame.msg_id)
             return
         try:
             self.peer = await self._begin(self, visitor, hello, frame)
         except Unavailable:
-            await self._send_elsewhere(DoorState.NO_QUORUM, frame.msg_id)
+            await self._redirect(DoorState.NO_QUORUM, frame.msg_id)
 
     async def admit(self, hello: HelloClient | HelloWorker) -> Visitor:
-        """Raises Leave for who may not come in, and Unavailable."""
+        """Authenticate a Hello. Raises Leave for a peer that may not connect, and Unavailable."""
         guard = self.context.guard
         try:
             if isinstance(hello, HelloClient):
@@ -186,14 +189,17 @@ class Session(Generic[P]):
             raise Leave("auth_failed", error) from None
 
     async def admit_again(self, frame: Frame, visitor: Visitor) -> tuple[HelloClient, Visitor]:
-        """Another Hello of the same client, which may say another cap. Raises GridRefused, Leave, Unavailable."""
+        """Process another Hello of this client, which may change its cap. Raises GridRefused, Leave, Unavailable."""
         hello = HelloClient.read(frame.payload)
         if hello.client_id != visitor.id:
             raise GridRefused(Code.BAD_STATE, "this connection belongs to another client")
         return hello, await self.admit(hello)
 
-    async def _send_elsewhere(self, state: DoorState, corr_id: UUID) -> None:
-        """GRID-42. Who has nowhere to go may say Hello again on this connection, unless the door closes."""
+    async def _redirect(self, state: DoorState, corr_id: UUID) -> None:
+        """Redirect a peer (GRID-42).
+
+        If there is no other door, it may repeat its Hello on this connection, unless this one drains.
+        """
         await self.wire.send(self.not_leader(state, corr_id))
         if state is DoorState.DRAINING:
             raise Leave("draining")
@@ -201,25 +207,31 @@ class Session(Generic[P]):
     def not_leader(self, state: DoorState, corr_id: UUID = NIL) -> Frame:
         return fresh(Type.NOT_LEADER, self.context.redirects.not_leader(state).to_payload(), corr_id=corr_id)
 
-    # Work beside the reading.
+    # Requests in tasks.
 
     def work(self, frame: Frame, job: Callable[[Frame], Awaitable[None]]) -> None:
-        """Do it beside: `job(frame)` is awaited, and what it raises is answered. Goes on when the peer has gone: a
-        submission that is cut off would leave a run that nobody knows of."""
-        self._works += 1
-        self.context.tasks.spawn(self._worked(frame, job))
+        """Run `job(frame)` in a task, and answer what it raises with an Error.
 
-    async def _worked(self, frame: Frame, job: Callable[[Frame], Awaitable[None]]) -> None:
+        Continues after the peer has disconnected: an interrupted submission would leave an unacknowledged
+        run behind.
+        """
+        self._works += 1
+        self.context.tasks.spawn(self._run_work(frame, job))
+
+    async def _run_work(self, frame: Frame, job: Callable[[Frame], Awaitable[None]]) -> None:
         try:
             await job(frame)
         except PyocoError as error:
             await self.refuse(error, frame.msg_id)
         finally:
             self._works -= 1
-            self._stirred.set()
+            self._work_changed.set()
 
     async def refuse(self, error: PyocoError, corr_id: UUID) -> None:
-        """Answer with an Error. The tenth protocol error in a minute is the last one (GRID-35). Raises WireClosed."""
+        """Answer with an Error.
+
+        The tenth protocol error within a minute closes the connection (GRID-35). Raises WireClosed.
+        """
         refusal = as_refusal(error)
         frame = self._refused(refusal, corr_id)
         if refusal.code in PROTOCOL_ERRORS and self._errors.add():
@@ -234,13 +246,13 @@ class Session(Generic[P]):
     # The end.
 
     async def leave(self, reason: str, last: Frame | None = None) -> None:
-        """Close it from outside, or from work beside. `run` does the rest."""
+        """Close the connection from another task. `run` cleans up."""
         closing = asyncio.create_task(self.wire.close(reason, last))
-        self._stirred.set()
+        self._work_changed.set()
         await asyncio.wait({closing})
 
     async def _end(self, reason: str, last: Frame | None) -> None:
-        self._stirred.set()
+        self._work_changed.set()
         wire, peer = self.wire, self.peer
         log.info(
             "a connection ended",
@@ -251,13 +263,13 @@ class Session(Generic[P]):
             bytes_read=wire.bytes_read,
             frames_read=wire.frames_read,
         )
-        # The last words may take a while; what this connection held is wanted elsewhere now.
+        # The last frames may take a while to send; release what this connection held without waiting for that.
         leaving = asyncio.create_task(wire.close(reason, last))
         try:
             if peer is not None:
                 await peer.gone()
-        except Exception:  # as above: whoever waits for the end of this connection must not wait for ever
-            log.exception("the end of a connection failed", peer=wire.peer)
+        except Exception:  # as above: tasks that wait for the end of this connection must not wait forever
+            log.exception("cleanup of a connection failed", peer=wire.peer)
         await self.tasks.end()
         self.over.set()
         await asyncio.wait({leaving})

@@ -1,4 +1,4 @@
-"""What a door is told on its command line, and where it may listen."""
+"""The command line options of a door, and the addresses it may listen on."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class DoorOptions:
-    """Beside the settings of `GridConfig`."""
+    """The options that are not settings of `GridConfig`."""
 
     door_id: str
-    #: `host:port` for clients and workers; and where it really listens.
+    #: The advertised `host:port` for clients and workers; and the one it listens on.
     address: str
     bound: str = ""
-    #: Other doors of the group, for redirects alone.
+    #: Other doors of the group, for redirects only.
     peers: tuple[str, ...] = ()
-    #: Whether it begins as a standby (GRID-43).
+    #: Whether it starts as a standby (GRID-43).
     is_standby: bool = False
 
 
 def check_exposure(host: str, *, has_keys: bool, has_client_certificates: bool, is_insecure: bool, what: str) -> None:
-    """GRID-165: who asks nobody for a key listens on this machine alone. Raises ExposureRefused."""
+    """Check that a door without keys listens on this machine only (GRID-165). Raises ExposureRefused."""
     if has_keys or has_client_certificates or is_insecure or is_loopback(host):
         return
     raise ExposureRefused(
@@ -38,13 +38,16 @@ def check_exposure(host: str, *, has_keys: bool, has_client_certificates: bool, 
 
 
 def is_open_beside_keys(exec_auth: str, http_auth_mode: str) -> bool:
-    """Whether this door would let in anybody while HTTP asks for keys."""
+    """Return whether this door admits peers without a key while HTTP requires one."""
     return exec_auth == "none" and http_auth_mode == "api_key"
 
 
 def check_openness(exec_auth: str, http_auth_mode: str, *, opens_frames: bool, what: str) -> None:
-    """SAFE-4: a door without keys beside HTTP with keys needs `--open-frames`, on every address and also with client
-    certificates. Logs a warning when it is given. Raises ExposureRefused."""
+    """Check that a door without keys, beside HTTP with keys, was started with `--open-frames` (SAFE-4).
+
+    Applies on every address, and also with client certificates. Logs a warning if the option is given. Raises
+    ExposureRefused.
+    """
     if not is_open_beside_keys(exec_auth, http_auth_mode):
         return
     if not opens_frames:
@@ -52,11 +55,11 @@ def check_openness(exec_auth: str, http_auth_mode: str, *, opens_frames: bool, w
             f"{what} would ask for no key (EXEC_AUTH=none) while HTTP does (PYOCO_HTTP_AUTH_MODE=api_key); unset "
             "EXEC_AUTH, or give --open-frames; peers without a key then reach runs without a tenant only"
         )
-    log.warning("clients and workers are let in without a key, although HTTP asks for one", door=what)
+    log.warning("clients and workers need no key here, although HTTP requires one", door=what)
 
 
 def is_loopback(host: str) -> bool:
-    """By what is written: a name may mean another address tomorrow, so `localhost` is the only one that counts."""
+    """Judge by the text: a name may resolve to another address later, so `localhost` is the only name that counts."""
     if host == "localhost":
         return True
     try:

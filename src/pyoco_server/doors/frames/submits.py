@@ -1,4 +1,4 @@
-"""A SubmitJob, as every door reads it (section 26.1)."""
+"""Parses SubmitJob frames, for doors and routers (section 26.1)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyoco_server.core.programs.names import check_exec_name
 
 __all__ = ["LARGE_BYTES", "read_submit"]
 
-#: A larger payload is taken apart beside the event loop.
+#: A larger payload is parsed in a thread.
 LARGE_BYTES = 256 * 1024
 
 
 def read_submit(frame: Frame, client_id: str) -> JobRequest:
-    """The job, which must be this client's. Raises GridRefused. The subject first: it is there before the payload."""
+    """Parse a job, which must be this client's. Checks the subject before the payload. Raises GridRefused."""
     exec_name = exec_of_submit(frame.subject)
     if exec_name is None or "." in exec_name:
         raise GridRefused(Code.BAD_SUBJECT, "the subject of a SubmitJob is job.submit.<ExecName>")

@@ -1,4 +1,4 @@
-"""The certificates of a door, and the name on that of a peer (GRID-166)."""
+"""The TLS certificates of a door, and the name in that of a peer (GRID-166)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = get_logger(__name__)
 class TlsFiles:
     cert: Path
     key: Path
-    #: With it, a peer must show a certificate that this authority has signed.
+    #: If set, a peer must present a certificate signed by this authority.
     ca: Path | None = None
 
 
 class ServerTls:
-    """A context for each new connection. `reload` changes it for those to come; those that are open go on."""
+    """The TLS context for new connections. `reload` replaces it; open connections keep the old one."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises UsageError when the files cannot be used."""
+        """Raises UsageError if the files cannot be used."""
         self._files = files
         try:
             self.context = _context(files)
@@ -43,13 +43,13 @@ class ServerTls:
         return self._files.ca is not None
 
     def reload(self) -> bool:
-        """Read the files again. False: they cannot be used, and the old ones stay in force."""
+        """Read the files again. Returns False if they cannot be used; the old ones then stay in force."""
         try:
             self.context = _context(self._files)
         except (OSError, ValueError) as error:
-            log.error("the new certificate cannot be used; the old one stays", why=_why(error))
+            log.error("new certificate cannot be used; keeping the old one", why=_why(error))
             return False
-        log.info("the certificate was read again")
+        log.info("certificate reloaded")
         return True
 
 
@@ -64,7 +64,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal, and a service has none."""
+    """Refuse a key with a password: OpenSSL would prompt on the terminal, and a service has none."""
     raise ValueError("the key has a password; a key without one is needed")
 
 
@@ -75,7 +75,7 @@ def _why(error: Exception) -> str:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """The one name a peer's certificate bears; None: it bears none, or several."""
+    """Return the common name in a peer's certificate. None: it has none, or several."""
     parts = [part for group in (certificate or {}).get("subject", ()) for part in group]
     names = [value for name, value in parts if name == "commonName"]
     return names[0] if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""Files of an attempt that come in parts: into a temporary file, checked, then into the object store (GRID-144)."""
+"""Files of an attempt received in parts: into a temporary file, checked, then into the object store (GRID-144)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
 __all__ = ["NAMES", "SILENCE_SECONDS", "Upload", "bytes_max"]
 
-#: What a worker may send.
+#: The outputs that a worker may upload.
 NAMES = frozenset({"output.zip", "stdout.txt", "stderr.txt"})
-#: Without a part for this long, an upload is dropped.
+#: An upload is dropped if no part arrives for this long.
 SILENCE_SECONDS = 60.0
 _PIECE_BYTES = 128 * 1024
-#: What a zip takes beside the bytes of its files: names and heads of ten thousand of them.
+#: What a zip needs besides the bytes of its files: names and headers of ten thousand of them.
 _ZIP_OVERHEAD = 16 * 1024 * 1024
 _TEXT_BYTES_MAX = 8 * 1024 * 1024
 
@@ -30,22 +30,22 @@ def bytes_max(name: str, output_bytes_max: int) -> int:
 
 
 class Upload:
-    """One file on its way. Memory: one part. Its temporary file has no name, and goes with this process."""
+    """One upload. Memory: one part. Its temporary file has no name, and is deleted when this process exits."""
 
     def __init__(self, first: BinaryPart, now: float) -> None:
         self.name, self.size = first.name, first.size
         self.received = 0
-        #: When the last part came.
+        #: When the last part arrived.
         self.heard_at = now
-        #: Being stored: it has all its parts, and is not dropped for silence.
+        #: All parts have arrived and the file is being stored: no timeout applies.
         self.is_whole = False
-        #: A part is on its way to the disk, which may be slow: it is not the worker who is silent then.
+        #: A part is being written to disk, which may be slow: the timeout does not apply.
         self.is_writing = False
         self._sha256 = hashlib.sha256()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyoco-door-")  # noqa: SIM115 - `close` closes it
 
     async def add(self, part: BinaryPart, now: float) -> None:
-        """Raises GridRefused: BAD_OBJECT, and NoRoom. The caller drops the upload then."""
+        """Append a part. Raises GridRefused: BAD_OBJECT, and NoRoom. The caller drops the upload then."""
         if self.is_whole or part.offset != self.received or part.size != self.size:
             raise GridRefused(Code.BAD_OBJECT, "the part does not follow the one before", job_id=part.job_id)
         self.heard_at, self.is_writing = now, True
@@ -67,7 +67,7 @@ class Upload:
         self._sha256.update(data)
 
     async def store(self, artifacts: Objects, object_name: str) -> ObjectInfo:
-        """Of a whole one. Raises Unavailable."""
+        """Store a complete file. Raises Unavailable."""
         return await artifacts.put(object_name, self._pieces(), self.size)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -76,5 +76,5 @@ class Upload:
             yield piece
 
     def close(self) -> None:
-        """May be repeated."""
+        """Idempotent."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""A worker's side of a connection: jobs out, signs of life and results in (sections 12.1, 13 and 15)."""
+"""The door's side of a worker connection: sends jobs, receives signs of life and results (sections 12.1, 13 and 15)."""
 
 from __future__ import annotations
 
@@ -40,29 +40,31 @@ __all__ = ["WorkerPeer"]
 
 log = get_logger(__name__)
 
-#: Records that are asked about attempts of another door, at once.
+#: Concurrent record reads for attempts of another door.
 _ATTACHING_AT_ONCE = 16
-#: Those that wait for their turn, of one connection. A worker with as many credits as there may be has no more.
+#: Limit of waiting reattachments of one connection: a worker with the maximum of credits has no more attempts.
 _ATTACHING_MAX = 10_000
-#: What is under way when the connection ends has this time to end, too.
+#: Time limit for tasks in progress when the connection ends.
 _GONE_SECONDS = 10.0
 
 
 class WorkerPeer:
-    """Attempts that were handed over on this connection, or attached again, are its own until they end, are put back,
-    or the connection ends: then they go back to the queue (GRID-81)."""
+    """A connected worker, with the attempts that were assigned or reattached on this connection.
+
+    They stay its own until they end, are put back, or the connection ends: then they go back to the queue (GRID-81).
+    """
 
     def __init__(self, session: Session[DoorContext], visitor: Visitor, hello: HelloWorker) -> None:
         self.visitor, self.session, self._context = visitor, session, session.context
         self.patterns, self.max_parallel, self.agent = hello.patterns, hello.max_parallel, hello.agent
-        #: What it has, by its own word (None: it does not tell), and what it has reported as missing since.
+        #: Announced programs (None: not announced), and those it has since reported as missing.
         self._programs = None if hello.programs is None else frozenset(hello.programs)
         self._allow = hello.allow
         self._lacks: set[str] = set()
         self.cpu: float | None = None
         self.attempts: dict[str, ProgramAttempt] = {}
         self.is_open = True
-        #: The door itself stops: what runs is left to the worker, which attaches it elsewhere (section 9.4).
+        #: The door itself stops: running attempts stay with the worker, which attaches them elsewhere (section 9.4).
         self.lets_go = False
         self._attaching: dict[str, asyncio.Task[None]] = {}
         self._attach_gate = asyncio.Semaphore(_ATTACHING_AT_ONCE)
@@ -80,8 +82,10 @@ class WorkerPeer:
 
     @classmethod
     async def begin(cls, session: Session[DoorContext], visitor: Visitor, hello: HelloWorker, frame: Frame) -> Self:
-        """Takes the Hello; an older connection of the same worker is closed first, and what it had is put back, so
-        that it can be attached here (GRID-39)."""
+        """Process the Hello. An older connection of the same worker is closed first.
+
+        The attempts of that connection are put back, so that they can be attached here (GRID-39).
+        """
         context = session.context
         while (older := context.workers.get(hello.worker_id)) is not None:
             context.tasks.spawn(older.session.leave("worker_replaced", _replaced(hello.worker_id)))
@@ -114,7 +118,7 @@ class WorkerPeer:
                 self._context.worker_credits.add_credits(self, Credit.read(frame.payload).count)
                 self._context.nudge()
             case Type.HEARTBEAT:
-                await self._hear_beat(frame.payload)
+                await self._handle_heartbeat(frame.payload)
             case Type.ACK_JOB:
                 await self._acks.take(frame)
             case Type.OBJECT_PUT:
@@ -122,7 +126,7 @@ class WorkerPeer:
             case Type.OBJECT_GET:
                 self.session.work(frame, self._assigning.send_input)
 
-    # Handing over.
+    # Assigning.
 
     def takes(self, exec_name: str) -> bool:
         subject = assign_subject(exec_name)
@@ -135,17 +139,19 @@ class WorkerPeer:
         return self._context.guard.may_handle(self.visitor, tenant)
 
     def may_have(self, run: Run) -> bool:
-        """SAFE-4: else the run is answered as an unknown one."""
+        """Return whether the worker may run this job (SAFE-4). If not, the run is treated as an unknown one."""
         return self.may_handle(None if run.tenant_id is None else tenant_token(run.tenant_id))
 
     def miss(self, exec_name: str) -> None:
-        """It has reported that it cannot run this program: it gets no more jobs of it until it announces another set
-        of programs, or connects again."""
+        """Note that the worker has reported that it cannot run this program.
+
+        It gets no more jobs of it until it announces other programs or reconnects.
+        """
         if exec_name not in self._lacks and len(self._lacks) < PROGRAMS_MAX:
             self._lacks.add(exec_name)
             self._offer_changed()
 
-    def _hear_programs(self, programs: tuple[str, ...] | None) -> None:
+    def _update_programs(self, programs: tuple[str, ...] | None) -> None:
         if programs is not None and frozenset(programs) != self._programs:
             self._programs = frozenset(programs)
             self._lacks.clear()
@@ -168,7 +174,7 @@ class WorkerPeer:
         self._context.assigned[attempt.run.run_id] = self
 
     def forget(self, attempt: ProgramAttempt) -> None:
-        """It is over here. May be repeated."""
+        """Forget an attempt that is over on this connection. Idempotent."""
         run_id = attempt.run.run_id
         if self.attempts.get(run_id) is attempt:
             del self.attempts[run_id]
@@ -177,7 +183,7 @@ class WorkerPeer:
                 del self._context.assigned[run_id]
 
     def stop_attempt(self, attempt: ProgramAttempt) -> None:
-        """Somebody wants it stopped."""
+        """Send a cancel request to the worker."""
         self._context.tasks.spawn(self._send_cancel(attempt))
 
     async def _send_cancel(self, attempt: ProgramAttempt) -> None:
@@ -190,26 +196,33 @@ class WorkerPeer:
 
     # Signs of life.
 
-    async def _hear_beat(self, payload: bytes) -> None:
-        """Raises GridRefused. A long list takes a part of a second to read: the other connections do not wait."""
+    async def _handle_heartbeat(self, payload: bytes) -> None:
+        """Process a heartbeat. Raises GridRefused.
+
+        A long list takes a fraction of a second to parse, so that is done in a thread and does not block other
+        connections.
+        """
         in_flight, group = self._context.in_flight, self._context.group
         if len(payload) > LARGE_BYTES:
             beat, run_ids = await asyncio.to_thread(_read_beat, payload, group)
         else:
             beat, run_ids = _read_beat(payload, group)
         self.cpu = beat.cpu
-        self._hear_programs(beat.programs)
+        self._update_programs(beat.programs)
         for run_id, each in zip(run_ids, beat.running, strict=True):
             if not in_flight.seen(run_id, each.token) and self._may_attach(run_id):
                 self._attach(run_id, each.job_id, each.token)
         self._acks.hear_beat()
 
     def _may_attach(self, run_id: str) -> bool:
-        """Those beyond the bound are asked about at another heartbeat: a list may be made up, and without end."""
+        """Return whether to reattach now.
+
+        Attempts beyond the limit wait for a later heartbeat: a list may be forged and endless.
+        """
         return run_id not in self._attaching and len(self._attaching) < _ATTACHING_MAX
 
     def _attach(self, run_id: str, job_id: str, token: str) -> None:
-        """GRID-110. Not while draining: the worker is on its way to another door, which is to answer for it."""
+        """Start to reattach an attempt (GRID-110). Not while draining: another door will do it."""
         if self._context.state() is DoorState.DRAINING or not self.is_open:
             return
         task = self._attaching[run_id] = self._context.tasks.spawn(self._attach_now(run_id, job_id, token))
@@ -229,11 +242,11 @@ class WorkerPeer:
                     holder=context.door_id,
                     may_have=self.may_have,
                 )
-            except PyocoError as error:  # the next heartbeat asks again
-                log.warning("an attempt was not attached yet", run_id=run_id, job_id=job_id, why=str(error))
+            except PyocoError as error:  # the next heartbeat tries again
+                log.warning("could not attach an attempt yet", run_id=run_id, job_id=job_id, why=str(error))
                 return
         if attempt is None:
-            log.info("an attempt is superseded", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
+            log.info("attempt superseded", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
             await self.cancel(job_id, token, "superseded")
             return
         context.in_flight.add(attempt)
@@ -241,21 +254,21 @@ class WorkerPeer:
             await context.in_flight.put_back(attempt, Why.WORKER_DOWN)
             return
         self.own(attempt)
-        log.info("an attempt is attached again", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
+        log.info("attempt reattached", run_id=run_id, job_id=job_id, worker_id=self.worker_id)
 
     def _has_left(self) -> bool:
         return not self.is_open
 
     async def attached(self, run_id: str) -> None:
-        """Waits for an attaching of this run that is under way."""
+        """Wait for a reattachment of this run, if one is in progress."""
         task = self._attaching.get(run_id)
         if task is not None:
             await asyncio.wait({task})
 
-    # Now and then, and at the end.
+    # Periodic review, and the end.
 
     def describe(self, now: float) -> WorkerRecord:
-        """GRID-115"""
+        """Return the worker's record (GRID-115)."""
         running = tuple(sorted(self.attempts))
         return WorkerRecord(
             worker_id=self.worker_id,
@@ -286,13 +299,13 @@ class WorkerPeer:
         return tuple(sorted(self._programs))
 
     async def review(self) -> None:
-        """Every so often: forget what is over, and uploads that have fallen silent."""
+        """Forget attempts that are over, and drop stalled uploads."""
         for attempt in [each for each in self.attempts.values() if each.closed]:
             self.forget(attempt)
         self._receiving.drop_silent()
 
     async def drain(self) -> None:
-        """GRID-41: what was claimed and not handed over goes back."""
+        """Release the jobs that were claimed and not sent yet (GRID-41)."""
         await self._assigning.give_back_unsent()
 
     async def gone(self) -> None:
@@ -310,24 +323,27 @@ class WorkerPeer:
                 del context.workers[self.worker_id]
 
     async def put_back_all(self) -> None:
-        """But for those whose result is here, and only has to be written."""
+        """Put back all attempts, except those whose result has been received and only has to be recorded."""
         lost = [each for each in self.attempts.values() if not self._acks.is_in_work(each)]
         for attempt in lost:
             self.forget(attempt)
         if self.lets_go or not lost:
             return
-        log.info("a worker is gone; its jobs go back", worker_id=self.worker_id, jobs=len(lost))
+        log.info("worker disconnected; putting its jobs back", worker_id=self.worker_id, jobs=len(lost))
         in_flight = self._context.in_flight
         await asyncio.gather(*(in_flight.put_back(attempt, Why.WORKER_DOWN) for attempt in lost))
 
 
 def _read_beat(payload: bytes, group: str) -> tuple[Heartbeat, list[str]]:
-    """With the run of each job that it lists."""
+    """Parse a heartbeat. Returns it with the run id of each listed job."""
     beat = Heartbeat.read(payload)
     return beat, [run_id_of(each.job_id, group) for each in beat.running]
 
 
 def _replaced(worker_id: str) -> Frame:
-    """SAFE-17: why the connection is closed, and how long to wait. Two workers of one id would replace each other."""
+    """Build the Error that tells a worker why its connection is closed, and how long to wait (SAFE-17).
+
+    Two workers with the same id would otherwise replace each other continuously.
+    """
     text = f"another connection of worker {worker_id} has taken its place; each worker needs an id of its own"
     return error_frame(GridRefused(Code.TOO_MANY_CONNECTIONS, text))

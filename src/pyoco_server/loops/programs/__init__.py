@@ -1,1 +1,1 @@
-"""What runs for ever beside programs."""
+"""Loops that run programs, and repair their queues."""

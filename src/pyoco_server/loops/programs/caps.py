@@ -1,6 +1,6 @@
-"""Which clients may have one more attempt, as far as this process knows, and the slots it has in hand. Nothing waits.
+"""The clients that may have another attempt, as far as this process knows, and the slots it holds. Nothing here waits.
 
-What is believed is checked by the write that takes a slot: a wrong belief costs a try, and never a cap.
+The write that takes a slot checks the assumption. A wrong assumption costs a try, and never exceeds a cap.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pyoco_server.ports.slots.port import Slot
 
 __all__ = ["Caps"]
 
-#: A client at its cap is tried all the same after this: a slot may have been left by a process that is gone (GRID-74).
+#: A client at its cap is retried after this time: a process that exited may have left a slot behind (GRID-74).
 _FULL_SECONDS = 1.0
-#: Caps may be raised: clients at theirs are looked at so often, in memory.
-_GLANCE_SECONDS = 0.25
-#: A client that uses all of its slots here leaves one to other processes for this long, so often at most.
+#: The interval at which clients at their caps are checked, in memory: a cap may have been raised.
+_CHECK_SECONDS = 0.25
+#: A client that uses all of its slots here lends one to other processes for this long, at most once per this interval.
 _LEND_SECONDS, _LEND_EVERY_SECONDS = 0.03, 1.0
 
 
 class Caps:
-    """`free` gives a slot back to everybody; it must not block."""
+    """`free` releases a slot for every process; it must not block."""
 
     def __init__(
         self,
@@ -38,21 +38,24 @@ class Caps:
     ) -> None:
         self._programs, self._group, self._lanes, self._free, self._clock = programs, group, lanes, free, clock
         self._idle_slots = IdleSlots(clock)
-        #: Slots that are being taken, by client.
+        #: Slots being taken, by client.
         self._taking: Counter[str] = Counter()
-        #: Clients at their caps, and when they are tried all the same.
+        #: Clients at their caps, and the time at which they are retried regardless.
         self._full: dict[str, float] = {}
-        #: Those of them whose slots were freed since the last look; those that are tried all the same.
+        #: Those of them with slots freed since the last check; those to be retried regardless.
         self._freed: set[str] = set()
         self._tried_anyway: set[str] = set()
         #: Until when a client leaves its last slot to others, and when it did so last.
         self._lent_until: dict[str, float] = {}
         self._lent_at: dict[str, float] = {}
-        self._glanced_at = 0.0
+        self._checked_at = 0.0
 
     def reserve(self, client_id: str) -> tuple[Slot | None, bool]:
-        """For one attempt: a slot in hand, or whether one may be taken, which then counts as being taken until `took`.
-        (None, False): the client is at its cap, and is passed over from now on."""
+        """Reserve room for one attempt. Returns a held slot, or whether one may be taken.
+
+        A slot that may be taken counts as being taken until `took`. (None, False): the client is at its cap, and its
+        lanes are skipped from now on.
+        """
         slot = self._spare(client_id)
         if slot is not None:
             return slot, True
@@ -64,21 +67,21 @@ class Caps:
         return None, True
 
     def took(self, client_id: str, count: int) -> None:
-        """So many of those that were being taken are taken, or will not be."""
+        """Note that so many of the slots being taken are taken, or will not be."""
         self._taking[client_id] -= count
         if not self._taking[client_id]:
             del self._taking[client_id]
 
     def used(self, slot: Slot) -> None:
-        """An attempt was claimed with it."""
+        """Note that an attempt was claimed with this slot."""
         self._idle_slots.used(slot)
 
     def forget(self, slot: Slot) -> None:
-        """It is given back."""
+        """Note that the slot is released."""
         self._idle_slots.forget(slot)
 
     def keep(self, slot: Slot) -> None:
-        """For the next attempt of its client, unless it was used often enough in a row."""
+        """Keep a slot for the next attempt of its client. Release it if it was used often enough in a row."""
         if self._idle_slots.keep(slot):
             self._freed.add(slot.client)
         else:
@@ -86,7 +89,7 @@ class Caps:
             self._free(slot)
 
     def free_idle(self) -> None:
-        """Give back what nobody here needs any more."""
+        """Release the slots that this process no longer needs."""
         for slot in self._idle_slots.idle(self._lanes.has_more):
             self._free(slot)
 
@@ -95,7 +98,7 @@ class Caps:
             self._free(slot)
 
     def _spare(self, client_id: str) -> Slot | None:
-        """A slot in hand, unless the cap was lowered below what is held: then it is given back (GRID-76)."""
+        """Return a held slot. If the cap was lowered below the slots in use, release it instead (GRID-76)."""
         slot = self._idle_slots.take(client_id)
         if slot is None or self._held(client_id) <= cap_of(self._programs, self._group, client_id):
             return slot
@@ -109,25 +112,25 @@ class Caps:
         return self._programs.slots.count(self._group, client_id)
 
     def block(self, client_id: str) -> None:
-        """It is at its cap: its lanes are passed over."""
+        """Mark a client as at its cap: its lanes are skipped."""
         self._lanes.block(client_id)
         self._full[client_id] = self._clock() + _FULL_SECONDS
 
     def hear_freed(self, client_id: str) -> bool:
-        """Somebody gave a slot of this client back. Whether anybody here waits for it."""
+        """Note that a slot of this client was freed. Returns whether this process is waiting for one."""
         if client_id in self._full:
             self._freed.add(client_id)
             return True
         return False
 
     def unblock(self) -> None:
-        """Clients whose slots were freed; now and then, all of them, and each that has waited for long."""
+        """Unblock clients whose slots were freed. Now and then check all, and retry each that has waited long."""
         now = self._clock()
         for client_id in [each for each, until in self._lent_until.items() if until <= now]:
             del self._lent_until[client_id]
             self._freed.add(client_id)
-        if now - self._glanced_at >= _GLANCE_SECONDS:
-            self._glanced_at = now
+        if now - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = now
             self._freed.update(self._full)
         for client_id in sorted(self._freed - self._lent_until.keys()):  # the same order in every process
             retry_at = self._full.get(client_id)
@@ -142,12 +145,12 @@ class Caps:
         self._freed.clear()
 
     def next_due(self) -> float:
-        """When there is something to do without a word from anybody; infinity: never."""
+        """Return when something is due without an event; infinity: never."""
         due = min(self._idle_slots.next_idle(), *self._lent_until.values(), math.inf)
-        return min(due, self._glanced_at + _GLANCE_SECONDS) if self._full else due
+        return min(due, self._checked_at + _CHECK_SECONDS) if self._full else due
 
     def _lend(self, client_id: str) -> None:
-        """Another process may have other programs of this client: without a pause it would never be faster than us."""
+        """Pause taking slots, so that another process with other programs of this client gets a chance to take one."""
         now = self._clock()
         if now - self._lent_at.get(client_id, 0.0) < _LEND_EVERY_SECONDS or self._has_room(client_id):
             return

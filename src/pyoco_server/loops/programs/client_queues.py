@@ -1,4 +1,4 @@
-"""The lanes a dispatcher knows: which may have something, and when the others are looked at. Nothing waits here."""
+"""The lanes known to a dispatcher: which may contain jobs, and when to poll the others. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ __all__ = ["IDLE_SECONDS_MAX", "ClientQueueState", "ClientQueues"]
 
 T = TypeVar("T")
 
-#: GRID-60: an idle lane is looked at after 1, 2, 4 … 30 s.
+#: GRID-60: an idle lane is polled after 1, 2, 4 … 30 s.
 IDLE_SECONDS_MAX = 30.0
-#: A job whose time has come may be a moment late at the queue: a few looks in quick succession, and then as ever.
+#: A job that is due may reach the queue slightly late: poll a few times in quick succession, then at the usual rate.
 _QUICK_LOOKS, _QUICK_SECONDS = 5, 0.05
 
 
 @dataclass(eq=False)
 class ClientQueueState:
-    """What is believed of one lane. Beliefs cost a look when they are wrong, and nothing else."""
+    """The assumed state of one lane. A wrong assumption costs a poll, and nothing else."""
 
     lane: ClientQueue
-    #: Jobs that wait, beside those that are asked for right now.
+    #: Waiting jobs, excluding those being requested.
     depth: int = 0
-    #: Jobs that are asked for right now.
+    #: Jobs being requested.
     asked: int = 0
-    #: Grows with each word of a new job, so that one that comes during a look is not forgotten after it.
+    #: Grows with each wakeup for a new job, so that one received during a poll is not forgotten after it.
     heard: int = 0
-    #: Looks in a row that found nothing.
+    #: Polls in a row that found nothing.
     empty_looks: int = 0
     quick_looks: int = 0
-    #: Nobody said that something is there: ask for the counts first (GRID-60).
+    #: No wakeup announced a job: read the counts first (GRID-60).
     must_count: bool = True
-    #: When it is looked at again; infinity: it does not rest.
+    #: When it is polled next; infinity: it is not resting.
     due_at: float = math.inf
 
 
 class ClientQueues:
-    """A lane is ready, or full (its client is at its cap), or asked, or rests until it is due."""
+    """Each lane is ready, full (its client is at its cap), being polled, or resting until it is due."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -52,12 +52,12 @@ class ClientQueues:
         self._by_name: dict[tuple[str, str], ClientQueueState] = {}
         self._by_client: dict[str, list[ClientQueueState]] = {}
         self._full: set[str] = set()
-        #: (when, tie-break, lane, whether a job was put off until then).
+        #: (due time, tie-break, lane, whether a job was put off until then).
         self._due: list[tuple[float, int, ClientQueueState, bool]] = []
         self._count = itertools.count()
 
     def add(self, lane: ClientQueue) -> None:
-        """A lane that was not known. Nobody knows what is in it. May be repeated."""
+        """Add a lane, whose content is not known yet. Idempotent."""
         if lane in self._states:
             return
         state = self._states[lane] = ClientQueueState(lane, depth=1)
@@ -66,7 +66,7 @@ class ClientQueues:
         self._ready(state)
 
     def hear(self, exec_name: str, client_id: str) -> None:
-        """A job was queued. Word of a lane that is not known is dropped: the lane itself is on its way."""
+        """Note that a job was queued. A wakeup for an unknown lane is dropped: the lane itself is about to be added."""
         state = self._by_name.get((exec_name, client_id))
         if state is not None:
             state.heard += 1
@@ -75,13 +75,13 @@ class ClientQueues:
             self._ready(state)
 
     def put_off(self, lane: ClientQueue, until: float) -> None:
-        """One of its jobs may be taken at this instant of the clock."""
+        """Note that one of its jobs may be taken at this time of the clock."""
         state = self._states.get(lane)
         if state is not None:
             heapq.heappush(self._due, (until, next(self._count), state, True))
 
     def next_due(self) -> float:
-        """Infinity: nothing rests."""
+        """Infinity: no lane is resting."""
         return self._due[0][0] if self._due else math.inf
 
     def wake_due(self) -> None:
@@ -91,18 +91,18 @@ class ClientQueues:
             if was_put_off:
                 state.quick_looks, state.must_count = _QUICK_LOOKS, False
             elif due_at != state.due_at:
-                continue  # it did not rest until then
+                continue  # it is no longer resting until then
             else:
                 state.must_count = state.quick_looks == 0
             state.depth = max(state.depth, 1)
             self._ready(state)
 
     def waiting(self) -> list[ClientQueueState]:
-        """Those that are believed to have something, beside what is asked for right now."""
+        """Return the lanes assumed to contain jobs, besides those being requested."""
         return [state for state in self._states.values() if state.depth]
 
     def pick(self, reserve_credit: Callable[[str, str | None], T | None]) -> tuple[ClientQueueState, Turn[T]] | None:
-        """Whose turn it is. One job of its lane is asked for from now on, until `answered` or `unasked`."""
+        """Pick the next lane in turn. One of its jobs counts as being requested until `answered` or `unasked`."""
         turn = self._order.pick(reserve_credit)
         if turn is None:
             return None
@@ -114,13 +114,16 @@ class ClientQueues:
         return state, turn
 
     def unasked(self, state: ClientQueueState, count: int = 1) -> None:
-        """It was not asked for after all: the lane is as before."""
+        """Cancel requests that were not made: the lane is as before."""
         state.asked -= count
         state.depth += count
         self._ready(state)
 
     def answered(self, state: ClientQueueState, heard: int, asked: int, came: int, waiting: int) -> None:
-        """Of `asked` jobs `came` were there, and `waiting` more. `heard` is what the lane had heard before the look."""
+        """Record the result of a poll: of `asked` jobs `came` were received, and `waiting` more exist.
+
+        `heard` is the lane's counter of wakeups before the poll.
+        """
         state.asked -= asked
         state.depth = max(waiting - state.asked, 0)
         if came:
@@ -136,7 +139,7 @@ class ClientQueues:
                 self._rest(state, came)
 
     def failed(self, state: ClientQueueState, asked: int) -> None:
-        """The queue did not answer: it is looked at again in a second."""
+        """Record a failed poll: the lane is polled again in a second."""
         state.asked -= asked
         state.depth = state.empty_looks = 0
         self._order.discard(state.lane.exec_name, state.lane.client)
@@ -153,13 +156,13 @@ class ClientQueues:
         heapq.heappush(self._due, (state.due_at, next(self._count), state, False))
 
     def block(self, client_id: str) -> None:
-        """The client is at its cap: its lanes are passed over (GRID-61). O(its lanes)."""
+        """Mark a client as at its cap: its lanes are skipped (GRID-61). O(its lanes)."""
         self._full.add(client_id)
         for state in self._by_client.get(client_id, ()):
             self._order.discard(state.lane.exec_name, client_id)
 
     def unblock(self, client_id: str) -> None:
-        """May be repeated."""
+        """Idempotent."""
         if client_id in self._full:
             self._full.discard(client_id)
             for state in self._by_client.get(client_id, ()):
@@ -167,7 +170,7 @@ class ClientQueues:
                     self._ready(state)
 
     def has_more(self, client_id: str) -> bool:
-        """Whether one of the client's lanes is believed to have something. O(its lanes)."""
+        """Return whether one of the client's lanes is assumed to contain jobs. O(its lanes)."""
         return any(state.depth for state in self._by_client.get(client_id, ()))
 
     def give_turn_back(self, turn: Turn[T]) -> None:

@@ -1,4 +1,4 @@
-"""What a process counts of its jobs, for its own metrics (section 23.1)."""
+"""Count the jobs of this process, for its own metrics (section 23.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["count_end", "count_put_back"]
 
 
 def count_end(meter: Meter, run: Run) -> None:
-    """A run that has ended by our hand."""
+    """Count a run that this process ended."""
     program = run.program
     if program is None:
         return
@@ -20,7 +20,7 @@ def count_end(meter: Meter, run: Run) -> None:
 
 
 def count_put_back(meter: Meter, attempt: ProgramAttempt) -> None:
-    """One that did not end its run; or did, because its budget was spent."""
+    """Count an attempt that was put back, or whose run ended because its retry budget was spent."""
     run = attempt.run
     if run.is_terminal:
         count_end(meter, run)

@@ -1,4 +1,4 @@
-"""Whether this machine has air for more work (GRID-70, GRID-114). Clock and reader are passed in."""
+"""CPU headroom check (GRID-70, GRID-114). Clock and reader are passed in."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 
 __all__ = ["LOOK_SECONDS", "CpuUse", "HeldBack", "read_machine"]
 
-#: A credit that had to wait is looked at again after this.
+#: Interval at which a credit held back is checked again.
 LOOK_SECONDS = 0.5
 _OVER_SECONDS = 1.0
-#: A sample is good for this long: many credits that come at once cost one look.
+#: The age up to which a sample is reused: many credits at once cost one read.
 _SAMPLE_SECONDS = 0.1
 _STAT = Path("/proc/stat")
 
 
 def read_machine() -> tuple[int, int]:
-    """(busy, all) ticks of all CPUs since boot. (0, 0) where the system does not tell. A file in memory: 30 us."""
+    """Return (busy, all) ticks of all CPUs since boot; (0, 0) where the system does not provide them.
+
+    Reads a file in memory: 30 us.
+    """
     try:
         line = _STAT.read_text("ascii").split("\n", 1)[0]
     except OSError:
@@ -29,7 +32,7 @@ def read_machine() -> tuple[int, int]:
 
 
 class CpuUse:
-    """The share of the whole machine's CPUs that was busy over the last second, whoever used it."""
+    """The busy share of all CPUs of the machine over the last second, whichever process used them."""
 
     def __init__(
         self, read: Callable[[], tuple[int, int]] = read_machine, clock: Callable[[], float] = time.monotonic
@@ -39,8 +42,10 @@ class CpuUse:
         self._sample(clock())
 
     def share(self) -> float:
-        """0.0 to 1.0; what nobody can know yet counts as 0. To be asked at least every half second: it compares with
-        the newest answer that is a second old."""
+        """Return the share, 0.0 to 1.0, or 0 if it is not known yet.
+
+        To be called at least every half second: it compares with the newest sample that is a second old.
+        """
         now = self._clock()
         if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
             self._sample(now)
@@ -55,7 +60,7 @@ class CpuUse:
 
 
 class HeldBack:
-    """Credits whose jobs are over, until the machine has air; at most `wait_seconds` each."""
+    """Credits of finished jobs, held back until the machine has CPU headroom; at most `wait_seconds` each."""
 
     def __init__(
         self,
@@ -71,12 +76,14 @@ class HeldBack:
         return len(self._waiting)
 
     def add(self) -> None:
-        """One job is over."""
+        """Hold back the credit of a finished job."""
         self._waiting.append(self._clock())
 
     def due(self) -> int:
-        """How many may be given back now; they wait no longer. To be asked when one is added, and again every
-        LOOK_SECONDS while some wait."""
+        """Return how many credits to release now, and forget them.
+
+        To be called after `add`, and every LOOK_SECONDS while any are held back.
+        """
         if self._share() < self._cap:
             count = len(self._waiting)
             self._waiting.clear()

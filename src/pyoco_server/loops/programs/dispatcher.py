@@ -1,4 +1,4 @@
-"""Brings queued jobs and free seats together, in turns (section 11)."""
+"""Matches queued jobs with free credits, in turns (section 11)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = ["Credit", "Credits", "Dispatcher", "WorkerLost"]
 
 log = get_logger(__name__)
 
-#: Looks under way at once. Each has a seat at least, so there are never more than seats.
+#: Polls at the same time. Each has at least one credit, so there are never more polls than credits.
 _STEPS_MAX = 256
-#: After a defect of ours.
+#: Pause after an unexpected exception.
 _DEFECT_SECONDS = 1.0
 
 
@@ -41,48 +41,50 @@ class WorkerLost(Exception):
 
 
 class Credit(Protocol):
-    """One reserved place for one attempt: a credit of a worker."""
+    """Room for one attempt, reserved: a credit of a worker."""
 
     @property
     def worker_id(self) -> str: ...
 
     def give_back(self) -> None:
-        """Nothing was there for it: the credit is whole again."""
+        """Release the credit: there was no job for it."""
 
     async def start(self, attempt: ProgramAttempt) -> None:
-        """Hand the attempt over; it is in the holdings already. Raises WorkerLost."""
+        """Hand over the attempt, which is in flight already. Raises WorkerLost."""
 
 
 class Credits(Protocol):
-    """Who could run something. Neither call may block."""
+    """The credits of workers. No method may block."""
 
     def reserve_credit(self, exec_name: str, tenant: str | None) -> Credit | None:
-        """Reserve a place of the next worker in turn that may run it for this tenant (`tenant_token`) and has a credit.
-        None: there is none now."""
+        """Reserve a credit of the next worker in turn that may run the program for this tenant (`tenant_token`).
+
+        Returns None if there is no such credit now.
+        """
 
     def serves(self, exec_name: str) -> bool:
-        """Whether somebody could run it, now or when a credit comes."""
+        """Return whether a worker could run the program, now or once it has a credit."""
 
 
 @dataclass
-class _Look:
-    """One look at one lane: a seat for each job that is asked for, and the slots there are for them."""
+class _Poll:
+    """One poll of one lane: a credit for each requested job, and the slots available for them."""
 
     state: ClientQueueState
     heard: int
     turns: list[Turn[Credit]] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
-    #: Slots that have to be taken first.
+    #: Slots that must be taken first.
     missing: int = 0
 
 
 class Dispatcher:
-    """Takes a job only with a slot of its client and a seat in hand (GRID-62), programs in turn, clients in turn.
+    """Takes jobs from lanes, programs in turn and clients in turn. Each needs a client slot and a credit (GRID-62).
 
-    It looks when it is told of a job, a credit, a free slot or a new lane; without any word, at idle lanes after 1, 2,
-    4 … 30 s. Order is kept within this process: what several start at the same moment is nobody's order.
+    It polls when it is notified of a job, a credit, a free slot or a new lane. Without notifications it polls idle
+    lanes after 1, 2, 4 … 30 s. The order holds within this process; the starts of several processes are not ordered.
 
-    What it cannot do: know what is in a lane without asking. A wrong belief costs a look.
+    Limitation: it cannot know the content of a lane without polling it. A wrong assumption costs a poll.
     """
 
     def __init__(
@@ -115,10 +117,13 @@ class Dispatcher:
         self._frees: set[asyncio.Task[None]] = set()
         self._listening: Listening | None = None
 
-    # Words from outside -------------------------------------------------------------------------------------------
+    # Notifications ------------------------------------------------------------------------------------------------
 
     def nudge(self, exec_name: str | None = None) -> None:
-        """A credit came or a worker joined: look now. Never waits. Who has a credit for what is asked then."""
+        """Poll now: a credit was released or a worker joined.
+
+        Never waits. The program does not matter: all are checked.
+        """
         del exec_name
         self._woken.set()
 
@@ -127,9 +132,9 @@ class Dispatcher:
             self._lanes.add(lane)
             self._woken.set()
 
-    def _on_wakeup(self, wakeup: Wakeup, word: str) -> None:
+    def _on_wakeup(self, wakeup: Wakeup, payload: str) -> None:
         if wakeup is Wakeup.NEW:
-            exec_name, _, client_id = word.partition(".")
+            exec_name, _, client_id = payload.partition(".")
             self._lanes.hear(exec_name, client_id)
             self._woken.set()
 
@@ -143,7 +148,7 @@ class Dispatcher:
         self._woken.set()
 
     def _on_put_back(self, attempt: ProgramAttempt) -> None:
-        """Its job comes again at a known time: nobody else need be waited for."""
+        """Schedule a poll for the known time at which the job is due again, instead of waiting for a wakeup."""
         job, program = attempt.job, attempt.run.program
         not_before = (program.not_before if program is not None else None) or 0.0
         seconds = max(not_before - self._backend.clock(), 0.0)
@@ -151,13 +156,13 @@ class Dispatcher:
         self._woken.set()
 
     def waiting(self) -> list[ClientQueueState]:
-        """The lanes that may have jobs. O(lanes)."""
+        """Return the lanes that may contain jobs. O(lanes)."""
         return self._lanes.waiting()
 
     # Start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns once the lanes are known. May be called twice. Raises Unavailable."""
+        """Start, and return once the lanes are known. Idempotent. Raises Unavailable."""
         async with self._gate:
             if self._task is not None:
                 return
@@ -172,7 +177,7 @@ class Dispatcher:
             self._task = asyncio.create_task(self._run(), name="dispatcher")
 
     async def stop(self) -> None:
-        """Claim nothing more. Returns when what was under way has been handed over or given back (GRID-41)."""
+        """Stop claiming. Returns when the polls and claims in progress are handed over or released (GRID-41)."""
         async with self._gate:
             self._is_stopping = True
             self._in_flight.on_slot = self._in_flight.on_put_back = self._in_flight.on_back = None
@@ -192,9 +197,9 @@ class Dispatcher:
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
-                self._look_around()
+                self._scan()
                 self._set_alarm()
-            except Exception:  # the top of a loop: one bad look must not end it
+            except Exception:  # the top of a loop: one failed turn must not end it
                 log.exception("turn failed", loop=type(self).__name__)
                 await asyncio.sleep(_DEFECT_SECONDS)
                 continue
@@ -205,8 +210,10 @@ class Dispatcher:
             self._alarm = None
 
     def _set_alarm(self) -> None:
-        """For the next thing that is due without a word from anybody. One that rings too early costs a look around, and
-        is cheaper than to set it anew each time."""
+        """Set the timer for the next thing that is due without an event.
+
+        A timer that fires too early costs one scan, which is cheaper than setting it anew each time.
+        """
         due = min(self._lanes.next_due(), self._caps.next_due())
         if due == math.inf or (self._alarm is not None and self._alarm_at <= due):
             return
@@ -219,68 +226,68 @@ class Dispatcher:
         self._alarm = None
         self._woken.set()
 
-    # One look around ----------------------------------------------------------------------------------------------
+    # One scan -----------------------------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
-        """Give every free seat whose turn it is a job to ask for. Waits for nothing."""
+    def _scan(self) -> None:
+        """Assign a lane to poll to every free credit whose turn it is. Waits for nothing."""
         self._lanes.wake_due()
         self._caps.unblock()
-        looks: dict[ClientQueueState, _Look] = {}
-        while self._in_flight.is_quorate and not self._is_stopping and len(self._steps) + len(looks) < _STEPS_MAX:
+        polls: dict[ClientQueueState, _Poll] = {}
+        while self._in_flight.is_quorate and not self._is_stopping and len(self._steps) + len(polls) < _STEPS_MAX:
             picked = self._lanes.pick(self._credits_by_worker.reserve_credit)
             if picked is None:
                 break
-            self._ask(looks, *picked)
-        for look in looks.values():
-            self._begin(self._steps, self._step(look))
+            self._add_to_poll(polls, *picked)
+        for poll in polls.values():
+            self._begin(self._steps, self._run_poll(poll))
         self._caps.free_idle()
 
-    def _ask(self, looks: dict[ClientQueueState, _Look], state: ClientQueueState, turn: Turn[Credit]) -> None:
-        slot, may_ask = self._caps.reserve(turn.client_id)
-        if not may_ask:
+    def _add_to_poll(self, polls: dict[ClientQueueState, _Poll], state: ClientQueueState, turn: Turn[Credit]) -> None:
+        slot, may_take = self._caps.reserve(turn.client_id)
+        if not may_take:
             self._lanes.unasked(state)
             self._pass_over(turn)
             return
-        look = looks.get(state)
-        if look is None:
-            look = looks[state] = _Look(state, state.heard)
-        look.turns.append(turn)
+        poll = polls.get(state)
+        if poll is None:
+            poll = polls[state] = _Poll(state, state.heard)
+        poll.turns.append(turn)
         if slot is not None:
-            look.slots.append(slot)
+            poll.slots.append(slot)
         else:
-            look.missing += 1
+            poll.missing += 1
 
-    # One step -----------------------------------------------------------------------------------------------------
+    # One poll -----------------------------------------------------------------------------------------------------
 
-    async def _step(self, look: _Look) -> None:
-        state, client_id = look.state, look.state.lane.client
+    async def _run_poll(self, poll: _Poll) -> None:
+        state, client_id = poll.state, poll.state.lane.client
         deliveries: list[Delivery] = []
         try:
             if not state.must_count or await self._is_worth_it(state):
-                look.slots += await self._take_slots(client_id, look.missing)
-                if len(look.slots) < len(look.turns):
+                poll.slots += await self._take_slots(client_id, poll.missing)
+                if len(poll.slots) < len(poll.turns):
                     self._caps.block(client_id)
-                    self._lanes.unasked(state, len(look.turns) - len(look.slots))
-                    self._unused(look, len(look.slots))
-                if look.slots:
-                    deliveries = await self._programs.queue.take(state.lane, len(look.slots))
-            self._answered(look, deliveries)
+                    self._lanes.unasked(state, len(poll.turns) - len(poll.slots))
+                    self._unused(poll, len(poll.slots))
+                if poll.slots:
+                    deliveries = await self._programs.queue.take(state.lane, len(poll.slots))
+            self._answered(poll, deliveries)
             self._outage.worked()
         except Unavailable as error:
-            self._outage.failed("a lane was not looked at", error, exec_name=state.lane.exec_name, client_id=client_id)
-            self._lanes.failed(state, len(look.turns))
-        except Exception:  # the top of a step: its seats and slots must come back
-            log.exception("a lane was not looked at", exec_name=state.lane.exec_name, client_id=client_id)
-            self._lanes.failed(state, len(look.turns))
+            self._outage.failed("could not poll a lane", error, exec_name=state.lane.exec_name, client_id=client_id)
+            self._lanes.failed(state, len(poll.turns))
+        except Exception:  # the top of a poll: its credits and slots must be released
+            log.exception("could not poll a lane", exec_name=state.lane.exec_name, client_id=client_id)
+            self._lanes.failed(state, len(poll.turns))
         finally:
-            self._caps.took(client_id, look.missing)
-        work = [self._assign(*each) for each in zip(deliveries, look.slots, look.turns, strict=False)]
+            self._caps.took(client_id, poll.missing)
+        work = [self._assign(*each) for each in zip(deliveries, poll.slots, poll.turns, strict=False)]
         if state.depth:
             self._woken.set()
         elif not self._is_stopping:
-            self._set_alarm()  # a lane that gave all that was asked for rests now, and nobody else may wake us
-        self._unused(look, len(work))
-        for slot in look.slots[len(work) :]:
+            self._set_alarm()  # a lane that returned all requested jobs rests now, and there may be no other event
+        self._unused(poll, len(work))
+        for slot in poll.slots[len(work) :]:
             self._caps.keep(slot)
         if len(work) == 1:
             await work[0]
@@ -297,47 +304,47 @@ class Dispatcher:
         if count == 1:
             slot = await take_slot(self._backend, self._group, client_id, self._holder)
             return [] if slot is None else [slot]
-        asked = (take_slot(self._backend, self._group, client_id, self._holder) for _ in range(count))
-        taken = await asyncio.gather(*asked, return_exceptions=True)
+        attempts = (take_slot(self._backend, self._group, client_id, self._holder) for _ in range(count))
+        taken = await asyncio.gather(*attempts, return_exceptions=True)
         slots = [slot for slot in taken if isinstance(slot, Slot)]
         faults = [fault for fault in taken if isinstance(fault, BaseException)]
         if faults and not slots:
             raise faults[0]
         return slots
 
-    def _answered(self, look: _Look, deliveries: list[Delivery]) -> None:
-        came, asked = len(deliveries), len(look.turns)
-        if not asked:
+    def _answered(self, poll: _Poll, deliveries: list[Delivery]) -> None:
+        received, requested = len(deliveries), len(poll.turns)
+        if not requested:
             return
-        # The last one knows what waits behind it; a queue that does not tell may have as much again.
-        waiting = getattr(deliveries[-1], "waiting", asked if came == asked else 0) if deliveries else 0
-        if came == asked and deliveries[-1].count > 1:
-            # Of what comes again nobody tells: whoever held this one may have held others, and be dead.
-            waiting = max(waiting, 2 * asked)
-        self._lanes.answered(look.state, look.heard, asked, came, waiting)
+        # The last delivery contains the number of messages behind it. If it does not, assume as many again.
+        waiting = getattr(deliveries[-1], "waiting", requested if received == requested else 0) if deliveries else 0
+        if received == requested and deliveries[-1].count > 1:
+            # That number excludes redeliveries: the process that held this one may have exited while it held others.
+            waiting = max(waiting, 2 * requested)
+        self._lanes.answered(poll.state, poll.heard, requested, received, waiting)
 
-    def _unused(self, look: _Look, used: int) -> None:
-        for turn in look.turns[used:]:
+    def _unused(self, poll: _Poll, used: int) -> None:
+        for turn in poll.turns[used:]:
             self._pass_over(turn)
-        del look.turns[used:]
+        del poll.turns[used:]
 
     def _pass_over(self, turn: Turn[Credit]) -> None:
-        """Nothing was there for it: the seat may be somebody else's."""
+        """There was no job for the credit: release it for another lane."""
         self._lanes.give_turn_back(turn)
         turn.credit.give_back()
         self._woken.set()
 
     async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[Credit]) -> None:
-        """One job that came: claim it and hand it over. Never raises."""
+        """Claim a received job and hand it over. Never raises."""
         credit = turn.credit
         try:
             taken = await claim_job(self._backend, delivery, slot, worker_id=credit.worker_id, holder=self._holder)
         except PyocoError as error:
-            log.warning("a job was not claimed; it comes again", exec_name=turn.exec_name, error=error)
-            self._let_go(turn, slot)
+            log.warning("could not claim a job; it will be redelivered", exec_name=turn.exec_name, error=error)
+            self._release(turn, slot)
             return
         if isinstance(taken, Passed):
-            self._let_go(turn, slot)
+            self._release(turn, slot)
             return
         self._caps.used(slot)
         if self._is_stopping:
@@ -348,11 +355,14 @@ class Dispatcher:
         try:
             await credit.start(taken)
         except WorkerLost as error:
-            log.warning("a job was not handed over", run_id=taken.run.run_id, worker_id=credit.worker_id, error=error)
+            log.warning("could not hand over a job", run_id=taken.run.run_id, worker_id=credit.worker_id, error=error)
             await self._in_flight.put_back(taken, Why.WORKER_DOWN)
 
-    def _let_go(self, turn: Turn[Credit], slot: Slot) -> None:
-        """Nothing is to be run. The slot is not kept: it may be another's by now."""
+    def _release(self, turn: Turn[Credit], slot: Slot) -> None:
+        """Release credit and slot: there is nothing to run.
+
+        The slot is not kept, since another process may hold it by now.
+        """
         self._pass_over(turn)
         self._free_soon(slot)
 

@@ -1,4 +1,4 @@
-"""Slots between two attempts of the same client: kept for a moment instead of being given back and taken again."""
+"""Slots between two attempts of the same client: kept briefly instead of being released and taken again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyoco_server.ports.slots.port import Slot
 
 __all__ = ["KEEP_SECONDS", "USES_MAX", "IdleSlots"]
 
-#: A slot is used so often in a row, and is then given back, so that others have a chance of it.
+#: A slot is used so often in a row and then released, so that other processes have a chance to take it.
 USES_MAX = 16
-#: A worker gives its credit back a moment after its result has been recorded: that long a slot waits for it.
+#: A worker returns its credit shortly after its result was recorded: a slot is kept that long.
 KEEP_SECONDS = 0.05
 
 
 class IdleSlots:
-    """Slots in hand that nobody uses. O(1) each; memory is O(slots held by this process)."""
+    """Slots that this process holds and no attempt uses. O(1) each; memory is O(slots held by this process)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class IdleSlots:
         return len(kept) if kept else 0
 
     def keep(self, slot: Slot) -> bool:
-        """False: it was used often enough; give it back."""
+        """Keep a slot. Returns False if it was used often enough and must be released."""
         if self._uses.get((slot.client, slot.number), 0) >= USES_MAX:
             self.forget(slot)
             return False
@@ -40,7 +40,7 @@ class IdleSlots:
         return True
 
     def take(self, client_id: str) -> Slot | None:
-        """One for the next attempt."""
+        """Take a kept slot for the next attempt."""
         kept = self._kept.get(client_id)
         if not kept:
             return None
@@ -50,16 +50,16 @@ class IdleSlots:
         return slot
 
     def used(self, slot: Slot) -> None:
-        """An attempt was claimed with it."""
+        """Note that an attempt was claimed with this slot."""
         place = slot.client, slot.number
         self._uses[place] = self._uses.get(place, 0) + 1
 
     def forget(self, slot: Slot) -> None:
-        """It is given back."""
+        """Note that the slot is released."""
         self._uses.pop((slot.client, slot.number), None)
 
     def idle(self, has_more: Callable[[str], bool]) -> Iterator[Slot]:
-        """Takes out those whose client has nothing more, and those that have waited long enough."""
+        """Remove and yield the slots whose client has no more jobs, and those that were kept long enough."""
         now = self._clock()
         for client_id in list(self._kept):
             keeps = has_more(client_id)
@@ -70,5 +70,5 @@ class IdleSlots:
                 yield slot
 
     def next_idle(self) -> float:
-        """When the next one has waited long enough; infinity: none waits."""
+        """Return when the next slot has been kept long enough; infinity: none is kept."""
         return min((kept[0][1] for kept in self._kept.values()), default=float("inf"))

@@ -1,4 +1,4 @@
-"""The attempts that this process answers for: one ticker for all of them, at a door as in a native worker."""
+"""The attempts that this process, a door or a native worker, is responsible for, with one ticker for all."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = ["InFlight"]
 
 log = get_logger(__name__)
 
-#: Heartbeats under way at once.
+#: Concurrent heartbeats.
 _BEATS_AT_ONCE = 32
-#: What could not be written is tried again after this.
+#: Delay before a failed write is tried again.
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
 
 @dataclass(eq=False)
 class _Held:
-    """One attempt, and when it last gave and got a sign of life. All by the monotonic clock."""
+    """One attempt, and the times of its last signs of life, by the monotonic clock."""
 
     attempt: ProgramAttempt
     seen_at: float
@@ -50,20 +50,22 @@ class _Held:
     beaten_at: float
     is_beating: bool = False
     is_finishing: bool = False
-    #: We were asleep, and have not heard since whether it is still ours.
-    is_doubtful: bool = False
-    was_told_to_stop: bool = False
-    #: It is to be put back, as soon as that can be written.
+    #: This process was suspended, and has not checked since whether it still owns the attempt.
+    is_unverified: bool = False
+    is_cancel_sent: bool = False
+    #: It is to be put back as soon as that can be written.
     leaving: Why | None = None
     leave_at: float = 0.0
 
 
 class InFlight:
-    """What is in flight here. `on_cancel` hears once of each attempt that somebody wants stopped, `on_gone` of each
-    that is no longer ours: stop its work and say nothing. Neither may block; both are called on the event loop.
+    """The attempts in flight in this process.
 
-    What it cannot do: keep a lease while this process is stopped or starved. When it wakes up, it asks of each attempt
-    whether it is still ours before it says another word about it (GRID-10).
+    `on_cancel` is called once for each attempt with a cancel request, `on_gone` for each that this process no longer
+    owns: its program must be stopped, and nothing more reported. Neither may block; both are called on the event loop.
+
+    Limitation: it cannot keep a lease while this process is suspended or starved of CPU. After that it rechecks
+    ownership of each attempt before it acknowledges or extends anything (GRID-10).
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class InFlight:
         quorum: Quorum | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`awaits_signs` False: attempts need not be `seen`, because they run in this very process."""
+        """`awaits_signs` False: attempts need not be `seen`, because they run in this process."""
         self._backend, self._holder, self._on_cancel, self._on_gone = backend, holder, on_cancel, on_gone
         self._awaits_signs = awaits_signs
         self._programs = programs_of(backend)
@@ -93,15 +95,15 @@ class InFlight:
         self._quorum = quorum or Quorum(self._programs, wall=backend.clock)
         self._quorum.before_return = self.beat_all
         self._quorum.on_change = self._on_quorum_change
-        #: Called with the slot of an attempt that is over here; None: it is freed at once. The dispatcher sets it.
+        #: Called with the slot of an attempt that is over here; None: it is freed immediately. Set by the dispatcher.
         self.on_slot: Callable[[Slot], None] | None = None
-        #: Called with an attempt that was put back, after that was written. The dispatcher sets it.
+        #: Called with an attempt that was put back, after the write. Set by the dispatcher.
         self.on_put_back: Callable[[ProgramAttempt], None] | None = None
-        #: Who counts what was put back; None: whoever hears of it.
+        #: Counts attempts that are put back, if set.
         self.meter: Meter | None = None
-        #: Called when JetStream is back. The dispatcher sets it.
+        #: Called when JetStream answers again. Set by the dispatcher.
         self.on_back: Callable[[], None] | None = None
-        #: Called when `is_quorate` has changed. The door sets it.
+        #: Called when `is_quorate` has changed. Set by the door.
         self.on_quorum: Callable[[bool], None] | None = None
 
     def _shortest(self) -> float:
@@ -112,24 +114,27 @@ class InFlight:
 
     @property
     def is_quorate(self) -> bool:
-        """GRID-44: whether JetStream answers. False: claim nothing, accept nothing. Never waits."""
+        """Whether JetStream answers (GRID-44). False: claim nothing, accept nothing. Never waits."""
         return self._quorum.is_quorate
 
     def __len__(self) -> int:
         return len(self._held)
 
     def add(self, attempt: ProgramAttempt) -> None:
-        """Answer for it from now on; being added is its first sign of life. One with the same run id is replaced."""
+        """Take responsibility for an attempt, and count this as its first sign of life.
+
+        Replaces one with the same run id.
+        """
         now = self._clock()
         before = self._held.get(attempt.run.run_id)
         if before is not None and before.attempt is not attempt and before.attempt.attempt_id == attempt.attempt_id:
-            # Its worker came back over another connection. The message and the slot are still in our hand.
+            # Its worker reconnected over another connection. This process still holds the message and the slot.
             attempt.delivery = attempt.delivery or (None if before.leaving else before.attempt.delivery)
             attempt.slot = attempt.slot or before.attempt.slot
         self._held[attempt.run.run_id] = _Held(attempt, seen_at=now, held_at=now, beaten_at=now)
 
     def get(self, run_id: str) -> ProgramAttempt | None:
-        """None as well for one that is on its way back to the queue."""
+        """Return the attempt. None: unknown, or being put back."""
         held = self._held.get(run_id)
         return held.attempt if held is not None and held.leaving is None else None
 
@@ -137,7 +142,7 @@ class InFlight:
         return [held.attempt for held in self._held.values() if held.leaving is None]
 
     def seen(self, run_id: str, token: str) -> bool:
-        """A sign of life (GRID-78). False: not one of ours."""
+        """Record a sign of life (GRID-78). Returns False if the attempt is not in flight here."""
         held = self._held.get(run_id)
         if held is None or held.leaving is not None or held.attempt.attempt_id != token:
             return False
@@ -145,25 +150,29 @@ class InFlight:
         return True
 
     async def finish(self, attempt: ProgramAttempt, report: Report, outputs: Sequence[Output]) -> Settlement:
-        """Record how it ended. Whatever the answer, it is ours no more and its slot goes to `on_slot`. Raises
-        Unavailable: it is still ours, and may be finished again."""
+        """Record the report of an attempt. Whatever the settlement, the attempt is no longer in flight here.
+
+        Its slot is passed to `on_slot`. Raises Unavailable: the attempt is still in flight, and may be finished again.
+        """
         held = self._held.get(attempt.run.run_id)
-        mine = held if held is not None and held.attempt is attempt else None
-        if mine is not None:
-            mine.is_finishing = True
+        tracked = held if held is not None and held.attempt is attempt else None
+        if tracked is not None:
+            tracked.is_finishing = True
         try:
             settlement = await finish_job(self._backend, attempt, report, outputs, lambda: self._over(attempt))
         finally:
-            if mine is not None:
-                mine.is_finishing, mine.seen_at = False, self._clock()
+            if tracked is not None:
+                tracked.is_finishing, tracked.seen_at = False, self._clock()
         self._over(attempt)
         if settlement is Settlement.PUT_BACK:
-            self._tell_put_back(attempt)
+            self._notify_put_back(attempt)
         return settlement
 
     async def put_back(self, attempt: ProgramAttempt, why: Why) -> None:
-        """Let the job be tried again. Never raises: what cannot be written now is tried until it can, or until
-        somebody else has the run."""
+        """Put the job back for another attempt.
+
+        Never raises: a failed write is repeated until it succeeds, or until another process owns the run.
+        """
         held = self._held.get(attempt.run.run_id)
         if held is None or held.attempt is not attempt:
             return
@@ -178,28 +187,28 @@ class InFlight:
         try:
             is_done = await put_back(self._backend, attempt, held.leaving)
         except Unavailable as error:
-            log.warning("an attempt was not put back; trying again", run_id=attempt.run.run_id, error=error)
+            log.warning("could not put back an attempt; trying again", run_id=attempt.run.run_id, error=error)
             held.leave_at = self._clock() + _AGAIN_SECONDS
             return
-        except PyocoError:  # such as a record that cannot be read: the lease ends, and a claim says what is wrong
-            log.exception("an attempt was not put back", run_id=attempt.run.run_id)
+        except PyocoError:  # such as an unreadable record: the lease expires, and the next claim reports the cause
+            log.exception("could not put back an attempt", run_id=attempt.run.run_id)
         self._over(attempt)
         if is_done:
-            self._tell_put_back(attempt)
+            self._notify_put_back(attempt)
 
-    def _tell_put_back(self, attempt: ProgramAttempt) -> None:
+    def _notify_put_back(self, attempt: ProgramAttempt) -> None:
         if self.meter is not None:
             count_put_back(self.meter, attempt)
         if self.on_put_back is not None:
             self.on_put_back(attempt)
 
     async def release(self, attempt: ProgramAttempt) -> None:
-        """GRID-41: it was never handed over, so it was no attempt. Never raises; one try."""
+        """Release an attempt that was never handed over, and so was no attempt (GRID-41). Never raises; tries once."""
         self._drop(attempt)
         try:
             await release(self._backend, attempt)
         except Unavailable as error:
-            log.warning("a claim was not taken back; its lease ends", run_id=attempt.run.run_id, error=error)
+            log.warning("could not undo a claim; its lease will expire", run_id=attempt.run.run_id, error=error)
         self._give_slot(attempt)
 
     def _over(self, attempt: ProgramAttempt) -> None:
@@ -221,16 +230,16 @@ class InFlight:
             self._spawn(free_slot(self._backend, slot))
 
     async def start(self) -> None:
-        """May be called twice."""
+        """Idempotent."""
         if self._listening is None:
             group = self._programs.config.exec_group
-            self._listening = await self._programs.wakeups.listen(group, self._heard, Wakeup.CANCEL)
+            self._listening = await self._programs.wakeups.listen(group, self._on_wakeup, Wakeup.CANCEL)
         self._ticked_at = self._clock()
         await self._quorum.start()
         await self._ticker.start()
 
     async def stop(self) -> None:
-        """No more acks, heartbeats and timeouts. What is still held is left to redelivery. May be called twice."""
+        """Stop acks, heartbeats and timeouts. Attempts in flight are left to redelivery. Idempotent."""
         listening, self._listening = self._listening, None
         if listening is not None:
             await listening.close()
@@ -242,13 +251,13 @@ class InFlight:
         for task in self._tasks:
             task.cancel()
 
-    def _heard(self, wakeup: Wakeup, word: str) -> None:
-        held = self._held.get(word)
+    def _on_wakeup(self, wakeup: Wakeup, run_id: str) -> None:
+        held = self._held.get(run_id)
         if held is not None and wakeup is Wakeup.CANCEL:
             self._beat_soon(held)
 
     async def beat_all(self) -> None:
-        """A heartbeat of everything, waited for; whatever fails is tried again in time."""
+        """Renew all leases, and wait for it. Failed heartbeats are repeated by the ticker."""
         for held in list(self._held.values()):
             self._beat_soon(held)
         while self._beaters:
@@ -257,33 +266,35 @@ class InFlight:
     # The ticker ---------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """One look at everything in hand: O(n), and waits for no answer."""
+        """Check all attempts once. O(n); waits for no response."""
         now = self._clock()
         slept, self._ticked_at = now - self._ticked_at - self._shortest() / 4, now
         if slept > self._programs.config.exec_run_heartbeat_sec:
-            self._wake_up(slept)
+            self._recover_from_suspension(slept)
         for held in list(self._held.values()):
             if held.leaving is not None:
                 if now >= held.leave_at:
                     self._spawn(self._leave(held))
-            elif self._is_silent(held, now):
-                log.warning("no sign of life; the job is tried again", run_id=held.attempt.run.run_id)
+            elif self._is_overdue(held, now):
+                log.warning("no sign of life from a worker; the job is retried", run_id=held.attempt.run.run_id)
                 held.leaving = Why.ACK_TIMEOUT
                 self._spawn(self._leave(held))
             else:
                 await self._keep(held, now)
 
-    def _wake_up(self, slept: float) -> None:
-        """This process was stopped, or had no CPU. Signs of life may lie in its sockets, unread; and what it held may
-        be another's by now."""
-        log.warning("this process slept; it asks of each attempt whether it is still its own", seconds=round(slept, 1))
+    def _recover_from_suspension(self, slept: float) -> None:
+        """Recover after this process was suspended or had no CPU.
+
+        Signs of life may be unread in its sockets, and another process may own its attempts by now.
+        """
+        log.warning("process was suspended; rechecking ownership of all attempts", seconds=round(slept, 1))
         for held in self._held.values():
             held.seen_at += slept
-            held.is_doubtful = True
+            held.is_unverified = True
             held.beaten_at = 0.0
 
-    def _is_silent(self, held: _Held, now: float) -> bool:
-        """GRID-78"""
+    def _is_overdue(self, held: _Held, now: float) -> bool:
+        """Return whether signs of life are overdue (GRID-78)."""
         if not self._awaits_signs or held.is_finishing:
             return False
         return now - held.seen_at > self._programs.config.exec_ack_timeout_sec
@@ -293,14 +304,14 @@ class InFlight:
             self._beat_soon(held)
         every = self._backend.config.ack_progress_interval_sec
         delivery = held.attempt.delivery
-        if delivery is None or held.is_doubtful or held.attempt.closed or now - held.held_at < every:
+        if delivery is None or held.is_unverified or held.attempt.closed or now - held.held_at < every:
             return
         try:
             await delivery.hold()
             held.held_at = now
         except Unavailable as error:
             held.held_at = now - every + _AGAIN_SECONDS
-            log.warning("an in-progress ack was not sent", run_id=held.attempt.run.run_id, error=error)
+            log.warning("could not extend an ack deadline", run_id=held.attempt.run.run_id, error=error)
 
     def _beat_soon(self, held: _Held) -> None:
         if held.is_beating or held.leaving is not None:
@@ -328,33 +339,33 @@ class InFlight:
         try:
             standing = await beat(self._backend, attempt)
         except Unavailable as error:
-            self._unwritten.failed("a heartbeat was not written", error, run_id=attempt.run.run_id)
+            self._unwritten.failed("could not write a heartbeat", error, run_id=attempt.run.run_id)
             held.beaten_at = self._clock() - self._programs.config.exec_run_heartbeat_sec + _AGAIN_SECONDS
             self._quorum.failed_to_write()
             return
-        except PyocoError:  # such as a record that cannot be read: the lease ends, and a claim says what is wrong
-            log.exception("a heartbeat was refused", run_id=attempt.run.run_id)
+        except PyocoError:  # such as an unreadable record: the lease expires, and the next claim reports the cause
+            log.exception("heartbeat refused", run_id=attempt.run.run_id)
             return
         self._quorum.wrote()
         self._unwritten.worked()
-        held.is_doubtful = False
+        held.is_unverified = False
         if standing is Standing.FENCED:
             await self._lose(held)
-        elif standing is Standing.CANCEL_REQUESTED and not held.was_told_to_stop:
-            held.was_told_to_stop = True
+        elif standing is Standing.CANCEL_REQUESTED and not held.is_cancel_sent:
+            held.is_cancel_sent = True
             self._on_cancel(attempt)
 
     async def _lose(self, held: _Held) -> None:
-        """GRID-56: say nothing more about it. Its slot is freed, unless the attempt lives on with another holder."""
+        """Stop reporting a lost attempt (GRID-56). Free its slot, unless the attempt continues with another holder."""
         attempt = held.attempt
         if held.is_finishing or held.leaving is not None or self._held.get(attempt.run.run_id) is not held:
-            return  # whoever ends it here does the rest
+            return  # the call that is ending it does the rest
         self._drop(attempt)
         self._on_gone(attempt)
         try:
             found = await self._backend.runs.find(attempt.run.run_id)
         except PyocoError as error:
-            log.warning("a slot is left to its age", run_id=attempt.run.run_id, error=error)
+            log.warning("could not free a slot; it will be freed by its age", run_id=attempt.run.run_id, error=error)
             return
         lives_on = isinstance(found, Stored) and not found.run.is_terminal and found.run.is_owned_by(attempt.attempt_id)
         if not lives_on:

@@ -1,4 +1,4 @@
-"""The native lane: a worker that takes jobs straight from the queue and runs their programs (section 16)."""
+"""The native lane: a worker that takes jobs directly from the queue and runs their programs (section 16)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ __all__ = ["ProgramLane"]
 
 log = get_logger(__name__)
 
-#: A result that cannot be written now is written later: after this, and then after twice as long, up to the second.
+#: The delay before a failed result write is repeated: the first value, doubled each time up to the second.
 _AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 0.2, 5.0
-#: What was killed at the end of a drain has this long to be gone.
+#: Time for killed programs to exit at the end of a drain.
 _KILLED_SECONDS = 10.0
-#: Programs whose names were matched against the patterns once.
+#: Size of the cache of program names matched against the patterns.
 _NAMES_MAX = 10_000
 
 
@@ -54,12 +54,12 @@ class _Running:
     attempt: ProgramAttempt
     execution: ProgramExecution | None = None
     is_cancelled: bool = False
-    #: Somebody else has the run, or gets it back: nothing is reported.
+    #: Another process owns the run, or it is being put back: nothing is reported.
     is_gone: bool = False
 
 
-class _Place:
-    """A free place, reserved."""
+class _ReservedSlot:
+    """A reserved slot of the worker."""
 
     def __init__(self, lane: ProgramLane) -> None:
         self._lane = lane
@@ -73,10 +73,10 @@ class _Place:
 
 
 class ProgramLane:
-    """Up to `WORKER_MAX_PAR` programs at once. Free places are its credits (GRID-117); one whose program is over is
-    used again when the machine has air (GRID-70).
+    """Runs up to `WORKER_MAX_PAR` programs at once. Free slots are its credits (GRID-117).
 
-    It claims only programs that it has (FIND-14). What its directory holds is looked at every second or so.
+    The slot of a finished program is reused when the machine has CPU headroom (GRID-70). The lane claims only programs
+    that it has (FIND-14); its directory is scanned about once a second.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class ProgramLane:
         *,
         cpu: CpuUse | None = None,
     ) -> None:
-        """Raises GridRefused for a pattern that is none."""
+        """Raises GridRefused for an invalid pattern."""
         for pattern in patterns:
             check_pattern(pattern)
         config = programs_of(backend).config
         self._backend, self._executor, self.worker_id, self.patterns = backend, executor, worker_id, tuple(patterns)
         self._config = config
-        #: Random per process start, so that a reused name is never mistaken.
+        #: Random per process start, so that a reused worker id is never mistaken for the earlier process.
         self.holder = f"{worker_id}:{backend.new_id()[:8]}"
         self._cpu = cpu or CpuUse()
         self._held_back = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu.share)
@@ -102,7 +102,7 @@ class ProgramLane:
         self._accepted: dict[str, bool] = {}
         self._shelf = Shelf(executor)
         self._running: dict[str, _Running] = {}
-        #: Attempts whose programs are over and whose places are free, while their results are being written.
+        #: Attempts whose programs have exited and whose slots are free, while their results are being written.
         self._reporting = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -113,13 +113,13 @@ class ProgramLane:
         self.meter.credits = lambda: {worker_id: self._free}
         self.meter.cpu = lambda: {worker_id: self._cpu.share()}
         self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.in_flight.all())
-        self._places = _Places(self._look_at_places)
+        self._slot_ticker = _SlotTicker(self._tick)
         self._unoffered = UnofferedJobs(backend, self, self.dispatcher.waiting, on_end=partial(count_end, self.meter))
         self.last_status: str | None = None
         #: Called whenever `running`, `facts` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
-    # What the registry hears ----------------------------------------------------------------------------------------
+    # Worker registry ------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class ProgramLane:
             "allow": allow_of(self._config),
         }
 
-    # Seats ----------------------------------------------------------------------------------------------------------
+    # Slots ----------------------------------------------------------------------------------------------------------
 
     def serves(self, exec_name: str) -> bool:
         return self.takes(exec_name) and self._shelf.has(exec_name)
@@ -155,32 +155,32 @@ class ProgramLane:
             accepted = self._accepted[exec_name] = any(matches(pattern, subject) for pattern in self.patterns)
         return accepted
 
-    def reserve_credit(self, exec_name: str, tenant: str | None) -> _Place | None:
-        del tenant  # whoever has a user of NATS may run the programs of every tenant
+    def reserve_credit(self, exec_name: str, tenant: str | None) -> _ReservedSlot | None:
+        del tenant  # a process with a NATS user may run the programs of every tenant
         if not self._free or self._is_closed or not self.serves(exec_name):
             return None
         self._free -= 1
-        return _Place(self)
+        return _ReservedSlot(self)
 
     def give_back(self) -> None:
         self._free += 1
 
     def begin(self, attempt: ProgramAttempt) -> None:
-        """Run it; the place is free again some time after its end."""
+        """Run an attempt. Its slot is free again some time after its end."""
         running = self._running[attempt.run.run_id] = _Running(attempt)
-        task = asyncio.get_running_loop().create_task(self._see_to(running))
+        task = asyncio.get_running_loop().create_task(self._run(running))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self.when_changed()
 
-    async def _look_at_places(self) -> None:
-        self._cpu.share()  # it looks back a second, so it has to be asked more often than that
-        self._return_places()
+    async def _tick(self) -> None:
+        self._cpu.share()  # it covers the last second, so it must be sampled more often than that
+        self._return_slots()
         if await self._shelf.look():
             self.when_changed()
             self.dispatcher.nudge()
 
-    def _return_places(self) -> None:
+    def _return_slots(self) -> None:
         if not self._held_back:
             return
         count = self._held_back.due()
@@ -191,24 +191,27 @@ class ProgramLane:
     # Start and stop -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns once it takes jobs. Raises UsageError, Unavailable."""
+        """Start, and return once the lane takes jobs. Raises UsageError, Unavailable."""
         await self._executor.start()
         self._is_started = True
         await self._shelf.look()
         await self.in_flight.start()
-        await self._places.start()
+        await self._slot_ticker.start()
         await self.dispatcher.start()
         await self._unoffered.start()
         log.info(
-            "programs are taken",
+            "taking programs",
             group=self._config.exec_group,
             patterns=self.patterns,
             slots=self._config.worker_max_par,
         )
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Take nothing more; what runs may finish within `drain_seconds` (`WORKER_DRAIN_SEC`), and is killed and given
-        back then (GRID-113, GRID-119). May be called without a start, and twice."""
+        """Stop claiming, and let running programs finish within `drain_seconds` (`WORKER_DRAIN_SEC`).
+
+        Programs that do not are killed, and their jobs put back (GRID-113, GRID-119). Idempotent; may be called without
+        a start.
+        """
         self._is_closed = True
         await self._unoffered.stop()
         await self.dispatcher.stop()
@@ -216,22 +219,22 @@ class ProgramLane:
             log.info("finishing programs", running=len(self._running))
             seconds = self._config.worker_drain_sec if drain_seconds is None else drain_seconds
             await asyncio.wait(set(self._tasks), timeout=seconds)
-        await asyncio.gather(*(self._hand_back(running) for running in list(self._running.values())))
+        await asyncio.gather(*(self._put_back(running) for running in list(self._running.values())))
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_KILLED_SECONDS)
-        for task in self._tasks:  # a result that nobody takes: its lease ends, and the job is run elsewhere
+        for task in self._tasks:  # a result that could not be written: its lease expires, and the job is redelivered
             task.cancel()
-        await self._places.stop()
+        await self._slot_ticker.stop()
         await self.in_flight.stop()
         if self._is_started:
             await self._executor.stop()
 
-    async def _hand_back(self, running: _Running) -> None:
+    async def _put_back(self, running: _Running) -> None:
         if running.is_gone:
             return
-        log.warning("a program did not finish in time; its job is given back", run_id=running.attempt.run.run_id)
+        log.warning("program did not finish in time; putting its job back", run_id=running.attempt.run.run_id)
         running.is_gone = True
-        if running.execution is not None:  # else its inputs are on the way still
+        if running.execution is not None:  # otherwise its inputs are still being fetched
             running.execution.kill()
         await self.in_flight.put_back(running.attempt, Why.WORKER_DOWN)
 
@@ -245,27 +248,27 @@ class ProgramLane:
                 running.execution.cancel()
 
     def _on_gone(self, attempt: ProgramAttempt) -> None:
-        """GRID-56: stop the work, write nothing more, answer nothing."""
-        log.warning("the run belongs to somebody else by now; its program is stopped", run_id=attempt.run.run_id)
+        """Stop the program, write nothing more, answer nothing (GRID-56)."""
+        log.warning("another process owns the run; stopping its program", run_id=attempt.run.run_id)
         running = self._running.get(attempt.run.run_id)
         if running is not None and running.attempt is attempt:
             running.is_gone = True
             if running.execution is not None:
                 running.execution.kill()
 
-    async def _see_to(self, running: _Running) -> None:
+    async def _run(self, running: _Running) -> None:
         run_id, outcome = running.attempt.run.run_id, None
         is_early = False
         try:
             outcome = await self._perform(running)
-            # The program is over, and its place is free while its result is being written; but not without end.
+            # Free the slot while the result is being written, but limit the number of results being written.
             is_early = self._reporting < self._config.worker_max_par
             self._reporting += is_early
             if is_early:
                 self._vacate()
             await self._report(running, outcome)
-        except Exception:  # the top of one attempt: a defect of ours must not end the lane
-            log.exception("an attempt was not seen to its end; its job comes again", run_id=run_id)
+        except Exception:  # the top of one attempt: an unexpected exception must not end the lane
+            log.exception("attempt aborted by an unexpected error; its job is put back", run_id=run_id)
             await self.in_flight.put_back(running.attempt, Why.WORKER_ERROR)
         finally:
             if outcome is not None and outcome.archive is not None:
@@ -279,10 +282,10 @@ class ProgramLane:
 
     def _vacate(self) -> None:
         self._held_back.add()
-        self._return_places()
+        self._return_slots()
 
     async def _perform(self, running: _Running) -> ProgramOutcome:
-        """Never raises for what is wrong with the job or the stores."""
+        """Run the program. Never raises for errors of the job or of the stores."""
         job = running.attempt.job
         if isinstance(job.inputs, InlineInputs) and not job.inputs.files:
             return await self._execute(running, ())
@@ -296,7 +299,7 @@ class ProgramLane:
         except NotFound:
             return _failed(ErrorCode.INPUT_MISSING, "the input files are no longer kept")
         except PyocoError as error:
-            log.warning("the inputs of a job were not read", run_id=running.attempt.run.run_id, error=error)
+            log.warning("could not read the inputs of a job", run_id=running.attempt.run.run_id, error=error)
             return _failed(ErrorCode.WORKER_ERROR, "the input files could not be read")
 
     async def _execute(self, running: _Running, files: Sequence[WorkFile]) -> ProgramOutcome:
@@ -320,7 +323,7 @@ class ProgramLane:
         return await running.execution.outcome()
 
     async def _report(self, running: _Running, outcome: ProgramOutcome) -> None:
-        """Until it is written, or the run is another's. Meanwhile its lease is renewed."""
+        """Repeat until the result is written or another process owns the run. The lease is renewed meanwhile."""
         outputs: list[Output] = []
         if outcome.archive is not None:
             archive = outcome.archive
@@ -333,7 +336,7 @@ class ProgramLane:
             try:
                 settlement = await self.in_flight.finish(running.attempt, outcome.report, outputs)
             except Unavailable as error:
-                log.warning("a result was not written; trying again", run_id=running.attempt.run.run_id, error=error)
+                log.warning("could not write a result; trying again", run_id=running.attempt.run.run_id, error=error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _AGAIN_SECONDS_MAX)
             else:
@@ -349,8 +352,8 @@ def _failed(code: ErrorCode, error: str) -> ProgramOutcome:
     return ProgramOutcome(Report(status=RunState.FAILED, error_code=code, error=error))
 
 
-class _Places(Loop):
-    """Looks every half second whether places may be used again."""
+class _SlotTicker(Loop):
+    """Checks every half second whether slots may be reused."""
 
     def __init__(self, look: Callable[[], Awaitable[None]]) -> None:
         super().__init__(every_seconds=LOOK_SECONDS)

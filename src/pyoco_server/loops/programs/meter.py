@@ -1,4 +1,4 @@
-"""What one door or worker of programs has counted itself, since it was started: for its `--metrics-port`."""
+"""The counters of one door or worker of programs since its start, for its `--metrics-port`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
 __all__ = ["NAMES_MAX", "Meter"]
 
-#: Programs that are told apart; those beyond are counted together.
+#: Limit of programs counted separately; the others are counted together.
 NAMES_MAX = 1_000
 
 
 class Meter:
     """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs).
 
-    What is a state and not an event is asked for when it is wanted: set the four functions.
+    States, as opposed to events, are read when the metrics are: set the four functions.
     """
 
     def __init__(self, group: str) -> None:
@@ -42,11 +42,11 @@ class Meter:
         self.inflight: Callable[[], Mapping[str, int]] = dict
 
     def error(self, code: str) -> None:
-        """An Error frame with this code was sent."""
+        """Count an Error frame with this code."""
         self._errors[code] += 1
 
     def end(self, exec_name: str, status: str, run_seconds: float | None = None) -> None:
-        """A job has come to its end here: COMPLETED, FAILED or CANCELLED."""
+        """Count a job that ended in this process as COMPLETED, FAILED or CANCELLED."""
         name = self._name(exec_name)
         self._ended[self._group, name, status] += 1
         if run_seconds is not None and run_seconds >= 0:
@@ -56,19 +56,19 @@ class Meter:
             self._recent.setdefault(name, deque(maxlen=SAMPLE)).append(run_seconds)
 
     def retry(self, exec_name: str, why: str) -> None:
-        """An attempt was put back: ack_timeout, worker_error, worker_down or holder_lost."""
+        """Count an attempt that was put back: ack_timeout, worker_error, worker_down or holder_lost."""
         self._retries[self._group, self._name(exec_name), why] += 1
 
     def letter(self, exec_name: str, reason: str) -> None:
-        """A dead letter was written."""
+        """Count a dead letter."""
         self._letters[self._group, self._name(exec_name), reason] += 1
 
     def stale(self) -> None:
-        """A result was dropped."""
+        """Count a dropped result."""
         self._stale += 1
 
     def duplicate(self) -> None:
-        """A job was submitted that was known already."""
+        """Count a repeated submission of a known job."""
         self._duplicates += 1
 
     def _name(self, exec_name: str) -> str:
@@ -79,7 +79,7 @@ class Meter:
         return exec_name
 
     def figures(self) -> ProgramFigures:
-        """O(programs * 1,000) for the percentiles."""
+        """Return the current figures. O(programs * 1,000) for the percentiles."""
         recent = {name: p95(seconds) for name, seconds in sorted(self._recent.items()) if name != OTHER}
         return ProgramFigures(
             inflight={(self._group, name): count for name, count in self.inflight().items()},

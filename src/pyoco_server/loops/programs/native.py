@@ -1,4 +1,4 @@
-"""A worker of programs alone: its lane, and its record in the registry (GRID-119)."""
+"""A worker that runs only programs: its lane, and its record in the registry (GRID-119)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["KIND", "NativeWorker"]
 log = get_logger(__name__)
 
 KIND = "exec-native"
-#: A change is told within this time; without one, the record is renewed as often as that of any worker.
+#: A change is announced within this time; without one, the record is renewed as often as that of any worker.
 _SOON_SECONDS = 1.0
 
 
 class NativeWorker:
-    """Runs programs until it is told to stop, and says so in the registry."""
+    """Runs programs until it is stopped, and announces itself in the registry."""
 
     def __init__(self, backend: Backend, lane: ProgramLane, slots: int, versions: Mapping[str, str]) -> None:
         self._backend, self._lane = backend, lane
@@ -35,14 +35,14 @@ class NativeWorker:
         lane.when_changed = self._announcer.touch
 
     async def start(self) -> None:
-        """Returns once it takes jobs. Raises UsageError, Unavailable."""
+        """Start, and return once the worker takes jobs. Raises UsageError, Unavailable."""
         await self._lane.start()
         await self._backend.registry.announce(self._describe())
         self._is_known = True
         await self._announcer.start()
 
     async def stop(self, reason: str, drain_seconds: float | None = None) -> None:
-        """As `ProgramLane.stop`; then the registry hears of the orderly end."""
+        """Stop the lane (`ProgramLane.stop`), then record the orderly stop in the registry."""
         await self._lane.stop(drain_seconds)
         await self._announcer.stop()
         if not self._is_known:
@@ -50,7 +50,7 @@ class NativeWorker:
         try:
             await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
         except Unavailable as error:
-            log.warning("the orderly stop was not recorded", error=error)
+            log.warning("could not record the orderly stop", error=error)
 
     def _describe(self) -> WorkerRecord:
         self._description.running = self._lane.running
@@ -60,13 +60,13 @@ class NativeWorker:
 
 
 class _Announcer(Loop):
-    """Writes the record when something has changed, and every so often. Best effort: it never fails a run."""
+    """Writes the record after a change, and periodically. Best effort: a failed write never fails a run."""
 
     def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord]) -> None:
         super().__init__(every_seconds=min(_SOON_SECONDS, backend.config.worker_heartbeat_interval_sec))
         self._backend, self._describe = backend, describe
         self._is_dirty = False
-        self._told_at = 0.0
+        self._announced_at = 0.0
         self._unannounced = Outage(log)  # most turns write nothing
 
     def touch(self) -> None:
@@ -74,12 +74,12 @@ class _Announcer(Loop):
 
     async def turn(self) -> None:
         now = time.monotonic()
-        if not self._is_dirty and now - self._told_at < self._backend.config.worker_heartbeat_interval_sec:
+        if not self._is_dirty and now - self._announced_at < self._backend.config.worker_heartbeat_interval_sec:
             return
-        self._is_dirty, self._told_at = False, now
+        self._is_dirty, self._announced_at = False, now
         try:
             await self._backend.registry.announce(self._describe())
             self._unannounced.worked()
         except PyocoError as error:
             self._is_dirty = True
-            self._unannounced.failed("the worker registry was not written", error)
+            self._unannounced.failed("could not write the worker registry", error)

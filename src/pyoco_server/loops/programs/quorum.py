@@ -1,4 +1,4 @@
-"""Whether JetStream answers (GRID-44)."""
+"""Detects whether JetStream answers (GRID-44)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Quorum"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 1.0
-#: Without an answer for this long, while asking: there is no quorum.
+#: There is no quorum if requests get no answer for this long.
 _LOST_SECONDS = 5.0
 
 
 async def _nothing() -> None:
-    """Nobody has anything to do first."""
+    """The default of `before_return`."""
 
 
 class Quorum(Loop):
-    """Asks JetStream something small every second. A process that gets no answer for five claims and accepts nothing.
+    """Sends a small request to JetStream every second. A process without an answer for five claims and accepts nothing.
 
-    A stream without a majority goes on to answer questions for some seconds, while it stores nothing: so failed writes
-    count as well (`wrote`, `failed_to_write`).
+    A stream without a majority still answers requests for some seconds, although it stores nothing. Failed writes
+    therefore count as well (`wrote`, `failed_to_write`).
 
-    What it cannot do: tell a lost majority from a cut cable. Both are waited out in the same way.
+    Limitation: it cannot tell a lost majority from a lost connection. Both are waited out in the same way.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Quorum(Loop):
         super().__init__(every_seconds=every_seconds)
         self._programs, self._wall, self._clock, self._lost_seconds = programs, wall, clock, lost_seconds
         self._asking: asyncio.Task[object] | None = None
-        #: Since when questions, and writes, have been asked without an answer. None: the last one was answered.
+        #: Since when requests, and writes, have been failing. None: the last one succeeded.
         self._unanswered_since: float | None = None
         self._unwritten_since: float | None = None
         self._unwritten_at = 0.0
         self.is_quorate = True
-        #: Done first when JetStream is back, before anybody hears of it.
+        #: Awaited first when JetStream answers again, before `on_change` is called.
         self.before_return: Callable[[], Awaitable[None]] = _nothing
         self.on_change: Callable[[bool], None] = lambda _: None
 
@@ -67,11 +67,11 @@ class Quorum(Loop):
             if self._unanswered_since is None:
                 self._unanswered_since = self._clock()
             self._asking = asyncio.create_task(self._ask())
-        # A question that takes its time is waited for beside the turns: how long it has been is what counts.
+        # A slow request continues over several turns: its total duration counts.
         await asyncio.wait({self._asking}, timeout=self._every_seconds)
         if self._asking.done():
             self._asking = None
-        if self._is_away():
+        if self._is_lost():
             self._lose()
         elif not self.is_quorate and self._unanswered_since is None:
             await self._return()
@@ -83,11 +83,11 @@ class Quorum(Loop):
         except PyocoError as error:
             log.debug("JetStream did not answer", error=error)
 
-    def _is_away(self) -> bool:
+    def _is_lost(self) -> bool:
         now = self._clock()
         if self._unanswered_since is not None and now - self._unanswered_since >= self._lost_seconds:
             return True
-        # Who has nothing to write any more will not write it successfully either: an old failure is forgotten.
+        # A process that has nothing more to write will not write successfully either: forget an old failure.
         if self._unwritten_since is None or now - self._unwritten_at >= 2 * self._lost_seconds:
             return False
         return self._unwritten_at - self._unwritten_since >= self._lost_seconds
@@ -103,7 +103,7 @@ class Quorum(Loop):
         self._programs.grace.until = self._wall() + fresh_seconds
         await self.before_return()
         self.is_quorate = True
-        log.info("JetStream answers again; every lease counts as fresh for a while", seconds=fresh_seconds)
+        log.info("JetStream answers again; treating every lease as fresh for a while", seconds=fresh_seconds)
         self.on_change(True)
 
     async def stop(self) -> None:

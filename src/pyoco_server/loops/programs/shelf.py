@@ -14,36 +14,36 @@ __all__ = ["ANNOUNCED_MAX", "Shelf", "allow_of"]
 
 log = get_logger(__name__)
 
-#: A worker's record is written every few seconds: with more names than this it does not list them.
+#: Limit of announced names. A worker's record is written every few seconds, so it lists no more than this.
 ANNOUNCED_MAX = 1_000
-_LOOK_SECONDS = 1.0
-#: An answer about one program is good for this long: it is asked for each job.
+_SCAN_SECONDS = 1.0
+#: The age up to which a check of one program is reused, since it is repeated for each job.
 _FRESH_SECONDS = 0.5
-#: A program that is there and cannot be run is tried again after this.
+#: A program that exists and cannot be run is tried again after this.
 _LACKS_SECONDS = 60.0
 _NAMES_MAX = 10_000
 
 
 def allow_of(config: GridConfig) -> tuple[str, ...] | None:
-    """As it is announced. None: every program."""
+    """Return the patterns to announce. None: every program is allowed."""
     return None if "*" in config.worker_exec_allow else config.worker_exec_allow
 
 
 class Shelf:
-    """Looked at now and then, since programs come and go while the worker runs."""
+    """The programs in the directory, scanned periodically since they may change while the worker runs."""
 
     def __init__(self, executor: ProgramExecutor, clock: Callable[[], float] = time.monotonic) -> None:
         self._executor, self._clock = executor, clock
         self._names: tuple[str, ...] = ()
-        self._looked_at: float | None = None
-        #: By name: whether it was there, and when that was seen.
+        self._scanned_at: float | None = None
+        #: By name: whether the program existed, and when that was checked.
         self._seen: dict[str, tuple[bool, float]] = {}
-        #: By name: when it was found that it cannot be run.
+        #: By name: when an attempt found that it cannot be run.
         self._missed: dict[str, float] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """At the last look."""
+        """At the last scan."""
         return self._names
 
     @property
@@ -57,7 +57,7 @@ class Shelf:
         return tuple(sorted(name for name in self._missed if self._is_missed(name, now)))
 
     def has(self, exec_name: str) -> bool:
-        """Mostly from memory; else one look at the disk."""
+        """Return whether the worker can run a program. Mostly from memory; else one disk access."""
         now = self._clock()
         if self._is_missed(exec_name, now):
             return False
@@ -70,7 +70,7 @@ class Shelf:
         return found
 
     def miss(self, exec_name: str) -> None:
-        """An attempt has shown that it cannot be run here."""
+        """Note that an attempt found the program cannot be run here."""
         self._missed[exec_name] = self._clock()
 
     def _is_missed(self, exec_name: str, now: float) -> bool:
@@ -78,11 +78,11 @@ class Shelf:
         return at is not None and now - at < _LACKS_SECONDS
 
     async def look(self) -> bool:
-        """At most once a second. Whether something has changed."""
+        """Scan the directory, at most once a second. Returns whether the result has changed."""
         now = self._clock()
-        if self._looked_at is not None and now - self._looked_at < _LOOK_SECONDS:
+        if self._scanned_at is not None and now - self._scanned_at < _SCAN_SECONDS:
             return False
-        self._looked_at = now
+        self._scanned_at = now
         before = self._names, self._missed.keys()
         self._names = await asyncio.to_thread(self._executor.names)
         self._missed = {name: at for name, at in self._missed.items() if self._is_missed(name, now)}

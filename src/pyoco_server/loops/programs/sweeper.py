@@ -1,4 +1,4 @@
-"""Looks for jobs that have fallen out of their queue, and for messages whose jobs have ended."""
+"""Finds runs whose message is missing from the queue, and messages whose runs have ended."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ __all__ = ["ProgramSweeper"]
 
 log = get_logger(__name__)
 
-#: ±20% (GRID-57): those of many processes do not all come at once.
+#: ±20% (GRID-57), so that the sweeps of many processes are spread.
 _JITTER = 0.2
-#: While the index is not true yet.
+#: Retry interval while the index has not caught up.
 _SOON_SECONDS = 1.0
 _AT_ONCE = 16
 _BATCH = 2_000
-#: Messages whose runs are looked at in one turn, in case they have ended. With more in the queue the next turn goes on
-#: where this one stopped: they harm nobody, for whoever takes one drops it.
+#: Limit of messages checked for ended runs in one turn. With more messages in the queue, the next turn continues where
+#: this one stopped. Such messages are harmless, since a worker that receives one drops it.
 _ENDED_MAX = 20_000
 _BATCHES_MAX = 1_000
 _TURN_SECONDS_MAX = 600.0
 
 
 class ProgramSweeper(Loop):
-    """Every EXEC_SWEEP_SEC, and at its start: which runs of programs are open and quiet, and have no message? Which
-    messages are of runs that have ended? Which slots does nobody stand behind any more? (GRID-57, GRID-74)
+    """Repairs runs and messages every EXEC_SWEEP_SEC, and at its start (GRID-57, GRID-74).
 
-    A look at the queue costs a round trip per 100,000 messages and 8 bytes of memory for each; a run is read only if
-    its message is missing, and up to 20,000 besides. Open runs are told by an index, when there is one; else by the
+    It looks for open runs without recent changes that have no message, messages of runs that have ended, and abandoned
+    slots.
+
+    A scan of the queue costs a round trip per 100,000 messages and 8 bytes of memory for each. A run is read only if
+    its message is missing, plus up to 20,000 others. Open runs come from an index if there is one; otherwise from the
     feed of changes, which is read once from the beginning, and then from where the last turn ended: O(open runs) of
     memory. Any number of processes may sweep at once.
 
-    What it cannot do: mend what has changed within EXEC_STALE_SEC.
+    Limitation: it does not repair what has changed within EXEC_STALE_SEC.
     """
 
     def __init__(self, backend: Backend, index: Index | None = None, feeder: IndexFeeder | None = None) -> None:
@@ -55,20 +57,20 @@ class ProgramSweeper(Loop):
         self._index, self._feeder = index, feeder
         self._followed = _OpenRuns(backend)
         self._room = asyncio.Semaphore(_AT_ONCE)
-        #: Where the next look at messages goes on.
-        self._place = 0
+        #: The offset at which the next check of messages begins.
+        self._offset = 0
         self.mended = 0
 
     async def turn(self) -> None:
         if self._feeder is not None and not await self._feeder.caught_up(0):
-            self._every_seconds = _SOON_SECONDS  # half an index would be half a truth
+            self._every_seconds = _SOON_SECONDS  # index has not caught up
             return
         spread = 1 - _JITTER + 2 * _JITTER * self._programs.chance()
         self._every_seconds = self._programs.config.exec_sweep_sec * spread
         await self._guarded(self._sweep_slots())
-        # The queue first: a job that is put meanwhile has a young record.
-        queued = await self._look_at_queue()
-        async for run_ids in self._quiet():
+        # Read the queue first: a job queued after that has a recent record.
+        queued = await self._check_queue()
+        async for run_ids in self._idle_runs():
             await self._mend(run_id for run_id in run_ids if not queued.has(run_id))
 
     async def _sweep_slots(self) -> None:
@@ -76,27 +78,27 @@ class ProgramSweeper(Loop):
         for client in self._programs.slots.all_held(group):
             await clear_abandoned(self._backend, group, client)
 
-    async def _look_at_queue(self) -> _Marks:
-        """Which runs have a message; and those of a part of them are looked at, in case they have ended."""
+    async def _check_queue(self) -> _Marks:
+        """Return which runs have a message. Check some of them, in case their runs have ended."""
         marks, offset = _Marks(), 0
         window: list[str] = []
         while True:
             page = await self._programs.queue.listed(offset)
             marks.add(run_id for _, run_id in page)
-            begin = max(0, self._place - offset)
+            begin = max(0, self._offset - offset)
             window += [run_id for _, run_id in page[begin : begin + _ENDED_MAX - len(window)]]
             offset += len(page)
             if not page:
                 break
-        self._place = self._place + len(window) if len(window) == _ENDED_MAX else 0
+        self._offset = self._offset + len(window) if len(window) == _ENDED_MAX else 0
         marks.sort()
         await self._mend(window)
         return marks
 
-    async def _quiet(self) -> AsyncIterator[list[str]]:
+    async def _idle_runs(self) -> AsyncIterator[list[str]]:
         before = self._backend.clock() - self._programs.config.exec_stale_sec
         if self._index is None:
-            async for run_ids in self._followed.quiet(before):
+            async for run_ids in self._followed.idle(before):
                 yield run_ids
             return
         after = 0.0
@@ -118,19 +120,22 @@ class ProgramSweeper(Loop):
 
     async def _mend_one(self, run_id: str) -> None:
         is_mended = await mend(self._backend, run_id)
-        self.mended += is_mended  # read only now: many are under way
+        self.mended += is_mended  # read only now: many are in progress
 
     async def _guarded(self, look: Awaitable[None], **where: str) -> None:
-        """An odd record must not hide the others."""
+        """Await, and log errors: an invalid record must not stop the sweep."""
         try:
             await look
         except PyocoError as error:
-            self.outage.failed("a job could not be looked at; the next sweep tries again", error, **where)
+            self.outage.failed("could not check a job; the next sweep tries again", error, **where)
 
 
 class _Marks:
-    """A set of run ids, in 8 bytes each. Two ids that look alike are one in some 10^12 times, and then one of them is
-    taken to be there: it is found by another sweep, after the other has gone."""
+    """A set of run ids, in 8 bytes each.
+
+    Two different ids collide with a probability of about 1 in 10^12. One of them is then assumed to have a message, and
+    is found by a later sweep, after the other has ended.
+    """
 
     def __init__(self) -> None:
         self._marks = array("Q")
@@ -143,20 +148,20 @@ class _Marks:
 
     def has(self, run_id: str) -> bool:
         mark = _mark(run_id)
-        place = bisect_left(self._marks, mark)
-        return place < len(self._marks) and self._marks[place] == mark
+        index = bisect_left(self._marks, mark)
+        return index < len(self._marks) and self._marks[index] == mark
 
 
 def _mark(run_id: str) -> int:
-    """Ids are drawn by chance, or by a hash: any 64 bits of them will do."""
+    """Return 64 bits of the id. Ids are random or a hash, so any 64 bits are suitable."""
     try:
         return int(run_id.replace("-", "")[-16:], 16)
-    except ValueError:  # a stranger's
+    except ValueError:  # not an id of ours
         return 0
 
 
 class _OpenRuns:
-    """The open runs of programs, for who has no index."""
+    """The open runs of programs, for a process without an index."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -164,14 +169,14 @@ class _OpenRuns:
         #: When each was last updated.
         self._open: dict[str, float] = {}
 
-    async def quiet(self, before: float) -> AsyncIterator[list[str]]:
+    async def idle(self, before: float) -> AsyncIterator[list[str]]:
         await self._follow()
         found = [run_id for run_id, updated_at in self._open.items() if updated_at < before]
         for begin in range(0, len(found), _BATCH):
             yield found[begin : begin + _BATCH]
 
     async def _follow(self) -> None:
-        """What has changed since the last time."""
+        """Read the changes since the last call."""
         async with aclosing(self._backend.runs.changes(self._after, self._epoch)) as feed:
             async for changes in feed:
                 if changes.epoch != self._epoch:

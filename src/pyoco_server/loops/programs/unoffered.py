@@ -22,27 +22,29 @@ __all__ = ["Offers", "UnofferedJobs"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 1.0
-#: A lane in which nothing was found is asked again after this, or when a job is queued.
+#: A lane found empty is polled again after this, or when a job is queued.
 _EMPTY_SECONDS = 30.0
 _BATCH = 32
 _LANES_MAX = 256
 
 
 class Offers(Protocol):
-    """What the workers of this process take and have. Neither call may block."""
+    """The programs that the workers of this process take and have. No method may block."""
 
     def takes(self, exec_name: str) -> bool:
-        """Whether a worker here would run it by its patterns, if it had it."""
+        """Return whether a worker here would run it according to its patterns, if it had it."""
 
     def serves(self, exec_name: str) -> bool:
-        """Whether a worker here has it, too."""
+        """Return whether a worker here takes the program and has it."""
 
 
 class UnofferedJobs(Loop):
-    """A job waits for `EXEC_WORKER_DOWN_DELAY_SEC` while a worker here takes its program by pattern and none here has
-    it; then the registry is asked about the whole group. It costs nothing while every program is offered.
+    """Ends jobs of programs that workers here take by pattern, and no worker of the group has.
 
-    What it cannot do: judge programs that no worker here takes; their jobs wait.
+    A job first waits for `EXEC_WORKER_DOWN_DELAY_SEC` while no worker here has its program; then the registry is
+    checked for the complete group. This costs nothing while every program is offered.
+
+    Limitation: it does not judge programs that no worker here takes; their jobs wait.
     """
 
     def __init__(
@@ -54,13 +56,13 @@ class UnofferedJobs(Loop):
         on_end: Callable[[Run], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`waiting`: lanes that may have jobs."""
+        """`waiting`: returns the lanes that may contain jobs."""
         super().__init__(every_seconds=_EVERY_SECONDS)
         self._backend, self._offers, self._waiting, self._on_end = backend, offers, waiting, on_end
         self._clock = clock
-        #: Since when nobody here has had a program.
+        #: Since when no worker here has had a program.
         self._since: dict[str, float] = {}
-        #: Lanes in which nothing was found: what they had heard then, and when.
+        #: Lanes found empty: their counter of wakeups then, and when.
         self._empty: dict[ClientQueue, tuple[int, float]] = {}
 
     async def turn(self) -> None:
@@ -87,14 +89,14 @@ class UnofferedJobs(Loop):
                 if not await self._end_lane(state.lane, code):
                     self._empty[state.lane] = heard, now
             except Unavailable as error:
-                log.warning("jobs without a program were not ended yet", exec_name=state.lane.exec_name, error=error)
+                log.warning("could not end jobs without a program yet", exec_name=state.lane.exec_name, error=error)
 
     def _is_due(self, state: ClientQueueState, now: float) -> bool:
         heard, at = self._empty.get(state.lane, (-1, now))
         return heard != state.heard or now - at >= _EMPTY_SECONDS
 
     async def _end_lane(self, lane: ClientQueue, code: ErrorCode) -> bool:
-        """Up to a batch of its jobs. False: there was none. Raises Unavailable."""
+        """End up to a batch of the lane's jobs. Returns False if the lane is empty. Raises Unavailable."""
         deliveries = await programs_of(self._backend).queue.take(lane, _BATCH)
         for delivery in deliveries:
             ended = await end_unoffered(self._backend, delivery, code)

@@ -28,7 +28,7 @@ __all__ = ["AssignedJobs", "Desk", "Origin"]
 log = get_logger(__name__)
 
 SUPERSEDED = "superseded"
-#: What may wait for a place. A door that keeps to its credits never has one wait.
+#: Limits of jobs that wait for a slot. A door that respects the credits never causes one to wait.
 _WAITING_MAX, _WAITING_BYTES_MAX = 10_000, 256 * 1024 * 1024
 _STOP_SECONDS = 30.0
 
@@ -41,45 +41,45 @@ class Origin:
     msg_id: UUID
 
     def corr_id(self, session: Session) -> UUID:
-        """Section 6: nothing, once the connection is another one."""
+        """Return the msgId to answer (section 6), or NIL if the connection is another one."""
         return self.msg_id if session is self.session else NIL
 
 
 class Desk(Protocol):
-    """What the crew needs of the worker around it."""
+    """The parts of the worker that its jobs use."""
 
     async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
-        """Say it to the door, if there is one now. Never raises: what did not get through is said again later."""
+        """Send a result to the current door, if there is one. Never raises: failed sends are repeated later."""
 
     def fetch(self, job_id: str, file: InputFile) -> AsyncIterator[bytes]:
-        """The bytes of an input that was not in the frame."""
+        """Return the bytes of an input that was not in the frame."""
 
     def freed(self) -> None:
-        """A job is off the table, or a result out of the spool."""
+        """Note that a job is done, or a result was removed from the spool."""
 
 
 @dataclass(eq=False)
 class _Held:
-    """A job on the table."""
+    """A job of this worker."""
 
     assign: AssignJob
     #: Of the newest AssignJob for it.
     token: str
     attempt: int
     origin: Origin
-    #: Of the inputs that came with it.
+    #: Bytes of the inputs that came with it.
     size: int
     execution: ProgramExecution | None = None
-    #: The program is over; its result is on its way.
+    #: The program has exited; its result is being stored or sent.
     is_over: bool = False
-    #: Its result is nobody's any more.
+    #: Its result is to be discarded.
     is_dropped: bool = False
 
 
 class AssignedJobs:
-    """At most `places` programs at once, whatever a door assigns; the rest waits its turn and is listed all the same.
+    """Runs at most `places` programs at once, whatever a door assigns. Other jobs wait, and are listed as well.
 
-    What it cannot do: know a job again that a worker before it ran, unless that one left its result in the spool.
+    Limitation: it does not recognize a job that an earlier worker process ran, unless the result is in the spool.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class AssignedJobs:
         self._desk, self._executor, self._spool, self._seen, self._places = desk, executor, spool, seen, places
         self._jobs: dict[str, _Held] = {}
         self._waiting: deque[_Held] = deque()
-        #: By JobId: AssignJobs for finished jobs that wait for their answer, the first one in progress.
+        #: By JobId: AssignJobs for finished jobs that wait for their answer, the one being answered first.
         self._repeats: dict[str, deque[tuple[AssignJob, Origin]]] = {}
-        #: Killed without a result, and not gone yet.
+        #: Killed without a result, and not exited yet.
         self._dying: set[_Held] = set()
         self._answering = 0
         self._running = 0
@@ -98,34 +98,34 @@ class AssignedJobs:
 
     @property
     def unfinished(self) -> int:
-        """AssignJobs that no credit may be given back for yet."""
+        """Number of AssignJobs whose credits must not be returned yet."""
         return len(self._jobs) + len(self._dying) + self._answering
 
     @property
     def running(self) -> int:
-        """Programs that run right now."""
+        """Number of running programs."""
         return self._running
 
     def remember(self, left: Iterable[Kept]) -> None:
-        """GRID-109: what the worker before this one has run does not run again here."""
+        """Note the jobs that an earlier worker process has run, so that they do not run again here (GRID-109)."""
         for kept in left:
             if kept.is_worth_keeping:
                 self._seen.put(kept.job_id, None)
 
     def listed(self) -> list[RunningJob]:
-        """GRID-105, GRID-106: what Heartbeat says, waiting ones included."""
+        """Return the jobs for a heartbeat, including waiting ones (GRID-105, GRID-106)."""
         return [RunningJob(job_id, held.token) for job_id, held in self._jobs.items()]
 
     def take(self, assign: AssignJob, origin: Origin) -> None:
-        """Start it, or answer from what is known of the job. Never twice the program of one JobId (GRID-107)."""
+        """Start a job, or answer with its known result. A JobId never runs twice (GRID-107)."""
         held = self._jobs.get(assign.job_id)
         if held is not None:
-            log.info("a job came again while it runs", job_id=assign.job_id, attempt=assign.attempt)
+            log.info("repeated job, still running", job_id=assign.job_id, attempt=assign.attempt)
             held.token, held.attempt, held.origin = assign.token, assign.attempt, origin
             self._desk.freed()
             return
         if assign.job_id in self._repeats or self._known(assign) is not None:
-            log.info("a job came again after its end", job_id=assign.job_id, attempt=assign.attempt)
+            log.info("repeated job, already finished", job_id=assign.job_id, attempt=assign.attempt)
             self._answering += 1
             repeats = self._repeats.setdefault(assign.job_id, deque())
             repeats.append((assign, origin))
@@ -136,7 +136,7 @@ class AssignedJobs:
             report = Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="too many jobs wait here")
             self.refuse(_finished(assign, assign.token, assign.attempt, report), origin)
             return
-        self._seen.remove(assign.job_id)  # what is left of it is too old, and would make the new result as old
+        self._seen.remove(assign.job_id)  # an older entry has expired, and its time would apply to the new result
         held = _Held(assign, assign.token, assign.attempt, origin, _size(assign))
         self._jobs[assign.job_id] = held
         self._waiting.append(held)
@@ -149,7 +149,7 @@ class AssignedJobs:
         return waiting + _size(assign) <= _WAITING_BYTES_MAX
 
     def refuse(self, finished: Finished, origin: Origin) -> None:
-        """An AssignJob that cannot be: its answer, like any other. But a copy of one that runs says nothing of it."""
+        """Answer an invalid AssignJob like a finished job. A copy of a running one is not answered."""
         held = self._jobs.get(finished.job_id)
         if held is not None and held.token == finished.token:
             self._desk.freed()
@@ -158,34 +158,34 @@ class AssignedJobs:
         self._tasks.spawn(self._keep_and_answer(finished, origin))
 
     def cancel(self, job_id: str, token: str, reason: str | None) -> None:
-        """GRID-110, GRID-112"""
+        """Cancel a job, or drop it if it is superseded (GRID-110, GRID-112)."""
         held = self._jobs.get(job_id)
         if held is None or held.token != token:
             kept = self._spool.get(job_id)
             if reason == SUPERSEDED and kept is not None and kept.token == token:
                 self._tasks.spawn(self._spool.settle(kept))
             else:
-                log.info("a cancel for a job that is not here", job_id=job_id, reason=reason)
+                log.info("cancel for an unknown job", job_id=job_id, reason=reason)
         elif reason == SUPERSEDED:
-            log.info("a job was superseded; its program is ended", job_id=job_id)
+            log.info("job superseded; killing its program", job_id=job_id)
             self._drop(held)
         elif held.execution is not None:
             held.execution.cancel()
         elif held in self._waiting:
             self._waiting.remove(held)
-            held.is_over = True  # before `_end` has its turn: whoever drops it now finds it nowhere else
+            held.is_over = True  # set before `_end` runs, since the job is in no other list now
             report = Report(
                 status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED, error="cancelled before it was started"
             )
             self._tasks.spawn(self._end(held, report, None))
 
     def abandon(self) -> None:
-        """GRID-111, GRID-113: end every program and say nothing of it. Finished ones stay."""
+        """Kill every program without reporting it (GRID-111, GRID-113). Finished jobs stay."""
         for held in [each for each in self._jobs.values() if not each.is_over]:
             self._drop(held)
 
     async def sweep(self) -> None:
-        """GRID-107: forget what is too old, and what there is no room for."""
+        """Drop expired results, and those that exceed the limit of the spool (GRID-107)."""
         self._seen.sweep()
         surplus = self._spool.surplus()
         for job_id in surplus:
@@ -193,10 +193,10 @@ class AssignedJobs:
         await self._spool.forget([*surplus, *(each for each in self._spool.settled() if each not in self._seen)])
 
     async def settle(self, job_id: str, token: str) -> None:
-        """GRID-109: a door has the result, or no use for it."""
+        """Mark a result as settled: a door has it, or does not need it (GRID-109)."""
         kept = self._spool.get(job_id)
         if kept is None or kept.token != token:
-            log.info("a result was settled that is not here", job_id=job_id)
+            log.info("unknown result settled", job_id=job_id)
             return
         await self._spool.settle(kept)
         if self._spool.get(job_id) is None:
@@ -206,14 +206,14 @@ class AssignedJobs:
         self._desk.freed()
 
     async def stop(self) -> None:
-        """After `abandon`: until every program is gone and every result is kept."""
+        """Wait until every program has exited and every result is kept. To be called after `abandon`."""
         await self._tasks.settle(_STOP_SECONDS)
 
     def _known(self, assign: AssignJob) -> Kept | None:
         kept = self._spool.get(assign.job_id)
         if kept is None or assign.job_id in self._seen:
             return kept
-        # A fault of the worker itself is not kept as the job's result; but nobody has asked for another attempt yet.
+        # A WORKER_ERROR is not kept as the job's result, but answers repeats until another attempt is assigned.
         return kept if kept.token == assign.token and not kept.is_settled else None
 
     def _fill(self) -> None:
@@ -251,13 +251,13 @@ class AssignedJobs:
         if held.is_dropped:
             if archive is not None:
                 await asyncio.to_thread(archive.discard)
-            self._off(held)
+            self._remove(held)
             return
         kept = Archive(archive.path, archive.size, archive.sha256) if archive is not None else None
         await self._end(held, outcome.report, kept)
 
     async def _end(self, held: _Held, report: Report, archive: Archive | None) -> None:
-        """Into the spool, and to the door; once more when a newer attempt asked meanwhile."""
+        """Store the result in the spool and send it. Repeat if a newer attempt was assigned meanwhile."""
         held.is_over = True
         job_id = held.assign.job_id
         finished = replace(_finished(held.assign, held.token, held.attempt, report), archive=archive)
@@ -274,10 +274,10 @@ class AssignedJobs:
                     return
                 finished = finished.with_token(held.token, held.attempt)
         finally:
-            self._off(held)
+            self._remove(held)
 
     async def _answer_repeats(self, repeats: deque[tuple[AssignJob, Origin]]) -> None:
-        """One after another: two that change the token of one result at a time would each lose the other's."""
+        """Answer in sequence: two concurrent changes of a result's token would overwrite each other."""
         forgotten: list[tuple[AssignJob, Origin]] = []
         job_id = repeats[0][0].job_id
         try:
@@ -293,7 +293,7 @@ class AssignedJobs:
             self.take(assign, origin)
 
     async def _answer(self, assign: AssignJob, origin: Origin) -> bool:
-        """From the spool. False: the result is no longer there, or damaged; the job has to run again."""
+        """Answer from the spool. Returns False if the result was deleted or damaged, so that the job must run again."""
         kept = self._spool.get(assign.job_id)
         again: tuple[Kept, Finished] | None = None
         if kept is not None and kept.token == assign.token:
@@ -331,7 +331,7 @@ class AssignedJobs:
             self._waiting.remove(held)
             self._desk.freed()
 
-    def _off(self, held: _Held) -> None:
+    def _remove(self, held: _Held) -> None:
         self._dying.discard(held)
         if self._jobs.get(held.assign.job_id) is held:
             del self._jobs[held.assign.job_id]

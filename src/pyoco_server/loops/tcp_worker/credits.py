@@ -1,4 +1,4 @@
-"""How much work the worker asks a door for (section 12.1)."""
+"""The credits that a worker grants to a door (section 12.1)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from pyoco_server.loops.programs.cpu import HeldBack
 
 __all__ = ["CREDIT_MAX", "Credits"]
 
-#: GRID-25: what one frame may say.
+#: GRID-25: the limit of one frame.
 CREDIT_MAX = 10_000
 
 
 class Credits:
-    """The account of one connection; a new one begins at zero, as the door's does (GRID-68).
+    """The credits of one connection; a new connection starts at zero, as does the door (GRID-68).
 
-    What is owed follows from four numbers, and is never added up by hand: a job that comes twice, over the limit, or
-    that came on the connection before this one cannot make it drift. `held` delays what is owed while the machine is
-    busy (GRID-70); while `is_shut` says so, nothing is given (GRID-109, GRID-113).
+    The number owed is derived from four numbers and never accumulated, so it cannot drift: not through a repeated job,
+    one above the limit, or one received on an earlier connection. `held` delays owed credits while the CPUs are busy
+    (GRID-70); while `is_shut` returns True, none are granted (GRID-109, GRID-113).
     """
 
     def __init__(self, limit: int, unfinished: Callable[[], int], held: HeldBack, is_shut: Callable[[], bool]) -> None:
         self._limit, self._unfinished, self._held, self._is_shut = limit, unfinished, held, is_shut
         self.given = 0
         self.received = 0
-        #: Those that have waited long enough and were not given yet.
+        #: Credits that have waited long enough and were not granted yet.
         self._ready = 0
 
     @property
     def owed(self) -> int:
-        """GRID-65, GRID-69: the places that are free, less the credits that the door still has."""
+        """The free slots, minus the credits that the door still has (GRID-65, GRID-69)."""
         return max(0, self._limit - self._unfinished() - (self.given - self.received))
 
     def first(self) -> int:
-        """GRID-65: what to say after HelloAck, however busy the machine is: nothing is given back by it."""
+        """Return the credits to grant after HelloAck (GRID-65). Not delayed by busy CPUs: they are new."""
         return 0 if self._is_shut() else min(self.owed, CREDIT_MAX)
 
     def due(self) -> int:
-        """How many may be given back by now. To be asked when a job is over, and every LOOK_SECONDS."""
+        """Return the credits to grant now. To be called when a job is done, and every LOOK_SECONDS."""
         owed = self.owed
         while len(self._held) + self._ready < owed:
             self._held.add()
@@ -47,10 +47,10 @@ class Credits:
         return min(self._ready, CREDIT_MAX)
 
     def took(self) -> None:
-        """An AssignJob came, whatever becomes of it."""
+        """Count a received AssignJob, whatever its outcome."""
         self.received += 1
 
     def gave(self, count: int) -> None:
-        """So many were sent."""
+        """Count granted credits."""
         self.given += count
         self._ready = max(0, self._ready - count)

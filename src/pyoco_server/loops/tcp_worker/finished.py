@@ -1,4 +1,4 @@
-"""An attempt that is over, and the bytes it is kept as until a door has it."""
+"""The result of an attempt, and its form in the spool."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OUTPUTS = ("stdout", "stderr")
 
 
 class Damaged(Exception):
-    """A file of the spool is not what was written."""
+    """A file of the spool differs from what was written."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The zip of what a program made, on this machine's disk."""
+    """The zip of the files that a program made, on this machine's disk."""
 
     path: Path
     size: int
@@ -35,14 +35,14 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What AckJob says, before anybody knows through which door it goes (section 5.4)."""
+    """The content of an AckJob, independent of the door that will receive it (section 5.4)."""
 
     job_id: str
     run_id: str
     client_id: str
     exec_name: str
     attempt: int
-    #: Of the newest attempt that this is the answer to (GRID-107).
+    #: Of the newest attempt that this result answers (GRID-107).
     token: str
     report: Report
     archive: Archive | None = None
@@ -52,13 +52,15 @@ class Finished:
 
     @property
     def is_worth_keeping(self) -> bool:
-        """GRID-107: a fault of the worker itself, or a program that it lacks, says nothing of the job; the next attempt
-        really runs."""
+        """Whether the result applies to later attempts (GRID-107).
+
+        A WORKER_ERROR, or a missing program, says nothing about the job: the next attempt runs it.
+        """
         return self.report.error_code not in (ErrorCode.WORKER_ERROR, ErrorCode.EXEC_NOT_FOUND)
 
 
 def encode(finished: Finished) -> bytes:
-    """A line with the hash of the rest, a line of JSON, the two outputs. The archive is a file beside it."""
+    """Encode: a line with the hash of the rest, a line of JSON, the two outputs. The archive is a separate file."""
     report = finished.report
     members = {name: value for name, value in vars(report).items() if name not in _OUTPUTS}
     names = ("job_id", "run_id", "client_id", "exec_name", "attempt", "token")
@@ -72,7 +74,7 @@ def encode(finished: Finished) -> bytes:
 
 
 def decode(data: bytes, archive_path: Path) -> Finished:
-    """The reverse, its archive at that path. Raises Damaged; trusts nothing that the hash does not cover."""
+    """Decode, with the archive at that path. Raises Damaged; only content covered by the hash is trusted."""
     start = len(_MAGIC) + _DIGEST_LENGTH + 1
     rest = data[start:]
     if data[:start] != _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n":
@@ -81,7 +83,7 @@ def decode(data: bytes, archive_path: Path) -> Finished:
     try:
         return _read(json.loads(line), outputs, archive_path)
     except (KeyError, TypeError, ValueError, AttributeError, GridRefused) as error:
-        # Its hash is right, so this is of another version of this program.
+        # The hash is valid, so this was written by another version.
         raise Damaged(f"its members cannot be read: {type(error).__name__}") from error
 
 

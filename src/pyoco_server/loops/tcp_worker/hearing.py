@@ -1,4 +1,4 @@
-"""What each frame of a door means to the worker (sections 5 and 26.1)."""
+"""Handles the frames that a worker receives from a door (sections 5 and 26.1)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _STOP_SECONDS = 10.0
 
 
 class Hearing:
-    """One frame at a time. Waits only for those who read an input more slowly than it comes."""
+    """Handles one frame at a time. Waits only for a reader that consumes an input more slowly than it arrives."""
 
     def __init__(self, jobs: AssignedJobs, link: Link, saying: Saying) -> None:
         self._jobs, self._link, self._saying = jobs, link, saying
         self._tasks = Tasks()
 
     async def heard(self, session: Session, frame: Frame) -> None:
-        """Raises GridRefused for a payload that cannot be; but an AssignJob of that kind is answered."""
+        """Handle a frame. Raises GridRefused for an invalid payload; an invalid AssignJob is answered instead."""
         match frame.type:
             case Type.ASSIGN_JOB:
                 self._assigned(session, frame)
@@ -53,14 +53,14 @@ class Hearing:
                     tell = log.warning if is_first else log.info
                     tell("the door closes this connection", reason=error.message, door=str(session.address))
                     return
-                log.error("the door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
+                log.error("door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
                 self._saying.refused(session, error)
             case Type.OBJECT_ACK | Type.OBJECT_CHUNK if not await session.answer(frame):
-                log.info("an answer that nobody waits for", type=frame.type)
+                log.info("unexpected answer", type=frame.type)
             case Type.ERROR | Type.OBJECT_ACK | Type.OBJECT_CHUNK | Type.HEARTBEAT:
                 pass
-            case _:  # a door of another version: its frame is whole, so the next one can be read
-                log.warning("a frame that a worker does not know", type=frame.type)
+            case _:  # a door of another version: the frame is complete, so the next one can be read
+                log.warning("unknown frame type", type=frame.type)
 
     async def stop(self) -> None:
         await self._tasks.settle(_STOP_SECONDS)
@@ -71,7 +71,7 @@ class Hearing:
         try:
             assign = _assignment(frame)
         except GridRefused as error:
-            log.error("an AssignJob that cannot be", door=str(session.address), reason=str(error))
+            log.error("invalid AssignJob frame", door=str(session.address), reason=str(error))
             refusal = _refusal(frame, error)
             if refusal is not None:
                 self._jobs.refuse(refusal, origin)
@@ -80,7 +80,7 @@ class Hearing:
 
     def _cancelled(self, cancel: CancelJob) -> None:
         if cancel.token is None:
-            log.error("a CancelJob without a token", job_id=cancel.job_id)
+            log.error("CancelJob without a token", job_id=cancel.job_id)
         else:
             self._jobs.cancel(cancel.job_id, cancel.token, cancel.reason)
 
@@ -94,7 +94,7 @@ def _assignment(frame: Frame) -> AssignJob:
 
 
 def _refusal(frame: Frame, error: GridRefused) -> Finished | None:
-    """What can be said of a job that cannot be read. None: not even which attempt it is."""
+    """Build the answer to an invalid AssignJob. None: not even its job and token can be read."""
     try:
         fields = Fields.of(frame.payload)
         job_id, token = read_job_id(fields.get("JobId")), fields.text("Token", TOKEN_CHARACTERS_MAX)

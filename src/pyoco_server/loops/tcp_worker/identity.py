@@ -1,4 +1,4 @@
-"""Who this worker is, and that nobody else on this machine is it (GRID-104)."""
+"""The id of a worker, unique on this machine (GRID-104)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyoco_server.errors import UsageError
 
 __all__ = ["SPOOL", "Identity", "take_identity"]
 
-#: Below the root of job directories: results that no door has taken yet, a directory per worker.
+#: Below the root of job directories: undelivered results, one directory per worker.
 SPOOL = ".spool"
 _NAMES_MAX = 10_000
 _LENGTH_MAX = 64
@@ -22,22 +22,25 @@ _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 @dataclass(frozen=True)
 class Identity:
-    """A worker's id and its spool, both of this process alone until `release`. The kernel lets go when it dies."""
+    """A worker's id and its spool, locked by this process until `release`.
+
+    The kernel releases the locks if it is killed.
+    """
 
     worker_id: str
     spool: Path
     _locks: tuple[int, ...] = field(repr=False, default=())
 
     def release(self) -> None:
-        """Once: the numbers of the locks are somebody else's afterwards."""
+        """Release the locks. To be called once: the file descriptors may be reused afterwards."""
         for lock in self._locks:
             os.close(lock)
 
 
 def take_identity(root: Path, wanted: str | None, host: str) -> Identity:
-    """The wanted id, or `<host>-<n>` with the first n that is free here: a restarted worker gets its old one back.
+    """Take the wanted id, or `<host>-<n>` with the first free n: a restarted worker gets its old id back.
 
-    Raises UsageError when another process has the wanted id, or the root cannot be written to. Blocks for a moment.
+    Raises UsageError if another process has the wanted id, or the root is not writable. Blocks for a moment.
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +66,7 @@ def _take_first(root: Path, host: str) -> Identity:
         spool, lock = _take_spool(root, worker_id)
         if lock is not None:
             return Identity(worker_id, spool, (name, lock))
-        os.close(name)  # somebody was given this id by hand
+        os.close(name)  # this id was given to another worker explicitly
     raise UsageError(f"{_NAMES_MAX} workers are at work in {root}; give this one an --id")
 
 
@@ -74,7 +77,7 @@ def _take_spool(root: Path, worker_id: str) -> tuple[Path, int | None]:
 
 
 def _lock(path: Path) -> int | None:
-    """None: another process has it. A program that we start does not inherit it: it is closed on exec."""
+    """Returns None if another process holds the lock. Programs do not inherit it: it is closed on exec."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

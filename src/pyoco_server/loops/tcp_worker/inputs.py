@@ -1,4 +1,4 @@
-"""Inputs that did not fit into AssignJob, fetched from whatever door the worker is at (GRID-147)."""
+"""Fetches inputs that did not fit into AssignJob, from the current door (GRID-147)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def fetch(
     file: InputFile,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[bytes]:
-    """The bytes of one input, in order; a lost door costs only what it had not sent. Its hash is the reader's to check.
+    """Yield the bytes of one input, in order. After a lost door, only the rest is fetched. The reader checks the hash.
 
-    Waits for a door as long as there is none. Raises ObjectNotFound when the door says so, and Unavailable after five
-    refusals or silences.
+    Waits for a door as long as there is none. Raises ObjectNotFound if the door reports that, and Unavailable after
+    five refusals or timeouts in a row.
     """
     offset, failures = 0, 0
     while True:
@@ -44,7 +44,7 @@ async def fetch(
                     offset += len(data)
                     failures = 0
                     yield data
-        except WireClosed:  # the next door, from where this one ended
+        except WireClosed:  # continue at the next door
             if 0 < file.size <= offset:
                 return
             await sleep(_LOST_SECONDS)
@@ -60,10 +60,10 @@ async def fetch(
         else:
             return
         failures += 1
-        log.warning("an input cannot be fetched", job_id=job_id, reason=reason, failures=failures)
+        log.warning("could not fetch an input", job_id=job_id, reason=reason, failures=failures)
         if failures >= _TRIES:
             raise Unavailable("an input cannot be fetched through the door")
-        # A door that has just taken this worker over may not know yet that the attempt is ours.
+        # A door that has just reattached this worker may not have reattached the attempt yet.
         await sleep(_PAUSE_SECONDS)
 
 

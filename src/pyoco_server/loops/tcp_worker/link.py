@@ -1,4 +1,4 @@
-"""The worker's way to a door: one at a time, another when it must (GRID-45, GRID-110, GRID-123)."""
+"""The worker's connection to a door: one at a time, with failover and redirects (GRID-45, GRID-110, GRID-123)."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ __all__ = ["Host", "Link", "Unwelcome"]
 
 log = get_logger(__name__)
 
-#: How long a worker is at two doors when it moves.
+#: How long a worker stays connected to both doors when it moves.
 _OVERLAP_SECONDS = 0.5
 
 
 class Unwelcome(UsageError):
-    """The door does not take this worker, and asking again would not change that."""
+    """The door refuses this worker permanently: retrying is useless."""
 
 
 class Host(Protocol):
-    """Whose link it is."""
+    """The owner of the link."""
 
     def hello(self) -> bytes: ...
 
     def heartbeat(self) -> bytes:
-        """What an idle connection says."""
+        """Return the heartbeat of an idle connection."""
 
     def account(self) -> Credits:
-        """A new one, for a new connection."""
+        """Create the credits of a new connection."""
 
     async def attached(self, session: Session) -> None:
-        """A door said HelloAck: say what is running, what is finished, what there is room for. Raises WireClosed."""
+        """Report what is running, finished and free, after a HelloAck. Raises WireClosed."""
 
     async def heard(self, session: Session, frame: Frame) -> None:
-        """A frame came. Raises GridRefused for one that cannot be: the connection is closed then."""
+        """Handle a frame. Raises GridRefused for an invalid one: the connection is closed then."""
 
 
 class Link:
-    """Finds a door, hands over what it says, and finds the next one when it is gone, for ever.
+    """Connects to a door, passes on its frames, and connects to another one when it is lost, until cancelled.
 
-    What it cannot do: tell a door that is slow from one that is gone, before the timers of the wire do.
+    Limitation: it cannot tell a slow door from a lost one before the timers of the wire do.
     """
 
     def __init__(
@@ -65,41 +65,41 @@ class Link:
     ) -> None:
         self._host, self._addresses, self._sleep = host, addresses, sleep
         self._caller = Caller(Type.HELLO_WORKER, host.hello, timers, tls, _unwelcome, host.heartbeat)
-        #: The door this worker is at; None: it looks for one.
+        #: The current door; None: searching.
         self.current: Session | None = None
         self._found = asyncio.Event()
         self._readers: dict[Session, asyncio.Task[None]] = {}
         self._redirect: asyncio.Future[NotLeader] | None = None
 
     async def session(self) -> Session:
-        """The door this worker is at, as soon as there is one."""
+        """Return the current door, waiting until there is one."""
         while self.current is None:
             await self._found.wait()
         return self.current
 
     def wait_at_least(self, seconds: float) -> bool:
-        """Before this worker connects again. True if it is the first such order of a series."""
+        """Set a minimum delay before the next connection. Returns True for the first such request of a series."""
         return self._addresses.wait_at_least(min(seconds, PAUSE_SECONDS_MAX))
 
     def redirect(self, session: Session, message: NotLeader) -> None:
-        """The door it is at wants it elsewhere (GRID-45)."""
+        """Move to another door, because the current one requests it (GRID-45)."""
         self._addresses.learn(message.doors)
         if session is self.current and self._redirect is not None and not self._redirect.done():
             self._redirect.set_result(message)
 
     async def run(self) -> None:
-        """Until it is cancelled; then no connection is left. Raises Unwelcome, before it ever was at a door."""
+        """Run until cancelled, then close all connections. Raises Unwelcome only before the first door."""
         try:
             while True:
                 session: Session | None = await self._find()
                 while session is not None:
-                    session = await self._stay(session)
+                    session = await self._serve(session)
         finally:
-            self._be_at(None)
+            self._set_current(None)
             await self._hang_up(*self._readers)
 
-    async def _stay(self, session: Session) -> Session | None:
-        """At this door until it is gone, or wants us elsewhere. Returns the one that it is at then."""
+    async def _serve(self, session: Session) -> Session | None:
+        """Serve a connection until it is lost or redirected. Returns the next connection, if the worker has moved."""
         self._redirect = asyncio.get_running_loop().create_future()
         reading = self._readers[session]
         either: set[asyncio.Future[Any]] = {reading, self._redirect}
@@ -108,13 +108,13 @@ class Link:
             moved = await self._move(session, self._redirect.result())
             if moved is not None:
                 return moved
-        self._be_at(None)
+        self._set_current(None)
         await self._hang_up(session)
         return None
 
     async def _move(self, old: Session, message: NotLeader) -> Session | None:
-        """GRID-45: at the new door first, away from the old one then. None: the old one went before."""
-        log.info("the door sends this worker away", reason=message.reason, door=str(old.address))
+        """Connect to a new door before closing the old connection (GRID-45). None: the old one was lost first."""
+        log.info("door redirects this worker", reason=message.reason, door=str(old.address))
         reading = self._readers[old]
         wait = message.retry_after_ms / 1_000
         leader: Address | None = Address.find(message.leader)
@@ -129,7 +129,7 @@ class Link:
                     return None
                 answer = await self._dial(address)
                 if isinstance(answer, Session):
-                    # The new door writes itself as the holder meanwhile; the old one then has nothing to put back.
+                    # The new door becomes the holder meanwhile, so the old one has nothing to put back.
                     await self._sleep_or(reading, _OVERLAP_SECONDS)
                     await self._hang_up(old)
                     return answer
@@ -141,7 +141,7 @@ class Link:
         return await search(self._addresses, self._dial, self._sleep)
 
     async def _dial(self, address: Address) -> Session | NotLeader | ErrorMessage | None:
-        """As `Caller.call`. None, too: the door went before all was said to it."""
+        """Connect, as `Caller.call`. Also returns None if the connection was lost before the first reports."""
         answer = await self._caller.call(address)
         if not isinstance(answer, Attachment):
             return answer
@@ -149,19 +149,21 @@ class Link:
         return session if await self._enter(session) else None
 
     async def _enter(self, session: Session) -> bool:
-        """From here on, this is the door. False: it went before all was said."""
+        """Make this the current door. Returns False if the connection was lost before the first reports were sent."""
         self._addresses.attached(session.address)
         self._addresses.learn(session.hello.doors)
         self._readers[session] = asyncio.create_task(self._read(session), name=f"read from {session.address}")
         old = self.current
-        self._be_at(session)
+        self._set_current(session)
         try:
             await self._host.attached(session)
         except WireClosed:
-            self._be_at(old if old is not None and old.is_open else None)
+            self._set_current(old if old is not None and old.is_open else None)
             await self._hang_up(session)
             return False
-        log.info("at a door", door=str(session.address), group=session.hello.group, session=session.hello.session)
+        log.info(
+            "connected to door", door=str(session.address), group=session.hello.group, session=session.hello.session
+        )
         return True
 
     async def _read(self, session: Session) -> None:
@@ -171,15 +173,15 @@ class Link:
                 await self._host.heard(session, await session.wire.receive())
         except WireClosed as closed:
             reason = closed.reason
-        except GridRefused as error:  # section 26.1: logged, closed, and another try
-            log.error("a door said something that cannot be", door=str(session.address), reason=str(error))
-        except Exception:  # the top of a connection: a defect in what one frame does must not end the worker
-            log.exception("a frame was not handled; the connection is closed", door=str(session.address))
+        except GridRefused as error:  # section 26.1: log, close and reconnect
+            log.error("invalid frame from a door", door=str(session.address), reason=str(error))
+        except Exception:  # the top of a connection: an unexpected exception in a frame must not end the worker
+            log.exception("handling a frame failed; closing the connection", door=str(session.address))
             reason = "internal_error"
         finally:
             session.end()
             log.info(
-                "away from a door",
+                "disconnected from door",
                 door=str(session.address),
                 reason=reason,
                 frames=session.wire.frames_read,
@@ -187,7 +189,7 @@ class Link:
             )
             await session.wire.close(reason)
 
-    def _be_at(self, session: Session | None) -> None:
+    def _set_current(self, session: Session | None) -> None:
         self.current = session
         if session is None:
             self._found.clear()

@@ -1,4 +1,4 @@
-"""A result as an AckJob, and what of it has to go ahead because it does not fit (GRID-143, GRID-144)."""
+"""Builds the AckJob of a result, and the uploads that must precede it because they do not fit (GRID-143, GRID-144)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ERROR_MAX = 1_024
 
 @dataclass(frozen=True)
 class Upload:
-    """Bytes that travel in parts: a file of the spool, or an output."""
+    """Bytes that are sent in parts: a file of the spool, or an output."""
 
     name: str
     size: int
@@ -31,11 +31,11 @@ class Upload:
 @dataclass(frozen=True)
 class Packed:
     result: JobResult
-    #: In full, each before the AckJob.
+    #: To be sent completely before the AckJob.
     uploads: tuple[Upload, ...] = ()
 
     def with_object(self, name: str | None) -> Packed:
-        """The door says what its store calls the archive."""
+        """Set the name of the archive in the door's store."""
         reference = self.result.output_ref
         if reference is None or not name or len(name) > _OBJECT_NAME_MAX:
             return self
@@ -43,9 +43,12 @@ class Packed:
 
 
 def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
-    """The first form that fits. Reads a small archive whole and hashes outputs: for a thread. Raises OSError."""
+    """Build the first form of the AckJob that fits into a frame, and its uploads.
+
+    Reads a small archive completely and hashes outputs: to be run in a thread. Raises OSError.
+    """
     report, archive = finished.report, finished.archive
-    whole = JobResult(
+    complete = JobResult(
         job_id=finished.job_id,
         client_id=finished.client_id,
         exec_name=finished.exec_name,
@@ -71,16 +74,16 @@ def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
         href = f"/runs/{finished.run_id}/artifacts"
         reference = OutputRef(bucket=bucket, object=place, size=archive.size, sha256=archive.sha256, href=href)
         may_fit = archive.size * 4 // 3 < LENGTH_MAX
-        whole = replace(
-            whole,
+        complete = replace(
+            complete,
             output_archive=archive.path.read_bytes() if may_fit else None,
             output_ref=None if may_fit else reference,
         )
-    result = fitted(whole, reference)
+    result = fitted(complete, reference)
     uploads = [Upload(ARCHIVE, archive.size, archive.sha256, archive.path)] if archive and result.output_ref else []
-    if result.stdout != whole.stdout:
+    if result.stdout != complete.stdout:
         uploads.append(_output(STDOUT, report.stdout))
-    if result.stderr != whole.stderr:
+    if result.stderr != complete.stderr:
         uploads.append(_output(STDERR, report.stderr))
     return Packed(result, tuple(uploads))
 

@@ -1,4 +1,4 @@
-"""AckJobs: each result to the door the worker is at, until a door settles it (GRID-109, GRID-143, GRID-144)."""
+"""Sends each result to the current door in an AckJob, until it is settled (GRID-109, GRID-143, GRID-144)."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = ["AGAIN_SECONDS", "UNSETTLED_MAX", "Saying"]
 
 log = get_logger(__name__)
 
-#: GRID-109: without a Settled for this long, a result is said again.
+#: GRID-109: a result is sent again if it is not settled within this time.
 AGAIN_SECONDS = 30.0
-#: Results that were said and are not settled. A door has so many in work at once and passes over the rest.
+#: Limit of results sent and not settled. A door skips reports when it is processing more of one connection (64).
 UNSETTLED_MAX = 48
-#: Above this a result is sent beside the others; up to that one it is packed at once, and not in a thread.
+#: Larger results are sent in separate tasks; results up to the second size are packed without a thread.
 _LARGE_BYTES = 1024 * 1024
 _SMALL_BYTES = 32 * 1024
-#: A door that has not what it was sent gets it again after this time.
+#: Delay before an upload that a door does not have is sent again.
 _MISSING_SECONDS = 1.0
 _STOP_SECONDS = 10.0
 
 
 class Saying:
-    """Says results. What does not get through stays in the spool and is said again: nothing here raises."""
+    """Sends results. What is not delivered stays in the spool and is sent again: nothing here raises."""
 
     def __init__(self, spool: Spool, worker_id: str, bucket: str, clock: Callable[[], float]) -> None:
         self._spool, self._worker_id, self._bucket, self._clock = spool, worker_id, bucket, clock
-        #: Results whose uploads a door has stored; with what its store calls the archive. Any door finds them there.
+        #: Results whose uploads a door has stored, with the archive's name in its store. Every door finds them there.
         self._uploaded: dict[Key, str | None] = {}
         self._tasks = Tasks()
 
     async def say(self, session: Session, kept: Kept, finished: Finished, origin: Origin | None) -> None:
-        """One result, its uploads before it. Returns at once when it is on its way already."""
+        """Send one result, its uploads first. Returns immediately if it is being sent already."""
         if _begin(session, kept):
             await self._carry(session, kept, finished, origin)
 
@@ -54,28 +54,28 @@ class Saying:
         key = (kept.job_id, kept.token)
         session.said[key] = self._clock()
         try:
-            await self._say(session, kept, finished, origin.corr_id(session) if origin is not None else NIL)
+            await self._send(session, kept, finished, origin.corr_id(session) if origin is not None else NIL)
             session.said[key] = self._clock()
             session.unlisted.add(key)
         except WireClosed:
             pass
         except TimeoutError:
-            log.warning("a result did not get through; it is sent again", job_id=kept.job_id, reason="silence")
+            log.warning("result not delivered; sending it again", job_id=kept.job_id, reason="silence")
             session.unlisted.add(key)
         except Refused as refused:
-            log.warning("a result did not get through; it is sent again", job_id=kept.job_id, reason=str(refused))
+            log.warning("result not delivered; sending it again", job_id=kept.job_id, reason=str(refused))
             self.refused(session, refused.error, kept)
-        except GridRefused as error:  # an answer that cannot be
-            log.error("a door said something that cannot be", job_id=kept.job_id, reason=str(error))
+        except GridRefused as error:  # an invalid answer
+            log.error("invalid frame from a door", job_id=kept.job_id, reason=str(error))
             await session.wire.close("bad_frame")
         except (Damaged, OSError) as error:
-            log.error("a result cannot be read from disk; its job is tried again", job_id=kept.job_id, error=error)
+            log.error("cannot read a result from disk; its job is retried", job_id=kept.job_id, error=error)
             await self._spool.set_aside(kept)
             self.settled(session, key)
         finally:
             session.saying.discard(key)
 
-    async def _say(self, session: Session, kept: Kept, finished: Finished, corr_id: UUID) -> None:
+    async def _send(self, session: Session, kept: Kept, finished: Finished, corr_id: UUID) -> None:
         """Raises WireClosed, Refused, TimeoutError, GridRefused, Damaged, OSError."""
         packed = await self._packed(finished)
         key = (finished.job_id, finished.token)
@@ -97,41 +97,47 @@ class Saying:
         return await asyncio.to_thread(pack, finished, self._worker_id, self._bucket)
 
     async def say_all(self, session: Session) -> None:
-        """After HelloAck: what is due, oldest first, as far as a door takes it at once; archives go beside."""
+        """Send the due results after a HelloAck, oldest first.
+
+        Sends as many as a door accepts at once; archives go in separate tasks.
+        """
         session.backlog.extend(self._spool.due())
         while session.is_open and session.backlog and self.has_room(session):
             kept = session.backlog.popleft()
             if kept.size > _LARGE_BYTES:
-                self._beside(session, kept)
+                self._send_in_task(session, kept)
             elif _begin(session, kept):
                 await self._carry_kept(session, kept)
 
     def has_room(self, session: Session) -> bool:
-        """False: the door has enough to settle."""
+        """Return False if the door has enough results to settle."""
         return len((session.said.keys() | session.saying) - session.refused) < UNSETTLED_MAX
 
     def settled(self, session: Session, key: Key) -> None:
-        """A door has it. There is room for another of the backlog."""
+        """Note that a result is settled, and send others of the backlog."""
         session.said.pop(key, None)
         session.unlisted.discard(key)
         session.refused.discard(key)
         self._uploaded.pop(key, None)
         while session.backlog and self.has_room(session):
-            self._beside(session, session.backlog.popleft())
+            self._send_in_task(session, session.backlog.popleft())
 
     def say_again(self, session: Session) -> None:
-        """What was said half a minute ago and is not settled. O(said)."""
+        """Send again what was sent half a minute ago and is not settled. O(said)."""
         since = self._clock() - AGAIN_SECONDS
         for key in [key for key, said_at in session.said.items() if said_at <= since]:
             kept = self._spool.get(key[0])
             if kept is None or kept.token != key[1] or kept.is_settled:
                 self.settled(session, key)  # by another door, or a newer attempt
             else:
-                self._beside(session, kept)
+                self._send_in_task(session, kept)
 
     def large(self, session: Session) -> list[RunningJob]:
-        """Results that go in parts: until its report is there, a door has nothing but the list of a heartbeat. One that
-        it refused for good is not listed: then its attempt times out, and the job is tried again."""
+        """Return the results sent in parts, for the heartbeat.
+
+        Until the report arrives, a door has no other sign of life. A permanently refused result is not listed: its
+        attempt then times out, and the job is retried.
+        """
         return [
             RunningJob(kept.job_id, kept.token)
             for kept in self._spool.due()
@@ -139,7 +145,7 @@ class Saying:
         ]
 
     def refused(self, session: Session, error: ErrorMessage, kept: Kept | None = None) -> None:
-        """The door could not take a result: in half a minute, then, or as soon as it says."""
+        """Schedule another try for a refused result: after half a minute, or the delay that the door requests."""
         if kept is None and error.job_id is not None:
             kept = self._spool.get(error.job_id)
         if kept is None or kept.is_settled:
@@ -154,10 +160,10 @@ class Saying:
         session.said[key] = self._clock() - AGAIN_SECONDS + min(wait, AGAIN_SECONDS)
 
     async def stop(self) -> None:
-        """After the last connection is closed."""
+        """To be called after the last connection is closed."""
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _beside(self, session: Session, kept: Kept) -> None:
+    def _send_in_task(self, session: Session, kept: Kept) -> None:
         if _begin(session, kept):
             self._tasks.spawn(self._carry_kept(session, kept))
 
@@ -171,7 +177,7 @@ class Saying:
 
 
 def _begin(session: Session, kept: Kept) -> bool:
-    """False: somebody is saying it."""
+    """Returns False if the result is being sent already."""
     key = (kept.job_id, kept.token)
     if key in session.saying:
         return False

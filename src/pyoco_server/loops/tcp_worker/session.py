@@ -1,4 +1,4 @@
-"""One connection that a door has accepted: what is said on it, and what waits for an answer."""
+"""One connection accepted by a door: the results sent on it, and the requests that wait for an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Answers", "Key", "Refused", "Session"]
 
 #: Of a result: JobId and token.
 Key = tuple[str, str]
-#: Chunks of an input that nobody has taken yet; then the connection is not read on, and TCP slows the door down.
+#: Limit of input chunks not consumed yet. At the limit the connection is not read, and TCP slows the door down.
 _ANSWERS_MAX = 8
 
 
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Answers:
-    """The answers to one question, or to several that belong together. Used as a context: afterwards nobody waits."""
+    """The answers to one request, or to several related ones, accepted within the context."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class Answers:
         await self._session.wire.send(frame)
 
     async def next(self, seconds: float) -> Frame:
-        """The next answer. Raises Refused for an Error, TimeoutError after that time, WireClosed."""
+        """Return the next answer. Raises Refused for an Error, TimeoutError after that time, WireClosed."""
         async with asyncio.timeout(seconds):
             frame = await self._queue.get()
         if frame is None:
@@ -55,11 +55,11 @@ class Answers:
         return frame
 
     async def put(self, frame: Frame) -> None:
-        """By the reader of the connection. Waits while too many are not taken."""
+        """Add an answer; called by the reader of the connection. Waits while too many are not consumed."""
         await self._queue.put(frame)
 
     def end(self) -> None:
-        """The connection is over."""
+        """Note that the connection has ended."""
         while self._queue.full():
             self._queue.get_nowait()
         self._queue.put_nowait(None)
@@ -75,21 +75,21 @@ class Answers:
 
 
 class Session:
-    """From HelloAck to the end of the connection."""
+    """A connection from HelloAck to its end."""
 
     def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: Credits) -> None:
         self.wire, self.address, self.hello, self.credits = wire, address, hello, account
-        #: When each result was last said here, by the clock of the worker, until it is settled.
+        #: When each result was last sent here, by the clock of the worker, until it is settled.
         self.said: dict[Key, float] = {}
-        #: Those whose report is there, or not wanted: no heartbeat lists them.
+        #: Results whose report has been sent, or is not wanted: heartbeats do not list them.
         self.unlisted: set[Key] = set()
-        #: Those that it refused for good. They are said again, and do not keep the others waiting.
+        #: Permanently refused results. They are sent again, and do not delay the others.
         self.refused: set[Key] = set()
-        #: Results on their way right now.
+        #: Results being sent.
         self.saying: set[Key] = set()
-        #: Results of the time before, which are to be said as soon as the door has room.
+        #: Results of earlier connections, to be sent as soon as the door has room.
         self.backlog: deque[Kept] = deque()
-        #: At most so many archives at once, and so many results of the spool in memory.
+        #: Limits of concurrent archive uploads, and of spooled results in memory.
         self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
         self._waiting: dict[UUID, Answers] = {}
 
@@ -107,21 +107,21 @@ class Session:
         return Answers(self)
 
     async def answer(self, frame: Frame) -> bool:
-        """Hand it to whoever asked. False: nobody did (GRID-26)."""
+        """Pass a frame to the request that it answers. Returns False if there is none (GRID-26)."""
         waiting = self._waiting.get(frame.corr_id)
         if waiting is not None:
             await waiting.put(frame)
         return waiting is not None
 
     def give_credit(self, count: int) -> bool:
-        """Never waits. False: it did not go out, and is still owed."""
+        """Grant credits without waiting. Returns False if they could not be sent, and are still owed."""
         if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, Credit(count).to_payload())):
             return False
         self.credits.gave(count)
         return True
 
     def end(self) -> None:
-        """Whoever waits for an answer hears that there will be none."""
+        """Notify all waiting requests that there will be no answer."""
         for answers in set(self._waiting.values()):
             answers.end()
         self._waiting.clear()

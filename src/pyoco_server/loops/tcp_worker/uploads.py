@@ -1,4 +1,4 @@
-"""What does not fit into an AckJob, sent ahead in parts (GRID-144)."""
+"""Uploads what does not fit into an AckJob, in parts and before it (GRID-144)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ log = get_logger(__name__)
 
 UNANSWERED_MAX = 4
 _TRIES = 3
-#: A door answers a part at once, and the last one when the object is stored: a GiB takes its time.
+#: A door acknowledges a part immediately, and the last one when the object is stored: a GiB takes a while.
 _PART_SECONDS, _STORE_SECONDS = 60.0, 900.0
 
 
 async def put_object(
     session: Session, key: Key, upload: Upload, corr_id: UUID, is_wanted: Callable[[], bool]
 ) -> str | None:
-    """Send it until the door has stored it; begins again when the door says BAD_OBJECT, three times in all.
+    """Send an object until the door has stored it. Restarts if the door answers BAD_OBJECT, three tries in all.
 
-    Returns what the door's store calls it. Raises Refused, WireClosed, TimeoutError: later, then, if it is still
-    wanted; and Damaged when the file is not what it was.
+    Returns its name in the door's store. Raises Refused, WireClosed, TimeoutError: try again later if it is still
+    wanted; and Damaged if the file has changed.
     """
     for remaining in reversed(range(_TRIES)):
         try:
@@ -41,7 +41,7 @@ async def put_object(
         except Refused as refused:
             if refused.error.code != Code.BAD_OBJECT or not remaining or not is_wanted():
                 raise
-            log.warning("an upload was refused and begins again", job_id=key[0], name=upload.name)
+            log.warning("upload refused; restarting it", job_id=key[0], name=upload.name)
     raise AssertionError("the last try returns or raises")
 
 
@@ -61,7 +61,7 @@ async def _put_once(session: Session, key: Key, upload: Upload, corr_id: UUID) -
                     data=data,
                     sha256=upload.sha256 if last else None,
                 )
-                # The first one alone: whoever is refused with it has not sent three more that are refused, too.
+                # Send the first part alone, so that a refusal does not refuse three more parts as well.
                 most = UNANSWERED_MAX if offset > PART_BYTES_MAX else 1
                 while len(unanswered) >= most:
                     await _acknowledged(answers, unanswered, _PART_SECONDS)
@@ -83,7 +83,10 @@ async def _acknowledged(answers: Answers, unanswered: deque[int], seconds: float
 
 
 async def _parts(upload: Upload) -> AsyncGenerator[bytes]:
-    """In order, none above 1 MiB; an empty one for what is empty. Raises Damaged instead of the last one."""
+    """Yield the parts in order, none above 1 MiB; one empty part for an empty object.
+
+    Raises Damaged instead of the last.
+    """
     if upload.path is None:
         for start in range(0, max(upload.size, 1), PART_BYTES_MAX):
             yield upload.data[start : start + PART_BYTES_MAX]

@@ -1,4 +1,4 @@
-"""The worker over TCP: a link to a door, a crew that runs programs, a spool of results (section 15)."""
+"""The worker over TCP: a link to a door, jobs whose programs run, and a spool of results (section 15)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """What the command line says, beside the settings."""
+    """The options of the command line that are not settings."""
 
     patterns: tuple[str, ...]
     #: API key.
@@ -53,18 +53,20 @@ class WorkerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a worker knows of the time, and of the machine it is on."""
+    """Access to the clock and the CPU load of the machine."""
 
-    #: The share of all its CPUs that was in use within the last second, 0 to 1.
+    #: The busy share of all its CPUs within the last second, 0 to 1.
     cpu: Callable[[], float]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 class TcpWorker:
-    """`start` returns once it looks for a door, `drain` lets what runs finish, `stop` ends what is left.
+    """The worker.
 
-    What it cannot do: withdraw the credits that a door has. During a drain a job may still come, and is run.
+    `start` returns once it searches for a door, `drain` lets running programs finish, `stop` ends the rest.
+
+    Limitation: it cannot withdraw the credits that a door has. During a drain a job may still arrive, and is run.
     """
 
     def __init__(
@@ -86,8 +88,8 @@ class TcpWorker:
         self.saying = Saying(self.spool, identity.worker_id, config.exec_artifacts_bucket, clock)
         self._hearing = Hearing(self.jobs, self.link, self.saying)
         self._shelf = Shelf(executor, clock)
-        #: As it was announced last.
-        self._told: tuple[str, ...] | None = None
+        #: The programs announced last.
+        self._last_announced: tuple[str, ...] | None = None
         self._pulse = Pulse(self, self.jobs, self.link, self.saying, config, clock)
         self._linking: asyncio.Task[None] | None = None
         self._is_draining = self._is_stopped = False
@@ -99,17 +101,17 @@ class TcpWorker:
         return self._identity.worker_id
 
     async def start(self) -> None:
-        """The executor has been started; `stop` stops it."""
+        """Start the worker. The caller has started the executor; `stop` stops it."""
         left = await self.spool.load()
         self.jobs.remember(left)
         if left:
-            log.info("results of an earlier worker are sent first", results=len(left), worker_id=self.worker_id)
+            log.info("sending results of an earlier worker first", results=len(left), worker_id=self.worker_id)
         await self._shelf.look()
         self._linking = asyncio.create_task(self.link.run(), name="link to a door")
         await self._pulse.start()
 
     async def first_door(self, seconds: float | None = None) -> Address:
-        """Waits for it. Raises UsageError when a door refuses this worker for good, or none was found in time."""
+        """Wait for a door. Raises UsageError if one refuses this worker permanently, or none was found in time."""
         assert self._linking is not None, "start first"
         finding = asyncio.ensure_future(self.link.session())
         await asyncio.wait({finding, self._linking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -121,12 +123,12 @@ class TcpWorker:
         raise UsageError(f"no door could be reached within {seconds:g} seconds")
 
     async def until_unwelcome(self) -> None:
-        """Returns never; raises what ended the link."""
+        """Never returns; raises the error that ended the link."""
         assert self._linking is not None, "start first"
         await asyncio.shield(self._linking)
 
     async def drain(self, seconds: float) -> None:
-        """GRID-113: no more credit; what runs may finish, and its results may be settled, within that time."""
+        """Stop granting credits, and let programs finish and results be settled within that time (GRID-113)."""
         self._is_draining = True
         deadline = self._clock() + seconds
         while self.jobs.unfinished or (self.link.current is not None and self.spool.due()):
@@ -135,11 +137,11 @@ class TcpWorker:
                 return
             self._freed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _LOOK_SECONDS)):  # a door that goes tells nobody
+                async with asyncio.timeout(min(left, _LOOK_SECONDS)):  # the loss of a door sets no event
                     await self._freed.wait()
 
     async def stop(self) -> None:
-        """What still runs is ended and not reported: its door gives it to somebody else. May be called twice."""
+        """Kill running programs without reporting them: the door puts their jobs back. Idempotent."""
         if self._is_stopped:
             return
         self._is_draining = self._is_stopped = True
@@ -155,17 +157,17 @@ class TcpWorker:
         await self.spool.close()
         self._identity.release()
 
-    # What the link needs.
+    # Interface for the link.
 
     def hello(self) -> bytes:
-        self._told = self._announced()
+        self._last_announced = self._announced()
         return HelloWorker(
             worker_id=self.worker_id,
             patterns=self._options.patterns,
             max_parallel=self._config.worker_max_par,
             token=self._options.key,
             agent=f"pyoco-grid worker, Python {platform.python_version()}",
-            programs=self._told,
+            programs=self._last_announced,
             allow=allow_of(self._config),
         ).to_payload()
 
@@ -174,20 +176,20 @@ class TcpWorker:
         return names if len(names) <= PROGRAMS_MAX else None
 
     async def look_at_programs(self) -> bool:
-        """Whether the door has to hear of other programs."""
+        """Return whether to announce other programs to the door."""
         await self._shelf.look()
-        return self._announced() is not None and self._announced() != self._told
+        return self._announced() is not None and self._announced() != self._last_announced
 
     def heartbeat(self) -> bytes:
-        """GRID-106: the whole list. An archive that waits to be sent counts: its attempt is alive."""
+        """Return a heartbeat with all jobs (GRID-106), including those whose archives wait to be sent."""
         session = self.link.current
         waiting = self.saying.large(session) if session is not None else []
         listed = {each.job_id: each for each in (*waiting, *self.jobs.listed())}
         running: tuple[RunningJob, ...] = tuple(listed.values())
         programs = self._announced()
-        news = programs if programs != self._told else None
-        self._told = programs
-        return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3), news).to_payload()
+        changed = programs if programs != self._last_announced else None
+        self._last_announced = programs
+        return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3), changed).to_payload()
 
     def account(self) -> Credits:
         config = self._config
@@ -198,10 +200,10 @@ class TcpWorker:
         if self._had_room != self.spool.has_room:
             self._had_room = self.spool.has_room
             if self._had_room:
-                log.info("there is room for results again", worker_id=self.worker_id)
+                log.info("room for results again", worker_id=self.worker_id)
             else:
                 log.warning(
-                    "results wait for a door, or the disk is full; the worker asks for no more work",
+                    "results wait for a door, or the disk is full; granting no more credits",
                     worker_id=self.worker_id,
                     results=len(self.spool.due()),
                     bytes=self.spool.bytes_due,
@@ -209,7 +211,7 @@ class TcpWorker:
         return self._is_draining or not self._had_room
 
     async def attached(self, session: Session) -> None:
-        """GRID-110: what runs, what is finished, what there is room for."""
+        """Report what is running, finished and free, in this order (GRID-110)."""
         await self._pulse.beat(session)
         await self.saying.say_all(session)
         session.give_credit(session.credits.first())
@@ -217,7 +219,7 @@ class TcpWorker:
     async def heard(self, session: Session, frame: Frame) -> None:
         await self._hearing.heard(session, frame)
 
-    # What the crew needs.
+    # Interface for the jobs.
 
     async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
         session = self.link.current
@@ -234,6 +236,6 @@ class TcpWorker:
             self.give_credit(session)
 
     def give_credit(self, session: Session) -> None:
-        """GRID-69, GRID-70. A door that is behind with settling is not asked for more to settle."""
+        """Grant the credits that are due (GRID-69, GRID-70), unless the door lags with settling results."""
         if self.saying.has_room(session):
             session.give_credit(session.credits.due())

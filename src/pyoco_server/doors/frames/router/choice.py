@@ -1,4 +1,4 @@
-"""Which group a job goes to: by rule and ACL first, then by policy (GRID-136)."""
+"""Chooses the group of a job: by rules and ACL first, then by policy (GRID-136)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Choice"]
 
 
 class Choice:
-    """Of one connection: its groups, by the names that the plan has for them."""
+    """The choice for one connection: its groups, by their names in the plan."""
 
     def __init__(self, context: RouterContext, groups: Turn[Group], refusals: Mapping[Group, GridRefused]) -> None:
-        """`refusals`: groups that do not take this client, and why."""
+        """`refusals`: groups that refuse this client, and why."""
         self._context, self._groups, self._refusals = context, groups, refusals
         self._by_name: dict[str, Group] = {}
         self._names: dict[Group, str] = {}
@@ -36,7 +36,7 @@ class Choice:
         return self._by_name.get(name)
 
     def candidates(self, visitor: Visitor, exec_name: str) -> Set[Group]:
-        """Where rules and ACL let it go, whether the group is there or not. Raises GridRefused: FORBIDDEN."""
+        """Return the groups that rules and ACL permit, reachable or not. Raises GridRefused: FORBIDDEN."""
         target = self._context.plan.target(exec_name, visitor.id)
         if target == DENY:
             raise GridRefused(Code.FORBIDDEN, "this router does not take such a job")
@@ -54,7 +54,7 @@ class Choice:
         return found
 
     def choose(self, candidates: Set[Group]) -> Group | None:
-        """By policy, among those that are there. None: none of them is. O(groups)."""
+        """Choose one of the reachable candidates by policy. None: no candidate is reachable. O(groups)."""
         by_load = self._context.plan.policy == "least"
         return self._groups.choose(
             lambda group: group.is_live and group in candidates,
@@ -62,7 +62,7 @@ class Choice:
         )
 
     def why_not(self, candidates: Set[Group]) -> GridRefused:
-        """None of them is there: because they refuse this client, or just now."""
+        """Return why no candidate is reachable: they refuse this client, or are unavailable now."""
         refusals = [self._refusals[group] for group in candidates if group in self._refusals]
         if refusals and len(refusals) == len(candidates):
             return GridRefused(refusals[0].code, refusals[0].message)

@@ -1,4 +1,4 @@
-"""What a router still has to say to a client."""
+"""Frames that a router has yet to send to a client."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from pyoco_server.frames.wire import Wire
 
 __all__ = ["Outbox"]
 
-#: Beside what the wire holds. Whoever brings more waits for room: each group, and each request of the client.
+#: Limits in addition to the buffer of the wire. Groups, and requests of the client, wait for room above them.
 _FRAMES_MAX = 64
 _BYTES_MAX = 8 * 1024 * 1024
 
 
 class Outbox:
-    """Frames in the order in which they were put, by one task. `put` never waits; who may wait asks for `room` after:
-    so a client that does not read stops its groups, and not the router."""
+    """Sends frames in the order of `put`, by one task. `put` never waits; callers that can wait call `room` after it.
+
+    So a client that does not read stops its groups, and not the router.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._frames: deque[Frame] = deque()
         self._bytes = 0
         self._is_over = False
-        #: Set when there is something to say; when there is room.
+        #: Set when there is a frame to send; when there is room.
         self._mail, self._room = asyncio.Event(), asyncio.Event()
 
     def __len__(self) -> int:
@@ -38,13 +40,13 @@ class Outbox:
         self._mail.set()
 
     async def room(self) -> None:
-        """Returns once it may have more. Ends with the task that calls it, if the client never reads."""
+        """Wait for room. If the client never reads, the wait ends only with the calling task."""
         while len(self._frames) >= _FRAMES_MAX or self._bytes >= _BYTES_MAX:
             self._room.clear()
             await self._room.wait()
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises WireClosed. What is put after that is dropped, and nobody waits any more."""
+        """Send until cancelled. Raises WireClosed. Afterwards `put` drops frames, and `room` never waits."""
         try:
             while True:
                 while self._frames:

@@ -1,4 +1,4 @@
-"""A file on its way from a group to a client (GRID-146)."""
+"""Passes a file from a group to a client (GRID-146)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ __all__ = ["Passage"]
 
 
 class Passage(Fetch):
-    """Parts go to the client as they come, and are kept nowhere. When the group's door is lost, the rest is asked for
-    at the next one. The client checks the sha256 of the whole."""
+    """Passes parts to the client as they arrive, and keeps none.
+
+    If the group's door is lost, the rest is requested from the next one. The client checks the sha256 of the complete
+    file.
+    """
 
     def __init__(self, ask: ObjectGet, wire: Wire, corr_id: UUID) -> None:
         super().__init__(ask.job_id, ask.name, 0, "")
         self._ask, self._wire, self._corr_id = ask, wire, corr_id
         self._passed = 0
-        #: Raises what the group said no with.
+        #: Raises the error of the group, if it refused.
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ask(self) -> ObjectGet:
         return ObjectGet(job_id=self._ask.job_id, name=self._ask.name, offset=self._ask.offset + self._passed)
 
     async def put(self, part: BinaryPart) -> None:
-        """Waits while the client is slow. What is not the next part ends it."""
+        """Send a part. Waits while the client is slow. A part out of sequence fails the transfer."""
         if self.is_over:
             return
         if part.offset != self._ask.offset + self._passed:
@@ -37,7 +40,7 @@ class Passage(Fetch):
             return
         try:
             await self._wire.send(fresh(Type.OBJECT_CHUNK, part.to_payload(), corr_id=self._corr_id))
-        except WireClosed as closed:  # of the client; the group's own is as it was
+        except WireClosed as closed:  # the client's wire; that of the group is unaffected
             self.fail(closed)
             return
         self._passed += len(part.data)
@@ -50,7 +53,7 @@ class Passage(Fetch):
             self.done.set_exception(error)
 
     def forget(self) -> None:
-        """It has arrived, or nobody waits for it any more."""
+        """End without an error: the file is complete, or no longer wanted."""
         self.is_over = True
         if not self.done.done():
             self.done.set_result(None)

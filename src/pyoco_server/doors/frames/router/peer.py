@@ -1,6 +1,6 @@
-"""A client's connection at a router: its jobs go to groups, and their results come back (GRID-134 to GRID-137).
+"""A client's connection at a router: sends its jobs to groups, and their results back (GRID-134 to GRID-137).
 
-Where a job is, is written down before it is sent: a router that is killed, and any other, finds it there.
+The placement of a job is stored before it is sent, so this router after a crash, and any other one, finds it.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ __all__ = ["RouterPeer"]
 
 log = get_logger(__name__)
 
-#: How late a failover may be, and how many jobs are moved at once.
-_LOOK_SECONDS = 0.25
+#: Interval of failover checks, and the number of jobs moved concurrently.
+_CHECK_SECONDS = 0.25
 _MOVES_AT_ONCE = 32
-#: A Hello is answered when all groups have been reached; after this time, whatever there is.
+#: A Hello is answered when all groups have been reached, or after this time.
 _REACH_SECONDS = 1.0
-#: A group that refused this client is asked again: its ACL may have changed.
+#: Delay before a group that refused this client is tried again: its ACL may have changed.
 _REFUSED_SECONDS = 5.0
 _AGENT = "pyoco-grid-router"
 
 
-class _Way(Group):
-    """A group, heard at the pace of the client: while that one does not read, neither does this."""
+class _PacedGroup(Group):
+    """A group that is read at the pace of the client: while the client does not read, neither does this."""
 
     outbox: Outbox
 
@@ -71,7 +71,7 @@ class _Way(Group):
 
 
 class RouterPeer:
-    """One connection to each group, with the client's own id and key, and its part of the cap."""
+    """Holds one connection to each group, with the client's own id and key, and a share of its cap."""
 
     def __init__(self, session: Session[RouterContext], visitor: Visitor, hello: HelloClient) -> None:
         self.visitor = visitor
@@ -79,7 +79,7 @@ class RouterPeer:
         self._hello = hello
         self._cap = 0
         self._groups: Turn[Group] = Turn([])
-        #: Since when a group is not live; live ones are not in it. And why it does not take this client.
+        #: Since when a group has been lost; live groups are not included. And why a group refuses this client.
         self._lost_at: dict[Group, float] = {}
         self._refusals: dict[Group, GridRefused] = {}
         self._choice = Choice(self._context, self._groups, self._refusals)
@@ -87,14 +87,14 @@ class RouterPeer:
         self._passages: dict[Passage, Group] = {}
         self._outbox = Outbox(session.wire)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stirred = asyncio.Event()
+        self._groups_changed = asyncio.Event()
         self._is_gone = False
 
     @classmethod
     async def begin(
         cls, session: Session[RouterContext], visitor: Visitor, hello: HelloClient, frame: Frame
     ) -> RouterPeer:
-        """Takes the Hello. A group that cannot be reached keeps nobody waiting for long."""
+        """Process the Hello. A group that cannot be reached delays it only briefly."""
         peer = cls(session, visitor, hello)
         try:
             await peer._open()
@@ -108,7 +108,7 @@ class RouterPeer:
         context = self._context
         self._cap = effective_cap(context.programs, self.visitor.id, self._hello.desired_parallelism)
         for backend, hello in zip(context.plan.backends, self._hellos(), strict=True):
-            group = _Way(self, backend.doors, hello, context.link_settings)
+            group = _PacedGroup(self, backend.doors, hello, context.link_settings)
             group.outbox = self._outbox
             self._groups.append(group)
             self._choice.name(group, backend.name)
@@ -119,11 +119,11 @@ class RouterPeer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REACH_SECONDS):
                 while len(self._refusals) + sum(group.is_live for group in self._groups) < len(self._groups):
-                    self._stirred.clear()
-                    await self._stirred.wait()
+                    self._groups_changed.clear()
+                    await self._groups_changed.wait()
 
     def _hellos(self) -> list[HelloClient]:
-        """GRID-136: to each group its part of the cap."""
+        """Return the Hello for each group, with its share of the cap (GRID-136)."""
         return [
             HelloClient(client_id=self.visitor.id, desired_parallelism=share, token=self._hello.token, agent=_AGENT)
             for share in shares(self._cap, len(self._context.plan.backends))
@@ -141,7 +141,7 @@ class RouterPeer:
         )
         return fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id)
 
-    # What the client says.
+    # Frames of the client.
 
     async def take(self, frame: Frame) -> None:
         await self._outbox.room()
@@ -154,21 +154,21 @@ class RouterPeer:
             case Type.OBJECT_GET:
                 self._session.work(frame, self._pass_object)
             case Type.HELLO_CLIENT:
-                await self._hear_again(frame)
+                await self._handle_repeated_hello(frame)
 
-    async def _hear_again(self, frame: Frame) -> None:
-        """The same client may say another cap. Raises GridRefused, Leave, Unavailable."""
+    async def _handle_repeated_hello(self, frame: Frame) -> None:
+        """Process another Hello of this client, which may change its cap. Raises GridRefused, Leave, Unavailable."""
         self._hello, self.visitor = await self._session.admit_again(frame, self.visitor)
-        self._say_cap()
+        self._send_cap()
         self._outbox.put(self._hello_ack(frame))
 
-    def _say_cap(self) -> None:
+    def _send_cap(self) -> None:
         self._cap = effective_cap(self._context.programs, self.visitor.id, self._hello.desired_parallelism)
         for group, hello in zip(self._groups, self._hellos(), strict=True):
             group.change_hello(hello)
 
     async def _submit(self, frame: Frame) -> None:
-        """Answered with SubmitAck when a group has stored it (GRID-49), or with an Error."""
+        """Answer with SubmitAck when a group has stored the job (GRID-49), or with an Error."""
         try:
             state = self._context.state()
             if state is not DoorState.SERVING:
@@ -186,7 +186,7 @@ class RouterPeer:
             self._context.in_work.give(len(frame.payload))
 
     def _read(self, frame: Frame) -> tuple[JobRequest, str]:
-        """With the fingerprint of its content. Raises GridRefused."""
+        """Parse a SubmitJob and return it with the fingerprint of its content. Raises GridRefused."""
         request = read_submit(frame, self.visitor.id)
         return request, fingerprint(request.ask("router"))
 
@@ -194,7 +194,7 @@ class RouterPeer:
         if self._joins(request.job_id, content, frame):
             return
         group, route = await self._place(request)
-        if self._is_gone or self._joins(request.job_id, content, frame):  # the same job twice at once
+        if self._is_gone or self._joins(request.job_id, content, frame):  # the same job was submitted concurrently
             return
         future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
         job = Job(request.job_id, request.exec_name, frame.payload, submit_subject(request.exec_name), future)
@@ -205,7 +205,7 @@ class RouterPeer:
         group.submit(job)
 
     def _joins(self, job_id: str, content: str, frame: Frame) -> bool:
-        """Whether this connection has submitted it before. Raises GridRefused."""
+        """Return whether this connection has submitted the job before, and register the repeat. Raises GridRefused."""
         known = self._placed.get(job_id)
         if known is None or known.job.payload is None:
             return False
@@ -216,7 +216,7 @@ class RouterPeer:
         return True
 
     async def _place(self, request: JobRequest) -> tuple[Group, Route]:
-        """GRID-135: where it is, if any router has placed it; else where we do. Raises GridRefused, Unavailable."""
+        """Return where a job is placed, or place it (GRID-135). Raises GridRefused, Unavailable."""
         choice, routes, now = self._choice, self._context.routes, self._context.clock()
         candidates = choice.candidates(self.visitor, request.exec_name)
         chosen = choice.choose(candidates)
@@ -228,13 +228,13 @@ class RouterPeer:
             return group, route
         route = await routes.place(request.job_id, choice.name_of(chosen), now)
         group = choice.group(route.group)
-        if group is None:  # a router with other backends placed it: one of ours takes over
+        if group is None:  # placed by a router with other backends: move it to one of ours
             route = await routes.move(route, choice.name_of(chosen), now)
             group = choice.group(route.group) or chosen
         return group, route
 
     async def _cancel(self, frame: Frame) -> None:
-        """GRID-163: the answer is the Result, or NOT_FOUND. Which jobs are this client's, the group knows."""
+        """Cancel a job. The response is its Result, or NOT_FOUND (GRID-163). The group checks its owner."""
         ask = CancelJob.read(frame.payload)
         route, group = None, None
         if self._placed.get(ask.job_id) is None:
@@ -278,12 +278,12 @@ class RouterPeer:
             del self._passages[passage]
             group.stop_fetching(passage)
 
-    # What the groups say (`client/frames/group.py`). Nothing here waits.
+    # Events of the groups (`client/frames/group.py`). Nothing here waits.
 
     def came(self, group: Group) -> None:
         self._lost_at.pop(group, None)
         self._refusals.pop(group, None)
-        self._stirred.set()
+        self._groups_changed.set()
         group.cancel_strays()
 
     def went(self, group: Group) -> None:
@@ -312,15 +312,15 @@ class RouterPeer:
 
     def is_late(self, group: Group, result: JobResult) -> None:
         name = self._choice.name_of(group)
-        log.info("a late result is dropped", job_id=result.job_id, group=name, status=result.status)
+        log.info("late result dropped", job_id=result.job_id, group=name, status=result.status)
 
     def spared(self, group: Group) -> None:
-        """The next look at the groups finds out."""
+        """Nothing to do: the next check of the groups detects it."""
 
     def said(self, group: Group) -> None:
-        """A router does not wait for room: what is under way is bounded."""
+        """Nothing to do: a router does not wait for room, since its requests are bounded."""
 
-    # Groups that are gone.
+    # Lost groups.
 
     async def _keep(self, group: Group) -> None:
         while True:
@@ -328,16 +328,18 @@ class RouterPeer:
                 await group.link.run()
             except PyocoError as error:
                 name = self._choice.name_of(group)
-                log.warning("a group refuses this client", group=name, client_id=self.visitor.id, why=str(error))
+                log.warning("group refuses this client", group=name, client_id=self.visitor.id, why=str(error))
                 self._refusals[group] = as_refusal(error)
-                self._stirred.set()
+                self._groups_changed.set()
             await asyncio.sleep(_REFUSED_SECONDS)
 
     async def _watch_groups(self) -> None:
-        """One ticker for all jobs. A job whose group has been away for the grace is placed elsewhere, for all routers
-        (GRID-135)."""
+        """Check all jobs periodically. A job whose group has been lost for the grace period is placed in another one.
+
+        The new placement is stored, and so applies to all routers (GRID-135).
+        """
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             for passage, group in list(self._passages.items()):
                 if self._is_away(group):
                     passage.fail(GridRefused(Code.UNAVAILABLE, "its group cannot be reached just now"))
@@ -346,7 +348,7 @@ class RouterPeer:
                 await asyncio.gather(*map(self._try_move, due[start : start + _MOVES_AT_ONCE]))
 
     def _is_away(self, group: Group, since: float = 0.0) -> bool:
-        """Whether a group has been gone for the grace, counted from `since` at the earliest."""
+        """Return whether a group has been lost for the grace period, counted from `since` at the earliest."""
         lost_at = self._lost_at.get(group)
         return lost_at is not None and self._context.now() - max(lost_at, since) >= self._context.grace_seconds
 
@@ -357,33 +359,34 @@ class RouterPeer:
         try:
             await self._move(placed)
         except PyocoError as error:
-            log.warning("a job was not moved; it is tried again", job_id=placed.job.job_id, why=str(error))
+            log.warning("could not move a job; trying again", job_id=placed.job.job_id, why=str(error))
 
     async def _move(self, placed: Placed) -> None:
-        """By the same rules as it was placed. Raises Unavailable."""
+        """Move a job to another group, by the rules of its first placement. Raises Unavailable."""
         job_id, old = placed.job.job_id, placed.group
         try:
             candidates = self._choice.candidates(self.visitor, placed.job.exec_name) - {old}
         except GridRefused:
             candidates = set()
-        # Where it was cancelled after it had moved on, it would end so, and nobody has asked for that.
+        # A group that was sent a cancel for a job already moved away would end it as cancelled, without a request for
+        # that.
         candidates = {each for each in candidates if each.name not in placed.job.cancelled_in}
         chosen = self._choice.choose(candidates)
         if chosen is None:
             refusal = self._refusals.get(old)
-            if refusal is not None and not candidates:  # nobody else may have it, and this one never will
+            if refusal is not None and not candidates:  # no other group may have it, and this one refuses the client
                 self._give_up(placed, refusal)
             return
         routes, now = self._context.routes, self._context.clock()
         route = await routes.move(placed.route, self._choice.name_of(chosen), now)
         if self._placed.get(job_id) is not placed:
-            if not self._is_gone:  # it has ended where it was: whoever asks for its files is to find them
+            if not self._is_gone:  # it has ended in its old group, and its files must be found there
                 await routes.move(route, self._choice.name_of(old), now)
             return
         placed.route, placed.since = route, self._context.now()
         group = self._choice.group(route.group) or chosen
         if group is not old:
-            log.info("a job is moved to another group", job_id=job_id, group=route.group)
+            log.info("job moved to another group", job_id=job_id, group=route.group)
             old.take_back(placed.job)
             placed.group = group
             group.submit(placed.job)
@@ -392,15 +395,15 @@ class RouterPeer:
         placed.group.table.pop(placed.job.job_id, None)
         self.refused(placed.job, GridRefused(error.code, error.message))
 
-    # Now and then, and at the end.
+    # Periodic review, and the end.
 
     async def review(self) -> None:
-        """GRID-168: a lower `max_cap` acts on who is connected already. Jobs are checked one by one."""
+        """Apply a lower `max_cap` to this connected client (GRID-168). Permissions are checked for each job."""
         if effective_cap(self._context.programs, self.visitor.id, self._hello.desired_parallelism) != self._cap:
-            self._say_cap()
+            self._send_cap()
 
     async def gone(self) -> None:
-        """Jobs go on without the connection: whoever submits them again finds them."""
+        """Close the connections. Jobs continue: a client that submits them again gets their results."""
         self._is_gone = True
         for group in self._groups:
             group.close(ClientClosed())

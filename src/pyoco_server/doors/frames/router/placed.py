@@ -1,4 +1,4 @@
-"""Jobs of one connection that have no result yet, and what they take."""
+"""The jobs of one connection that have no result yet, with limits on their size."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pyoco_server.ports.routes.port import Route
 
 __all__ = ["Placed", "PlacedJobs"]
 
-#: What one connection may have under way: its jobs are kept, to be sent to another group if it comes to that.
+#: Limit of one connection. Its jobs are kept in memory, to be sent to another group if necessary.
 _BYTES_MAX = 64 * 1024 * 1024
-#: Of a job beside its payload.
+#: Size of a job besides its payload.
 _OWN_BYTES = 1024
-#: SubmitJobs of one job that wait for their answers.
+#: Limit of SubmitJobs of one job that wait for an answer.
 _ASKS_MAX = 64
 
 
 @dataclass(eq=False)
 class Placed:
-    """Where a job is."""
+    """The placement of a job."""
 
     job: Job
     group: Group
     route: Route
-    #: Of its content; empty: it is only to be cancelled.
+    #: Of its content; empty: the job is only to be cancelled.
     fingerprint: str
-    #: Of what its Result answers: the latest SubmitJob.
+    #: The msgId that its Result answers: that of the latest SubmitJob.
     corr_id: UUID
-    #: When it was given to the group: the grace of a group that is not there counts from then.
+    #: When it was given to the group: the grace period of a lost group counts from then.
     since: float
     #: SubmitJobs that have not been answered.
     asks: list[UUID] = field(default_factory=list)
@@ -43,20 +43,20 @@ class Placed:
         return _OWN_BYTES + len(self.job.payload or b"")
 
     def ask(self, corr_id: UUID) -> None:
-        """It is submitted once more. Raises GridRefused."""
+        """Register a repeated submission. Raises GridRefused."""
         if len(self.asks) >= _ASKS_MAX:
             raise GridRefused(Code.QUEUE_FULL, "this job was submitted too often before it was accepted")
         self.asks.append(corr_id)
         self.corr_id = corr_id
 
     def answered(self) -> list[UUID]:
-        """Takes those that wait for an answer."""
+        """Remove and return the submissions that wait for an answer."""
         asks, self.asks = self.asks, []
         return asks
 
 
 class PlacedJobs:
-    """By JobId. Bounded, for this connection and, by `held`, for all of the router together."""
+    """Jobs by JobId. Bounded for this connection and, by `held`, for the complete router."""
 
     def __init__(self, held: ByteBudget) -> None:
         self._held = held
@@ -73,7 +73,7 @@ class PlacedJobs:
         return self._jobs.get(job_id)
 
     def put(self, placed: Placed) -> None:
-        """In the place of one that was only to be cancelled, if there is one. Raises GridRefused: nothing changed."""
+        """Add a job. Replaces an entry that was only to be cancelled. Raises GridRefused: nothing changed."""
         if self._bytes + placed.size > _BYTES_MAX or not self._held.try_take(placed.size):
             raise GridRefused(Code.QUEUE_FULL, "too much is under way through this router; try again later")
         self.drop(placed.job.job_id)

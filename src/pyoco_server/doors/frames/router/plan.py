@@ -1,4 +1,4 @@
-"""What a router is told: its backends, and which job may go where (GRID-134, GRID-136). Pure."""
+"""The configuration of a router: its backends, and which job may go to which of them (GRID-134, GRID-136). Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyoco_server.frames.addresses import Address
 
 __all__ = ["DENY", "Backend", "RouterPlan", "Rule", "read_backend", "read_rule"]
 
-#: Where a denied job goes.
+#: The target of denied jobs.
 DENY = "deny"
 _GLOB = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One group, by the name that rules and placements know it by."""
+    """One group, by the name used in rules and placements."""
 
     name: str
     doors: tuple[Address, ...]
@@ -29,7 +29,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Rule:
-    """Jobs whose program, or client, matches go to `target`."""
+    """Sends jobs whose program, or client, matches to `target`."""
 
     #: `exec` or `client`.
     about: str
@@ -51,20 +51,24 @@ class RouterPlan:
         names = [backend.name for backend in self.backends]
         if not names:
             raise UsageError("a router needs a backend; example: --backend g1=127.0.0.1:5000")
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise UsageError(f"--backend {twice} is there twice; example: --backend {twice}=host:5000|host:5001")
-        stray = next((rule for rule in self.rules if rule.target not in (*names, DENY)), None)
-        if stray is not None:
-            raise UsageError(f"a rule names the backend {stray.target!r}, which is none; there are {', '.join(names)}")
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise UsageError(
+                f"--backend {duplicate} is there twice; example: --backend {duplicate}=host:5000|host:5001"
+            )
+        invalid = next((rule for rule in self.rules if rule.target not in (*names, DENY)), None)
+        if invalid is not None:
+            raise UsageError(
+                f"a rule names the backend {invalid.target!r}, which is none; there are {', '.join(names)}"
+            )
 
     def target(self, exec_name: str, client_id: str) -> str | None:
-        """Where the first rule that matches sends it; None: no rule does. O(rules)."""
+        """Return the target of the first rule that matches. None: no rule matches. O(rules)."""
         return next((rule.target for rule in self.rules if rule.matches(exec_name, client_id)), None)
 
 
 def read_backend(text: str) -> Backend:
-    """`NAME=host:port|host:port`. Raises UsageError."""
+    """Parse `NAME=host:port|host:port`. Raises UsageError."""
     name, _, doors = text.partition("=")
     if not is_group(name) or name == DENY or not doors:
         raise UsageError(f"--backend {text[:80]!r} is not NAME=host:port; example: --backend g1=127.0.0.1:5000")
@@ -76,7 +80,7 @@ def _addresses(texts: Sequence[str]) -> tuple[Address, ...]:
 
 
 def read_rule(text: str) -> Rule:
-    """`exec=GLOB:GROUP`, `client=GLOB:GROUP`, `exec=GLOB:deny`. Raises UsageError."""
+    """Parse `exec=GLOB:GROUP`, `client=GLOB:GROUP` or `exec=GLOB:deny`. Raises UsageError."""
     about, _, rest = text.partition("=")
     glob, _, target = rest.rpartition(":")
     if about not in ("exec", "client") or _GLOB.fullmatch(glob) is None or not is_group(target):

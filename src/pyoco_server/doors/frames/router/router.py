@@ -1,4 +1,4 @@
-"""A router: many connections, and nothing that has to be kept (GRID-137)."""
+"""A router: many connections, and no state that must survive it (GRID-137)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Router", "RouterContext"]
 
 log = get_logger(__name__)
 
-#: How soon a revoked key loses its connections.
+#: The delay until the connections of a revoked key are closed.
 _REVIEW_SECONDS = 2.0
 _SETTLE_SECONDS = 5.0
 _IN_WORK_BYTES_MAX = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ _HELD_BYTES_MAX = 512 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class RouterContext:
-    """What every connection of a router may reach."""
+    """The state shared by all connections of a router."""
 
     backend: DoorBackend
     programs: Programs
@@ -58,10 +58,10 @@ class RouterContext:
     meter: Meter
     link_settings: LinkSettings
     tasks: Tasks = field(default_factory=Tasks)
-    #: SubmitJobs that are being read; jobs without a result. Of all connections together.
+    #: SubmitJobs being parsed, and jobs without a result: limits over all connections.
     in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))
     held: ByteBudget = field(default_factory=lambda: ByteBudget(_HELD_BYTES_MAX))
-    #: Never goes back.
+    #: A monotonic clock.
     now: Callable[[], float] = time.monotonic
 
     @property
@@ -76,12 +76,15 @@ class RouterContext:
         return self.backend.clock()
 
     def guard_of(self, name: str) -> Guard:
-        """Who may ask for what in this group."""
+        """Return the guard of one group."""
         return Guard(self.backend, self.programs, name)
 
 
 class Router:
-    """`serve` for each connection, then `drain`. Placements are in the engine; all else ends with the process."""
+    """A router.
+
+    Call `serve` for each connection, then `drain`. Placements are in NATS; all other state ends with the process.
+    """
 
     def __init__(
         self, backend: DoorBackend, plan: RouterPlan, options: DoorOptions, link_settings: LinkSettings
@@ -92,7 +95,7 @@ class Router:
         self.sessions: set[Session[RouterContext]] = set()
         self.meter = Meter("router")
         self.meter.connections = lambda: Counter(session.role for session in self.sessions)
-        # A router belongs to no group: whoever is sent away tries the other routers that `--peers` names.
+        # A router belongs to no group: redirected clients try the other routers that `--peers` names.
         redirects = Redirects(
             programs.doors,
             group="",
@@ -123,7 +126,7 @@ class Router:
         await self._review.start()
 
     async def serve(self, wire: Wire, certificate_name: str | None = None) -> None:
-        """One connection, to its end. Never raises."""
+        """Serve one connection to its end. Never raises."""
         session = Session(self._context, wire, _begin, certificate_name)
         self.sessions.add(session)
         try:
@@ -132,7 +135,7 @@ class Router:
             self.sessions.discard(session)
 
     async def drain(self) -> None:
-        """Send everybody elsewhere and close. Clients submit their unfinished jobs again at another router."""
+        """Redirect all clients and close. Clients submit their unfinished jobs again at another router."""
         self._is_draining = True
         for session in list(self.sessions):
             session.wire.send_soon(session.not_leader(DoorState.DRAINING))
@@ -147,7 +150,7 @@ class Router:
                 continue
             try:
                 is_welcome = await self._context.guard.still_welcome(session.peer.visitor)
-            except Unavailable:  # nobody knows: the next look asks again
+            except Unavailable:  # unknown: the next review checks again
                 continue
             if is_welcome:
                 await session.peer.review()
