@@ -18,9 +18,10 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from pyoco_server import logs, outages
+from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
+from pyoco_server.logs import outages
 from pyoco_server.ports.nats.link import Link, open_link
 from pyoco_server.ports.nats.resources import ensure, resources_of
 from support import warm_processes

@@ -1,7 +1,7 @@
 """pyoco-server: ask for work over HTTP, and it runs, once, somewhere, while you watch.
 
-What is not named here is not public. Names are loaded when they are used: a host process must not pay for the
-web framework, nor the command line for NATS.
+Only names listed here are public. They are loaded on first use, so that a host process does not import the web
+framework, nor the command line NATS.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ __all__ = ["create_app"]
 
 
 def create_app(config: NatsBackendConfig | None = None, grid: GridConfig | None = None) -> FastAPI:
-    """The FastAPI application with every route. Without a config, the environment is read; for programs, too.
+    """Build the FastAPI application with every route. Both configs default to the environment.
 
-    NATS is connected when the application starts; that raises Unavailable (ERR-PYOCO-0003) when it cannot.
+    The application connects to NATS when it starts; this raises Unavailable (ERR-PYOCO-0003) if NATS is unavailable.
     """
     settings = config or NatsBackendConfig.from_env()
     return build_app(lambda: wiring.open_gateway_backend(settings, grid=grid), settings.http_api_key_header)

@@ -1,7 +1,7 @@
 """Clients for the HTTP API: what a program imports (section 18.4 of the contract).
 
-`PyocoHttpClient` waits; `AsyncPyocoHttpClient` is the same for asyncio. Results are dicts and lists; their types are
-here, too, for the editor.
+`PyocoHttpClient` blocks; `AsyncPyocoHttpClient` is the same for asyncio. Results are dicts and lists; their types are
+exported here too, for editors.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Who waits needs no event loop, and does not pay for one."""
+    """Import the asyncio client on first use: programs that block do not need asyncio."""
     if name == "AsyncPyocoHttpClient":
         from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The contract's name for how logging is set up (section 18.7); it lives in `logs`."""
+"""The contract's module name for the logging setup (section 18.7); the implementation is in `logs`."""
 
 from __future__ import annotations
 

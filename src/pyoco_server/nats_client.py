@@ -1,4 +1,4 @@
-"""A small client that speaks NATS: for a program beside the workers that needs no HTTP in between."""
+"""A small NATS client for programs next to the workers that do not need HTTP in between."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NOBODY = Caller()
 
 
 class PyocoNatsClient:
-    """Make it with `connect`. It has the same promises as the gateway: a returned run id is recorded and queued."""
+    """Create it with `connect`. Its guarantee is that of the gateway: a returned run id is recorded and queued."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, backend: Backend) -> None:
         self._stack, self._backend = stack, backend
 
     @classmethod
     async def connect(cls, config: NatsBackendConfig | None = None) -> PyocoNatsClient:
-        """Raises Unavailable (ERR-PYOCO-0003) without NATS."""
+        """Connect. Raises Unavailable (ERR-PYOCO-0003) without NATS."""
         async with contextlib.AsyncExitStack() as stack:
             opened = wiring.open_backend(config or NatsBackendConfig.from_env(), "pyoco-client")
             backend = await stack.enter_async_context(opened)
@@ -41,7 +41,7 @@ class PyocoNatsClient:
         tag: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> str:
-        """Returns the run id. Raises ValueError for a bad name, Refused for a run too large, Unavailable."""
+        """Submit a run and return its id. Raises ValueError for a bad name, Refused (too large), Unavailable."""
         tag = self._backend.config.default_tag if tag is None else tag
         problem = tag_problem(tag) if flow_name else "a flow name must not be empty"
         if problem is not None:
@@ -55,9 +55,9 @@ class PyocoNatsClient:
         return (await submit(self._backend, _NOBODY, ask)).run.run_id
 
     async def get_run(self, run_id: str) -> dict[str, Any]:
-        """The latest snapshot, task records included. Raises RunNotFound."""
+        """Return the latest snapshot, including task records. Raises RunNotFound."""
         return shown_snapshot((await find_run(self._backend, run_id)).run)
 
     async def close(self) -> None:
-        """Hang up. Calling it twice is harmless."""
+        """Close the connection. Can be called twice."""
         await self._stack.aclose()

@@ -1,4 +1,7 @@
-"""Stores in the memory of one process, `memory://name`. A command has processes beside it that would see empty ones."""
+"""Stores in the memory of one process, `memory://name`.
+
+Commands refuse them: the other processes of a deployment would see empty stores.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ _refused = False
 
 
 def refuse_memory_stores() -> None:
-    """This process is a command: settings that name a store in memory are refused from now on."""
+    """Mark this process as a command: from now on, settings that name a store in memory are refused."""
     global _refused  # noqa: PLW0603 - a fact about the process
     _refused = True
 
 
 def memory_problem() -> str | None:
-    """What is wrong with a store in memory, as half a sentence."""
+    """Return why a store in memory is refused, as the predicate of a sentence, or None if it is allowed."""
     if not _refused:
         return None
     return (

@@ -1,7 +1,7 @@
-"""For authors of packs: what a pack is, what it is told, and what it returns.
+"""The API for authors of packs: specs, context and results.
 
-A pack is a `PackSpec` that an entry point of the group `pyoco_server.packs` names, and a function, its executor.
-Importing this is cheap: gateways import specs to check inputs.
+A pack is a `PackSpec`, named by an entry point of the group `pyoco_server.packs`, and a function, its executor.
+Importing this module is cheap: gateways import specs to check inputs.
 """
 
 from __future__ import annotations

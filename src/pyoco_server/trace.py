@@ -1,4 +1,4 @@
-"""A trace backend for programs that run the engine themselves and want its progress in the runs' bucket (18.5)."""
+"""A trace backend for programs that run the engine themselves and store its progress in the runs' bucket (18.5)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SNAPSHOT_BYTES_MAX = 262_144
 class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is not typed
     """Mirrors a run's progress into its snapshot, best effort.
 
-    Its callbacks come from the engine's threads. They never raise and never wait: an exception there counts as a
-    failure of the task and may even repeat it (ENG-16). They only say that something changed; what changed is read
-    from the run context on the event loop, since a callback comes before the engine sets the new state (ENG-14).
-    The snapshot must exist; a terminal one is left alone.
+    The engine's threads call its callbacks. They never raise and never block: an exception there counts as a failure of
+    the task and may even repeat it (ENG-16). They only signal a change; the change itself is read from the run context
+    on the event loop, since a callback comes before the engine sets the new state (ENG-14). The snapshot must exist; a
+    terminal one is not changed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, kv: KeyValue, run_ctx: RunContext) -> None:
@@ -58,8 +58,8 @@ class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is n
     def _changed(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._flush)
-        except RuntimeError:  # the loop is closed: nobody is left to tell
-            log.debug("progress is not stored: the event loop is closed", run_id=self._context.run_id)
+        except RuntimeError:  # the loop is closed
+            log.debug("progress not stored: event loop is closed", run_id=self._context.run_id)
 
     def _flush(self) -> None:
         if self._flushing is None or self._flushing.done():
@@ -68,12 +68,12 @@ class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is n
             self._again = True
 
     async def _write(self) -> None:
-        # A moment, so that the engine has set the state whose callback called us; changes meanwhile are merged.
+        # Give the engine time to set the state that the callback announced; further changes are merged.
         await asyncio.sleep(0.01)
         try:
             await self._store()
         except Exception as error:  # noqa: BLE001  (best effort: whatever NATS says, the run goes on)
-            log.warning("progress is not stored", run_id=self._context.run_id, error=error)
+            log.warning("progress not stored", run_id=self._context.run_id, error=error)
         if self._again:
             self._again = False
             self._flushing = self._loop.create_task(self._write())
@@ -88,9 +88,9 @@ class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is n
             beaten = beat(run, Progress(tasks, plain_records(self._records())), time.time())
             await self._kv.update(run.run_id, encode_fitting(beaten, _SNAPSHOT_BYTES_MAX), last=entry.revision)
         except KeyWrongLastSequenceError:
-            self._again = True  # somebody wrote in between: once more, on top of that
+            self._again = True  # a concurrent write: retry on top of it
         except KeyNotFoundError as error:
-            log.debug("progress is not stored: there is no such run", run_id=self._context.run_id, error=error)
+            log.debug("progress not stored: run does not exist", run_id=self._context.run_id, error=error)
 
     def _records(self) -> dict[str, Any]:
         records: dict[str, Any] = self._context.serialize_task_records()

@@ -30,10 +30,10 @@ log = get_logger(__name__)
 
 
 class PyocoNatsWorker:
-    """Takes one job at a time and runs it in a thread of this process. Make it with `connect`.
+    """Takes one job at a time and runs it in a thread of this process. Create it with `connect`.
 
-    For several runs at once, hard cancel and tasks that may crash, use the `pyoco-worker` command: it runs flows in
-    processes of their own.
+    For concurrent runs, hard cancel and tasks that may crash, use the `pyoco-worker` command: it runs flows in separate
+    processes.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class PyocoNatsWorker:
         worker_id: str = "worker",
         tags: list[str] | None = None,
     ) -> PyocoNatsWorker:
-        """Connect, make missing resources, register. Raises ValueError for bad names, Unavailable without NATS.
+        """Connect, create missing resources, and register. Raises ValueError for bad names, Unavailable without NATS.
 
-        With `config.wheel_sync_enabled` the wheels of the registry are installed first, and put on `sys.path`.
+        With `config.wheel_sync_enabled` the wheels of the registry are installed first and added to `sys.path`.
         """
         config = config or NatsBackendConfig.from_env()
         tags = list(dict.fromkeys(tags or [config.default_tag]))
@@ -92,9 +92,9 @@ class PyocoNatsWorker:
         return self._description.describe()
 
     async def run_once(self, timeout: float = 1.0) -> str | None:
-        """Handle at most one job. Returns its run id; None when there was none within `timeout` seconds.
+        """Handle at most one job. Returns its run id, or None if no job arrived within `timeout` seconds.
 
-        What a job does wrong is handled by the disposition table and not raised; NATS trouble while polling is.
+        Errors of a job are handled by the disposition table and not raised; NATS errors while polling are.
         """
         if timeout < 0:
             raise ValueError("timeout must be 0 or more")
@@ -113,7 +113,7 @@ class PyocoNatsWorker:
         return worked.run_id
 
     async def close(self, reason: str = "close") -> None:
-        """Record the orderly stop and hang up. Calling it twice is harmless."""
+        """Record the orderly stop and close the connection. Can be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -122,10 +122,10 @@ class PyocoNatsWorker:
         try:
             await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
         except Unavailable as error:
-            log.warning("the orderly stop was not recorded", error=error)
+            log.warning("orderly stop not recorded", error=error)
         await self._stack.aclose()
 
 
 def _not_expected(delivery: Delivery) -> None:
-    """`take` receives every delivery itself."""
-    log.error("a delivery nobody asked for; it comes again", tag=delivery.tag, reply=Reply.NOTHING.value)
+    """Called for unexpected deliveries only; `take` receives every delivery itself."""
+    log.error("unexpected delivery; it will be redelivered", tag=delivery.tag, reply=Reply.NOTHING.value)

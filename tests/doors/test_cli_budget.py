@@ -151,7 +151,7 @@ class TestBudget:
         listed = admin("budget", "disputes").result
         assert [item["run_id"] for item in listed] == [ask.run_id]
         words = ("budget", "resolve", "--run-id", ask.run_id, "--refund", "--memo", "nobody knows")
-        assert "say --yes" in admin(*words).err
+        assert "use --yes" in admin(*words).err
         assert admin("budget", "disputes").result == listed
         done = admin(*words, "--yes").result
         assert (done["status"], done["money_state"], done["charged_usd_micros"]) == ("FAILED", "REFUNDED", 0)
@@ -232,7 +232,7 @@ class TestModes:
             "after": "split",
             "tenants": [{"tenant_id": "t", "balance_usd_micros": 1_000_000}],
         }
-        assert "say --yes" in dry.err
+        assert "use --yes" in dry.err
         assert admin("budget", "verify").code == 1, "nothing was written"
         moved = admin("ledger", "mode", "--to", "split", "--yes")
         assert moved.code == 0

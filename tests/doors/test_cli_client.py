@@ -286,7 +286,7 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback() -> None:
         )
     assert (done.returncode, done.stderr) == (
         1,
-        "ERR-PYOCO-0032: There is no room left on the disk. The output is not whole.\n",
+        "ERR-PYOCO-0032: There is no room left on the disk. The output is incomplete.\n",
     )
 
 

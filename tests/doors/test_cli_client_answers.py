@@ -86,7 +86,7 @@ def test_json_of_another_shape_is_told_with_the_address(client: Client, answer: 
         for name, words in CALLS.items():
             ended = client("--server", url, *name.split(), *(word.format(file=file) for word in words))
             assert (ended.code, ended.out) == (1, ""), name
-            assert ended.err.startswith(f"ERR-PYOCO-0001: what answers at {url} is no pyoco gateway, or "), name
+            assert ended.err.startswith(f"ERR-PYOCO-0001: {url} is not a pyoco gateway, or "), name
             assert ended.err.count("\n") == 1, name
 
 
@@ -108,18 +108,18 @@ REFUSED = {"index": 0, "error": {"detail": [{"loc": ["a", 1], "msg": "m", "type"
         (SNAPSHOT, RunSnapshot, None),
         ({**SNAPSHOT, "status": "PONDERING", "more": object()}, RunSnapshot, None),  # of a newer server
         ({**SNAPSHOT, "end_time": None, "worker_id": None}, RunSnapshot, None),
-        ({**SNAPSHOT, "status": None}, RunSnapshot, "it.status is something else"),
-        ({**SNAPSHOT, "updated_at": float("nan")}, RunSnapshot, "it.updated_at is something else"),
-        ({**SNAPSHOT, "updated_at": 10**400}, RunSnapshot, "it.updated_at is something else"),
-        ({**SNAPSHOT, "tasks": {"a": 1}}, RunSnapshot, "it.tasks.a is something else"),
+        ({**SNAPSHOT, "status": None}, RunSnapshot, "it.status has another type"),
+        ({**SNAPSHOT, "updated_at": float("nan")}, RunSnapshot, "it.updated_at has another type"),
+        ({**SNAPSHOT, "updated_at": 10**400}, RunSnapshot, "it.updated_at has another type"),
+        ({**SNAPSHOT, "tasks": {"a": 1}}, RunSnapshot, "it.tasks.a has another type"),
         ({**SNAPSHOT, "waiting": {"reason": "busy"}}, RunSnapshot, "it.waiting has no message"),
-        ({**SNAPSHOT, "task_records": []}, RunTasks, "it.task_records is no object"),
+        ({**SNAPSHOT, "task_records": []}, RunTasks, "it.task_records is not an object"),
         ({"items": [{"run_id": "x"}], "next_cursor": None}, RunListResponse, "it.items.0 has no status"),
-        ({"items": [], "next_cursor": 1}, RunListResponse, "it.next_cursor is something else"),
-        ([], RunListResponse, "it is no object"),
+        ({"items": [], "next_cursor": 1}, RunListResponse, "it.next_cursor has another type"),
+        ([], RunListResponse, "it is not an object"),
         ({"accepted": 0, "refused": 1, "items": [REFUSED]}, RunBatchAnswer, "it.items.0.error has no err_id"),
         ([SNAPSHOT], list[RunSnapshot], None),
-        ({}, list[RunSnapshot], "it is no list"),
+        ({}, list[RunSnapshot], "it is not a list"),
     ],
 )
 def test_an_answer_is_compared_with_its_type(value: Any, kind: Any, found: str | None) -> None:

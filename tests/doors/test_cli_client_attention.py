@@ -90,7 +90,10 @@ def test_priced_runs_that_wait_are_told_below_the_queues(client: Client) -> None
     """They wait for no tag"""
     packs = {"depth": 3, "oldest_at": 1.0, "oldest_age_seconds": 65.0, "workers_alive": 0}
     for found, said in (
-        (QUEUES | {"packs": packs}, "priced runs wait, too: 3, the oldest for 1 m 05 s: pyoco-client list --kind pack"),
+        (
+            QUEUES | {"packs": packs},
+            "priced runs waiting: 3, the oldest for 1 m 05 s; see pyoco-client list --kind pack",
+        ),
         (QUEUES | {"packs": packs | {"depth": 0, "oldest_age_seconds": None}}, ""),
         (QUEUES, ""),  # of an older gateway
     ):

@@ -92,7 +92,7 @@ def test_the_run_itself_can_be_had_instead(client: Client) -> None:
 def test_a_program_without_a_trace_leaves_none(client: Client, tmp_path: Path) -> None:
     ended = client("exec", "silent", "--out", str(tmp_path / "x"))
     assert (ended.code, ended.out) == (0, "")
-    assert "the program has left no files" in ended.err
+    assert "the program has produced no files" in ended.err
     assert not (tmp_path / "x").exists()
 
 

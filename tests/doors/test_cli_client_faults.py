@@ -53,7 +53,7 @@ def test_an_unreachable_server_is_told_with_its_address_and_what_to_do(
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (response("200 OK", "<html>"), "ERR-PYOCO-0001: what answers at "),
+        (response("200 OK", "<html>"), "ERR-PYOCO-0001: http://127.0.0.1:"),
         (response("404 Not Found", "<html>\x1b[2Jno</html>"), "HTTP 404: <html>\\x1b[2Jno</html>"),
         (response("418 I'm a teapot", ""), "HTTP 418: I'm a teapot"),
         (response("400 Bad Request", '["what"]'), 'HTTP 400: ["what"]'),
@@ -255,10 +255,10 @@ def test_a_list_that_is_followed_waits_for_a_gateway_that_goes_away(site: Site) 
         assert following.stderr is not None
         assert json.loads(following.stdout.readline())["run_id"] == first
         relay.close_the_way()
-        assert following.stderr.readline().startswith("the server has gone away; waiting for it (")
+        assert following.stderr.readline().startswith("the server is unavailable; waiting for it (")
         second = site.submitted("f", tag=tag)
         relay.open_the_way()
         assert json.loads(following.stdout.readline())["run_id"] == second
-        assert following.stderr.readline() == "the server is back\n"
+        assert following.stderr.readline() == "the server is available again\n"
         following.send_signal(signal.SIGINT)
         assert following.wait(120) == 130

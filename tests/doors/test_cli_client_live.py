@@ -222,7 +222,7 @@ def test_a_table_that_cannot_move_is_refused(site: Site) -> None:
     with process(site.url, "list", "--follow", "--output", "table") as running:
         out, err = running.communicate(timeout=120)
     assert (running.returncode, out) == (1, "")
-    assert err.startswith("ERR-PYOCO-0018: a table that is kept up to date needs a terminal")
+    assert err.startswith("ERR-PYOCO-0018: a live table needs a terminal")
 
 
 def test_a_reader_that_goes_away_ends_a_followed_list_quietly(site: Site) -> None:

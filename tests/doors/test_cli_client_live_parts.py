@@ -48,7 +48,7 @@ def test_a_listing_merges_by_id_and_tells_only_what_is_new() -> None:
 
 def test_a_listing_remembers_more_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOW-190"""
-    monkeypatch.setattr("pyoco_server.doors.cli.client.follow._TOLD_MAX", 3)
+    monkeypatch.setattr("pyoco_server.doors.cli.client.follow._REPORTED_MAX", 3)
     listing = Listing(None, 1)
     listing.load([])
     runs = [a_run("a", 11.0, "RUNNING"), a_run("b", 12.0), a_run("c", 13.0)]
@@ -137,15 +137,18 @@ def test_a_picture_does_without_what_it_does_not_know() -> None:
     ("snapshot", "told"),
     [
         ({"status": "PENDING", "waiting": {"message": "Wait."}}, ["Wait."]),
-        ({"status": "PENDING"}, ["Nobody has taken it yet, and the server does not tell why."]),
+        ({"status": "PENDING"}, ["No worker has taken it yet, and the server reports no reason."]),
         ({"status": "COMPLETED"}, ["It is done: all tasks that had to run have succeeded."]),
         ({"status": "CANCELLED", "cancel_reason": "no"}, ["It was cancelled: no."]),
-        ({"status": "CANCELLING", "cancel_requested_at": 98.0}, ["It was asked to stop 2.0 s ago; nobody runs it."]),
+        (
+            {"status": "CANCELLING", "cancel_requested_at": 98.0},
+            ["Its cancellation was requested 2.0 s ago; no worker runs it."],
+        ),
         (
             {"status": "RUNNING", "worker_id": "w", "start_time": 95.0, "attempt": 2, "worker_alive": False},
             [
                 "w runs it since 5.0 s.",
-                "w has gone silent; another worker takes over when its claim runs out.",
+                "w sends no heartbeats; another worker takes over when its claim expires.",
                 "This is attempt 2: earlier ones were lost with their worker or its host.",
             ],
         ),
@@ -162,8 +165,8 @@ def test_a_picture_does_without_what_it_does_not_know() -> None:
             },
             [
                 "w runs it.",
-                "Attempt 1 on v was handed back, 1 m 00 s ago.",
-                "Attempt 2 on a worker was lost; last sign of life, 50 s ago.",
+                "Attempt 1 on v was released, 1 m 00 s ago.",
+                "Attempt 2 on a worker was lost; last heartbeat, 50 s ago.",
                 "Last change: started 10 s ago by w.",
             ],
         ),
@@ -172,7 +175,10 @@ def test_a_picture_does_without_what_it_does_not_know() -> None:
                 "status": "CANCELLING",
                 "last_change": {"what": "cancel_requested", "at": 98.0, "by": {"kind": "api_key", "id": "k1"}},
             },
-            ["It was asked to stop; nobody runs it.", "Last change: cancel requested 2.0 s ago by key k1."],
+            [
+                "Its cancellation was requested; no worker runs it.",
+                "Last change: cancel requested 2.0 s ago by key k1.",
+            ],
         ),
         (
             {

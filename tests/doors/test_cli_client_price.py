@@ -63,7 +63,10 @@ async def test_the_same_key_is_told_of_and_paid_for_once(priced_door: PricedDoor
     first = await call(payer, *SUBMIT, "0.2500", "--idempotency-key", "my-own-key")
     second = await call(payer, *SUBMIT, "0.2500", "--idempotency-key", "my-own-key", "--json")
     assert json.loads(second.out)["run_id"] == first.result["run_id"]
-    assert second.err == "this key was known: it is the receipt of the first submission, and nothing was paid again\n"
+    assert (
+        second.err
+        == "this key was used before: this is the receipt of the first submission, and nothing was charged again\n"
+    )
     assert await priced_door.balance(payer) == 750_000
 
 
@@ -131,8 +134,8 @@ PLACES = [
     "?",
 ]
 AGAIN = "submit it again with --idempotency-key my-own-key: it is accepted and paid for once"
-NEW_KEY = "and a new one is made"
-OPERATOR = "for whoever looks into it: trace id t_9"
+NEW_KEY = "and a new one is generated"
+OPERATOR = "for support: trace id t_9"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ OPERATOR = "for whoever looks into it: trace id t_9"
         ),
         (
             problem("409 Conflict", "IDEMPOTENCY_CONFLICT"),
-            [f"the same key goes with exactly the same submission; leave --idempotency-key out, {NEW_KEY}"],
+            [f"this key was used for another submission; omit --idempotency-key, {NEW_KEY}"],
         ),
         (
             problem("409 Conflict", "IDEMPOTENCY_IN_PROGRESS", {"Retry-After": "60"}),
@@ -240,7 +243,7 @@ BUDGET |= {f"{name}_usd_micros": 0 for name in ("balance", "held", "charged", "c
     [
         (0, [], 0, "no budget is shown without a key"),
         (0, ["--journal"], 1, "no budget is shown without a key"),
-        (2, ["--journal"], 1, f"say whose journal; example: --journal --tenant {BUDGET['tenant_id']}"),
+        (2, ["--journal"], 1, f"name the tenant; example: --journal --tenant {BUDGET['tenant_id']}"),
         (2, ["--output", "table"], 0, ""),
     ],
 )

@@ -158,7 +158,7 @@ async def test_a_result_is_saved_with_its_files(
     (folder / "pack_envelope.json").unlink()
     again = await call(payer, *words)
     assert again.code == 1
-    assert f"{folder / 'ocr.md'} is there already; --force writes over it" in again.err
+    assert f"{folder / 'ocr.md'} exists already; --force overwrites it" in again.err
     assert (folder / "ocr.md").read_text() == "mine"
     table = await call(payer, *words, "--force", "--output", "table")
     assert (table.code, table.out.split()[:2]) == (0, ["name", "bytes"])
@@ -166,7 +166,7 @@ async def test_a_result_is_saved_with_its_files(
     assert f"stored in {folder}" in table.err
     assert (folder / "ocr.md").read_bytes() == files["ocr.md"]
     no_folder = await call(payer, "price", "result", run_id, "--save", str(folder / "ocr.md"))
-    assert (no_folder.code, "is no folder" in no_folder.err) == (1, True)
+    assert (no_folder.code, "is not a folder" in no_folder.err) == (1, True)
     below = await call(payer, "price", "result", run_id, "--save", str(folder / "ocr.md" / "x"))
     assert (below.code, "cannot write" in below.err) == (1, True)
 
@@ -177,7 +177,7 @@ ELSEWHERE = dict.fromkeys(("presigned_url", "sha256", "content_type", "expires_a
 @pytest.mark.parametrize(
     ("result", "told"),
     [
-        ({"artifacts": []}, "it has another shape"),
+        ({"artifacts": []}, "its structure is unexpected"),
         ({"presigned_url": "http://127.0.0.1:1/hush", "sha256": "0", "artifacts": []}, "could not be saved: "),
         ({"presigned_url": "http://[", "sha256": "0", "artifacts": []}, "could not be saved: "),
         ({"presigned_url": "/v1/results/x", "sha256": "0", "artifacts": [ELSEWHERE]}, "'../x' is no name of a file"),

@@ -110,7 +110,7 @@ def test_a_monitoring_port_that_is_none_is_told_and_harmless(
 ) -> None:
     said = doctor("--nats-url", own_nats_server.url, "--nats-http", f"http://127.0.0.1:{unused_port}", "--json")
     assert said.code == 0
-    assert "does not answer" in said.about("nats.sync")["what"]
+    assert "does not respond" in said.about("nats.sync")["what"]
 
 
 def test_jobs_that_nobody_takes_are_a_danger_with_the_command_that_helps(

@@ -211,7 +211,7 @@ def test_a_ledger_that_is_both_wanted_and_not_is_refused(tmp_path: Path, capsys:
     """FLOW-426: of no names all would be restored, the ledger included."""
     words = ["restore", "--from", str(tmp_path), "--only", "ledger", "--no-ledger"]
     assert outcome(cli, "pyoco-server-admin", words) == 1
-    assert "--no-ledger leaves the ledger as it is, and --only names it: say one of them" in capsys.readouterr().err
+    assert "--no-ledger leaves the ledger as it is, and --only names it: use one of them" in capsys.readouterr().err
 
 
 async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
@@ -222,7 +222,7 @@ async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
     assert f"there is no ledger at {admin.ledger}, and so none in the backup" in ended.err
     ended = await admin("backup", "--to", "tuesday", PYOCO_LEDGER_URL="postgresql://nobody@127.0.0.1:1/none")
     assert ended.code == 0
-    assert "the ledger is in PostgreSQL, and so not in the backup: take it with pg_dump" in ended.err
+    assert "the ledger is in PostgreSQL, and so not in the backup: back it up with pg_dump" in ended.err
 
 
 async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin: Admin) -> None:

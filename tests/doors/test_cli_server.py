@@ -210,7 +210,7 @@ def test_an_address_that_is_none_is_a_usage_error(host: str, capsys: pytest.Capt
     assert outcome(server.cli, "pyoco-server", ["gateway", "--host", host, "--port", "0"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("ERR-PYOCO-0018: ")
-    assert "is no address to listen on" in said
+    assert "is not an address to listen on" in said
 
 
 def test_a_missing_nats_bootstrap_is_a_usage_error(
@@ -226,7 +226,8 @@ def test_a_missing_nats_bootstrap_is_a_usage_error(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 @pytest.mark.parametrize(
-    ("arguments", "ready"), [(["pyoco-keeper"], "keeps"), (["pyoco-server", "gateway", "--port", "0"], "Started")]
+    ("arguments", "ready"),
+    [(["pyoco-keeper"], "keeper started"), (["pyoco-server", "gateway", "--port", "0"], "Started")],
 )
 def test_a_signal_ends_it_in_order(
     arguments: list[str], ready: str, number: signal.Signals, code: int, own_nats_server: NatsServer, tmp_path: Path

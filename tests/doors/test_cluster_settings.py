@@ -108,7 +108,7 @@ def test_it_is_told_in_one_line_without_a_value(production: Mapping[str, str], m
     done = CliRunner().invoke(cli, ["cluster", "demo", "--once"])
     assert seen == [None, "false"]
     (line,) = done.stderr.splitlines()
-    assert "left aside: .env, AWS_ENDPOINT_URL, " in line
+    assert "settings; ignored: .env, AWS_ENDPOINT_URL, " in line
     assert line.endswith(f"and {len(PRODUCTION) + 1 - 5} more")
     assert not [value for value in PRODUCTION.values() if value in line]
 

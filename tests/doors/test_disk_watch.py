@@ -54,14 +54,14 @@ async def test_a_full_disk_is_told_once_and_nats_is_restarted_when_there_is_room
     disk.free = 4096
     await disk.look(10)
     assert disk.restarts == 0
-    assert disk.said == ["the disk of data is full: nothing can be stored. Make room, at least 64 MiB."]
+    assert disk.said == ["the disk of data is full: nothing can be stored. Free at least 64 MiB."]
     disk.free = 60 * MB
     await disk.look(10)
     assert disk.restarts == 0
     disk.free = 65 * MB
     await disk.look(10)
     assert disk.restarts == 1
-    assert disk.said[1:] == ["the disk was full and has room again: NATS is restarted, since it stores nothing before."]
+    assert disk.said[1:] == ["the disk has free space again: restarting NATS, which stores nothing until then."]
 
 
 async def test_a_disk_that_was_full_for_a_moment_is_known_from_the_gateway(disk: Disk) -> None:

@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str], monke
 
 
 async def _metrics(door: GridProcess) -> str:
-    [told] = [line for line in door.log if line["message"] == "metrics are told here"]
+    [told] = [line for line in door.log if line["message"] == "metrics endpoint started"]
     async with httpx.AsyncClient(timeout=60) as client:
         return (await client.get(f"http://127.0.0.1:{told['port']}/metrics")).text
 
@@ -106,7 +106,7 @@ async def test_a_door_serves_drains_and_says_what_it_was_told(nats_url: str, tmp
             await client.result()
         assert door.wait() == 0
         assert {line["service"] for line in door.log} == {"pyoco-grid:door"}
-        [settings] = [line for line in door.log if line["message"] == "settings of programs in force"]
+        [settings] = [line for line in door.log if line["message"] == "effective program settings"]
         assert settings["settings"]["EXEC_DRAIN_SEC"] == "120"
         assert settings["settings"]["EXEC_GROUP"] == processes.group
         assert "a-secret" not in door.stdout

@@ -84,4 +84,4 @@ def test_a_misspelt_setting_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     monkeypatch.setenv("PYOCO_HTTP_AUTH_MOD", "api_key")
     with caplog.at_level(logging.WARNING):
         warn_of_typos()
-    assert [record.message for record in caplog.records] == ["an unknown setting does nothing"]
+    assert [record.message for record in caplog.records] == ["unknown setting ignored"]

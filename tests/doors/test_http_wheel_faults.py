@@ -325,7 +325,7 @@ class TestDownloads:
         await damaged(gateway, link, made["name"])
         async with listening(gateway.app) as port:
             assert len(await fetched(port, made["name"])) < made["size_bytes"]
-        await eventually(lambda: "a download was cut off" in [record.message for record in caplog.records])
+        await eventually(lambda: "download aborted" in [record.message for record in caplog.records])
         await eventually(lambda: state_of(gateway).downloads.taken == 0)
 
     async def test_a_wheel_deleted_in_the_middle_is_not_taken_for_whole(self, gateway: Gateway) -> None:

@@ -293,7 +293,7 @@ async def test_what_is_no_message_is_told_so(silent: Silent, line: bytes, number
     assert "secret" not in str(answer)
     await eventually(lambda: len(silent.logged()) > len(before))
     [told] = silent.logged()[len(before) :]
-    assert (told["message"], told["code"]) == ("a message was refused", code)
+    assert (told["message"], told["code"]) == ("message refused", code)
     assert "secret" not in str(told)
 
 

@@ -162,7 +162,7 @@ async def test_a_check_that_fails_leaves_no_connection_open(unused_port: int, ca
 
     async with probe_server("127.0.0.1", unused_port, fail):
         assert await Probes(unused_port).send(b"GET /readyz HTTP/1.1\r\n\r\n") == b""
-    assert "a look at this process failed" in caplog.text
+    assert "probe request failed" in caplog.text
 
 
 async def test_a_port_that_is_taken_is_named(probes: Probes) -> None:

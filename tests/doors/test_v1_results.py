@@ -236,7 +236,7 @@ async def test_a_stop_that_cuts_a_download_off_does_not_tell_its_address(
         sending.cancel()
         await sending
     told = [f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("pyoco")]
-    assert [line for line in told if "a download was cut off" in line]
+    assert [line for line in told if "download aborted" in line]
     assert not [line for line in told if path.rpartition("/")[2] in line]
     assert priced_door.gateway.app.state.gateway.downloads.taken == 0
 
@@ -253,7 +253,7 @@ async def test_a_stop_that_gives_a_request_up_does_not_tell_its_address(
         asking.cancel()
         check_problem(await asking, Reason.DEPENDENCY_UNAVAILABLE)
     told = [f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("pyoco")]
-    assert [line for line in told if "a request was given up" in line]
+    assert [line for line in told if "request abandoned" in line]
     assert not [line for line in told if path.rpartition("/")[2] in line]
 
 

@@ -153,7 +153,7 @@ async def test_a_pack_that_cannot_be_loaded_is_left_out_and_told(
     async with started(naughty_hosts(1, words=place)) as hosts:
         assert "words" not in hosts.packs
         assert (await data_of(hosts, call("tells")))["pid"]
-    (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
+    (line,) = [record for record in caplog.records if "leaving it out" in record.getMessage()]
     assert "words" in str(line.__dict__)
 
 
@@ -162,7 +162,7 @@ async def test_a_process_that_claims_a_pack_of_ours_is_left_out(caplog: pytest.L
     async with started(naughty_hosts(1, theirs="claims more")) as hosts:
         assert "theirs" not in hosts.packs
         assert hosts.group_of("decision") is hosts._shared
-    (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
+    (line,) = [record for record in caplog.records if "leaving it out" in record.getMessage()]
     assert "theirs" in str(line.__dict__)
 
 
@@ -197,7 +197,7 @@ class TestAProcessThatCannotBeStarted:
             async with asyncio.timeout(200):
                 group.take_back(await group.take())
             assert (group._count, len(group._hosts)) == (1, 1)
-        assert len([record for record in caplog.records if "trying again" in record.getMessage()]) == 2
+        assert len([record for record in caplog.records if "retrying" in record.getMessage()]) == 2
 
     async def test_at_the_start_of_the_worker_leaves_nothing_of_the_others(
         self, monkeypatch: pytest.MonkeyPatch

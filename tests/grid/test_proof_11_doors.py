@@ -64,7 +64,7 @@ async def rolling_restart(folder: Path, caplog: pytest.LogCaptureFixture, *, job
             starts = grid.marks.starts()
             assert set(starts) == set(results)
             assert set(starts.values()) == {1}
-            sent_away = caplog.text.count("sends this client away"), _told(grid)
+            sent_away = caplog.text.count("redirected by door"), _told(grid)
             found.note(client_sent_away=sent_away[0], workers_sent_away=sent_away[1])
             assert min(sent_away) >= 1
 

@@ -73,7 +73,7 @@ async def lost_group(
             late = client.stats().late_results
             found.note(moved=moved, moved_after=round(moved_after, 1), late_results=late)
             assert moved_after >= grace
-            assert caplog.text.count("a late result of job") == late
+            assert caplog.text.count("dropped late result of job") == late
 
 
 def _group(folder: Path) -> contextlib.AbstractAsyncContextManager[Scene]:

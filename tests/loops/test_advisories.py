@@ -117,7 +117,7 @@ async def test_a_record_that_cannot_be_read_hides_no_other(
     with caplog.at_level(logging.WARNING):
         await keeper.start()
         await eventually(lambda: all_ended(backend, [other]))
-        await eventually(lambda: "could not be dealt with" in caplog.text)
+        await eventually(lambda: "could not process a job" in caplog.text)
         await keeper.stop()
     assert len(await jobs_left(link, backend.config)) == 1
 

@@ -289,5 +289,5 @@ async def test_a_worker_whose_asking_failed_asks_again(backend: Backend, caplog:
     run_ids = [await submitted(backend, "flow") for _ in range(3)]
     for run_id in run_ids:
         await eventually(lambda run_id=run_id: has_ended(backend, run_id, RunState.COMPLETED))  # type: ignore[misc]
-    assert "asking for work failed" in caplog.text
+    assert "requesting jobs failed" in caplog.text
     await worker.stop("test", 0.1)

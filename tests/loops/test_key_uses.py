@@ -76,7 +76,7 @@ async def test_what_could_not_be_written_is_written_later(
         uses.note(record.key_id)
     with caplog.at_level(logging.WARNING):
         await uses.turn()
-    assert "it is tried again later" in caplog.text
+    assert "retrying later" in caplog.text
     await uses.turn()
     await uses.turn()
     assert [await last_use(backend, record) for record in records] == [CLOCK.now] * 3

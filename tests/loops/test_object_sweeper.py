@@ -58,7 +58,7 @@ async def test_it_removes_what_it_has_found_twice_from_both_stores(
     with caplog.at_level(logging.INFO):
         await sweeper.turn()
     assert (await left(backend), sweeper.removed_bytes) == (0, 1500)
-    told = [fields_of(record) for record in caplog.records if record.message == "what a broken upload left was removed"]
+    told = [fields_of(record) for record in caplog.records if record.message == "removed bytes of interrupted upload"]
     assert [(line["bucket"], line["object_id"], line["size_bytes"]) for line in told] == [
         (wheels, "left", 1000),
         (workflows, "left", 500),
@@ -119,7 +119,7 @@ async def test_a_store_that_cannot_be_read_keeps_the_other_one_from_nothing(
     request = {"last_by_subj": f"$O.{bucket}.C.left"}
     assert await link.api(f"STREAM.MSG.GET.OBJ_{bucket}", request, dict[str, Any])
     # CLI-2: logged once, then counted.
-    told = [fields_of(record)["bucket"] for record in caplog.records if "cannot be swept" in record.message]
+    told = [fields_of(record)["bucket"] for record in caplog.records if "could not sweep" in record.message]
     assert told == [bucket]
 
 

@@ -51,7 +51,7 @@ async def test_a_first_start_that_fails_for_a_reason_is_not_tried_again(
     said = "import sys; sys.stderr.write('ERR-PYOCO-0018: no such thing\\n'); raise SystemExit(1)"
     supervisor = Supervisor([part(said)], console)
     supervisor.start()
-    with pytest.raises(UsageError, match="child did not start; what it said stands above"):
+    with pytest.raises(UsageError, match="child did not start; see its output above"):
         await asyncio.wait_for(supervisor.failed(), 120)
     await supervisor.stop()
 
@@ -92,20 +92,20 @@ async def test_of_several_bases_most_have_to_be_there(console: Console, tmp_path
     base = supervisor._children[0]._base
     supervisor.start()
     ready[0].set()
-    await eventually(lambda: base._there == {"base-0"})
+    await eventually(lambda: base._running == {"base-0"})
     assert not base._ready.is_set()
     ready[1].set()
     await eventually(lambda: "child" in supervisor.pids())
     async with supervisor.away("base-0"):  # one of three is left
-        await eventually(lambda: base._there == {"base-1"})
+        await eventually(lambda: base._running == {"base-1"})
         assert not base._ready.is_set()
         async with supervisor.away("child"):
             pass
         ready[2].set()
         await eventually(lambda: "child" in supervisor.pids())
-    await eventually(lambda: len(base._there) == 3)
+    await eventually(lambda: len(base._running) == 3)
     async with supervisor.away("base-1"):
-        await eventually(lambda: len(base._there) == 2)
+        await eventually(lambda: len(base._running) == 2)
         assert base._ready.is_set()
     await supervisor.stop()
 

@@ -202,7 +202,7 @@ class TestAFencedWorker:
             state = await consumer_state(link, backend.config, tag)
             assert state["delivered"]["consumer_seq"] == 2
             assert (await ended(backend, await submitted(backend, "fine", tag))).status is RunState.COMPLETED
-        assert [each for each in caplog.records if "its work is stopped" in each.message]
+        assert [each for each in caplog.records if "stopping its execution" in each.message]
         assert (await run_now(backend, run_id)).worker_id == "bert"
         assert await dead_letters(link, backend.config) == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyoco_server.errors import NotStored, RecordUnreadable, ResourceMissing, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.outages import Outage, cause_of
+from pyoco_server.logs.outages import Outage, cause_of
 
 RUN_A, RUN_B = "6f1c2b3a-0000-4000-8000-00000000000a", "6f1c2b3a-0000-4000-8000-00000000000b"
 
@@ -45,7 +45,7 @@ def test_equal_warnings_are_one_line_and_a_count(caplog: pytest.LogCaptureFixtur
         clock.now += 1.0
     assert lines(caplog) == [("WARNING", "turn failed")]
     loop.settle()
-    assert lines(caplog) == [("WARNING", "turn failed"), ("INFO", "works again")]
+    assert lines(caplog) == [("WARNING", "turn failed"), ("INFO", "recovered")]
     told = fields(caplog.records[-1])
     assert told == {"reason": "PYOCO_WORK is missing in NATS", "repeats": 4, "seconds": 5.0}
     loop.failed("turn failed", ResourceMissing("PYOCO_WORK"))
@@ -61,7 +61,7 @@ def test_all_loops_of_a_process_share_one_line(caplog: pytest.LogCaptureFixture)
     one.worked()
     assert lines(caplog) == [("WARNING", "turn failed")]
     other.worked()
-    assert lines(caplog)[1:] == [("INFO", "works again")]
+    assert lines(caplog)[1:] == [("INFO", "recovered")]
 
 
 def test_another_cause_is_another_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ def test_a_loop_that_takes_no_turn_for_long_does_not_keep_an_outage_open(caplog:
     often.worked()
     clock.now = 61.0
     often.settle()
-    assert lines(caplog)[-1] == ("INFO", "works again")
+    assert lines(caplog)[-1] == ("INFO", "recovered")
 
 
 def test_a_loop_that_ends_takes_its_outage_along(caplog: pytest.LogCaptureFixture) -> None:

@@ -193,7 +193,7 @@ class TestListening:
         assert heard.texts == [b"good", b"bad", b"good again"]
         assert nc.is_connected
         assert nc.stats["reconnects"] == 0
-        told = [record for record in caplog.records if record.message == "a message was not dealt with"]
+        told = [record for record in caplog.records if record.message == "message listener failed"]
         assert len(told) == 1
         assert told[0].exc_info is not None
         assert told[0].exc_info[0] is LookupError

@@ -163,7 +163,7 @@ async def test_what_exists_is_used_while_a_node_is_away(
     with caplog.at_level(logging.WARNING):
         await ensure_product(own, PLAIN, grid)
         await ensure_grid(own, PLAIN, grid)
-    told = [record for record in caplog.records if "a node that keeps this is away" in record.getMessage()]
+    told = [record for record in caplog.records if "a replica is unavailable" in record.getMessage()]
     assert len(told) == len(resources_of(PLAIN)) + len(grid_resources(PLAIN, grid))
 
 
@@ -223,5 +223,5 @@ async def test_on_a_small_disk_the_queue_is_shorter(caplog: pytest.LogCaptureFix
         sizes = [(await config_of(link, name))["max_bytes"] for name in streams]
         assert sum(sizes) <= 2 * 1024**3  # NATS reads GB as GiB; all reservations together fit the disk
         assert min(sizes) >= 16 * 1024**2
-        assert any("has not the room" in record.message for record in caplog.records)
+        assert any("lacks storage" in record.message for record in caplog.records)
         await link.close()

@@ -181,7 +181,7 @@ async def test_a_write_whose_answer_was_lost_tells_no_key(told: Told, nats_url: 
     faulty = await open_faulty_link(nats_url)
     faulty.faults.extend(["", "after"])
     await put(store(faulty, bucket), b"one", KEY)
-    assert "a write without an answer had been stored" in told.check()
+    assert "a write without a response had been stored" in told.check()
     await faulty.close()
 
 

@@ -83,6 +83,12 @@ def test_many_may_migrate_at_once(url: str) -> None:
     assert migrate.status(url).is_current
 
 
+def test_a_migration_of_sqlite_waits_a_minute_for_another_one(tmp_path: Path) -> None:
+    """As on PostgreSQL. Five seconds, the wait of all other transactions, are too few on a busy machine."""
+    with migrate._opened(f"sqlite:///{tmp_path / 'ledger.db'}") as connection:
+        assert connection.execute(text("PRAGMA busy_timeout")).scalar() == 60_000
+
+
 async def test_a_ledger_without_tables_gets_them_only_from_who_may_make_them(url: str) -> None:
     with pytest.raises(LedgerOutdated, match="pyoco-server-admin ledger migrate"):
         await SqlLedger(url, SPANS).start()

@@ -179,7 +179,7 @@ class TestFiles:
         assert (base64.b64decode(sign("n")), jwt()) == (b"SUFIRST n", b"a.b.first")
         file.write_text((_CREDS % ("second", "SUSECOND")).replace("\n", "\r\n"))
         assert (base64.b64decode(sign("n")), jwt()) == (b"SUSECOND n", b"a.b.second")
-        assert caplog.text.count("the credentials cannot be read again") == 4
+        assert caplog.text.count("cannot reload the credentials") == 4
         assert "SU" not in caplog.text + repr(options)
 
     async def test_credentials_are_told_to_a_server_that_asks_for_them(
@@ -316,7 +316,7 @@ class TestTls:
                 ca.write_bytes(b"")
                 await link.nc.force_reconnect()
                 await eventually(lambda: "its certificate is refused" in link._why_not_in)
-                assert caplog.text.count("the certificates cannot be read again") == 1
+                assert caplog.text.count("cannot reload the certificates") == 1
                 ca.write_bytes(other.ca_file.read_bytes())
                 await eventually(lambda: network_client(link).stats["reconnects"] == 1 and link.is_up)
                 assert await link.api("INFO", {}, dict[str, Any])
@@ -360,7 +360,7 @@ class TestUsers:
         self, tmp_path: Path, users: str, password_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """NATS takes the inbox away when its configuration is read again, and does not give it back."""
-        monkeypatch.setattr("pyoco_server.ports.nats.link._DEAF_SECONDS", 0.3)
+        monkeypatch.setattr("pyoco_server.ports.nats.link._REFUSED_SECONDS", 0.3)
         conf = tmp_path / "nats.conf"
         with configured_nats(tmp_path, users) as server:
             access = Access(
@@ -370,7 +370,7 @@ class TestUsers:
                 good = conf.read_text()
                 conf.write_text(good.replace("_INBOX_worker.>", "_INBOX_other.>"))
                 os.kill(server.process.pid, signal.SIGHUP)
-                await eventually(lambda: link._deaf is not None)
+                await eventually(lambda: link._inbox_refused is not None)
                 with pytest.raises(NotPermitted):
                     await link.ask("$JS.API.STREAM.INFO.X", b"")
                 conf.write_text(good)

@@ -190,7 +190,7 @@ class StormSite(Site):
         await eventually(self._is_ready, _READY_SECONDS)
 
     async def _is_ready(self) -> bool:
-        says = {Role.WORKER: "the worker works", Role.KEEPER: "the keeper keeps", Role.DOOR: "READY "}
+        says = {Role.WORKER: "worker started", Role.KEEPER: "keeper started", Role.DOOR: "READY "}
         for process in self.processes:
             assert isinstance(process, StormProcess)
             if not process.is_alive or not process.has_said(says.get(process.role, "")):

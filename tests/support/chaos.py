@@ -218,8 +218,8 @@ class Deployment:
     async def _all_ready(self) -> bool:
         for process in self.processes:
             assert process.is_alive, process.last_words
-        workers = all(worker.has_said("the worker works") for worker in self.workers)
-        return workers and self.keeper.has_said("the keeper keeps") and await is_ready(self.address)
+        workers = all(worker.has_said("worker started") for worker in self.workers)
+        return workers and self.keeper.has_said("keeper started") and await is_ready(self.address)
 
     async def restart_nats(self, away_seconds: float = 0.0) -> float:
         """kill -9, a while without it, and back on the same port and store. The loop goes on meanwhile. Returns for how

@@ -114,7 +114,7 @@ class DemoCluster:
 
     def pid(self, name: str) -> int:
         """Of this part, as it was told last."""
-        return int(re.findall(rf"^ *{name} +(?:is back, )?pid (\d+)", self._output.read_text(), re.MULTILINE)[-1])
+        return int(re.findall(rf"^ *{name} +(?:was restarted, )?pid (\d+)", self._output.read_text(), re.MULTILINE)[-1])
 
     def health_url(self, node: str) -> str:
         found = re.search(rf"{node} +pid \d+ +\S+ +(\S+/healthz)", self._output.read_text())

@@ -24,6 +24,7 @@ NOT_RUN = {
     "pyoco-grid router": "a door in front of machines elsewhere: tests/grid",
     "EXEC_DIR=/srv/programs pyoco-grid worker": "a machine elsewhere: tests/grid",
     "pip install": "fetches packages",
+    "docs/guides/priced-stack.md: docker compose": "needs containers: tests/repository/test_deploy.py checks the file",
     "pyoco-client list --follow": "does not end: tests/client",
     "sqlite3 ": "a program that need not be there; tests/system/test_backup_restore.py copies ledgers",
     "pg_dump ": "a PostgreSQL of the reader's",

@@ -41,14 +41,14 @@ def test_the_story_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     shown = ran(command, timeout=_SECONDS, cwd=tmp_path, env=settings)
     print(shown.stdout, shown.stderr)
     assert shown.returncode == 0
-    assert "left aside: " in shown.stderr
+    assert "stores and settings; ignored: " in shown.stderr
     assert "12 COMPLETED" in shown.stdout
     killed = re.search(r"kill -9 \d+: (nats-\d), which leads the queue", shown.stdout)
     leads = re.search(r"(nats-\d) leads the queue after [\d.]+ s", shown.stdout)
     assert killed is not None
     assert leads is not None
     assert killed[1] != leads[1]
-    assert f"{killed[1]} is back and has caught up after" in shown.stdout
+    assert f"{killed[1]} is up again and has caught up after" in shown.stdout
     assert "all runs were completed, each once" in shown.stdout
     assert list(tmp_path.iterdir()) == []
     until(lambda: not standing_in(tmp_path), 10, "everybody's end")

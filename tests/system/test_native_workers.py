@@ -99,7 +99,7 @@ class TestANativeWorker:
         record = await backend.registry.find("native-1")
         assert record is not None
         assert (record.kind, record.patterns, record.max_parallel) == ("exec-native", ("job.assign.calcA",), 4)
-        (port,) = [line["port"] for line in worker.log if line["message"] == "metrics are told here"]
+        (port,) = [line["port"] for line in worker.log if line["message"] == "metrics endpoint started"]
         counted = f'pyoco_exec_jobs_total{{exec="calcA",group="{processes.group}",status="COMPLETED"}} 1.0'
 
         async def is_counted() -> bool:
@@ -160,7 +160,7 @@ class TestANativeWorker:
         await eventually(lambda: bool(programs_below(worker)))
         left = programs_below(worker)
         worker.signal(signal.SIGINT)
-        await eventually(lambda: "the worker stops" in worker.stdout)
+        await eventually(lambda: "worker stopping" in worker.stdout)
         worker.signal(signal.SIGINT)
         assert worker.wait() == 130
         await eventually(lambda: not any(each.is_running() for each in left))

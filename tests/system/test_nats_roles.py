@@ -95,7 +95,7 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
     wheels = ("--wheel-sync", "--wheel-sync-interval-sec", "0.2")
     worker = site.start("worker", "pyoco-worker", *flows, *wheels)
     worker.until_said("taking priced runs")
-    keeper.until_said("priced runs are kept")
+    keeper.until_said("priced duties started")
     caller = _Caller(gateway, key)
     until(lambda: caller.client.get("/ready").status_code == 200, what="ready")
     plug_in = {"pyoco.tasks": {"my-tasks": "my_tasks:register"}}
@@ -105,7 +105,7 @@ def test_every_role_does_its_work_and_no_right_is_missing(site: GuardedSite) -> 
     _programs(caller)
     _over_tcp(site, door)
     _priced(caller, site)
-    worker.until_said("the wheels of this worker have changed")
+    worker.until_said("the wheels of this worker changed")
     _wheels(caller, *wheel)
     for path in ("/queues", "/workers", "/metrics", "/attention", "/exec/state", "/runs", "/dlq"):
         caller.ask("GET", path)

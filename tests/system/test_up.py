@@ -194,7 +194,7 @@ def test_a_killed_child_comes_back_and_work_goes_on(system: Up, words: str) -> N
     system.until_status(run_id, "COMPLETED")
     until(lambda: not psutil.wait_procs(hosts, timeout=0)[1], what="the end of its hosts")
     assert new.is_running()
-    ended = [line for line in system.logged if "ended and is started again" in line["message"]]
+    ended = [line for line in system.logged if "exited; restarting" in line["message"]]
     assert ended[-1]["reason"] == "killed by SIGKILL"
     assert ended[-1]["level"] == "WARNING"
 
@@ -279,7 +279,7 @@ def test_a_terminal_shows_the_banner_and_what_went_wrong(start: Callable[..., Up
         shown += os.read(ours, 65536)
     assert b'{"ts"' not in shown
     until(lambda: up.child("cli.server gateway")).kill()
-    until(lambda: "warning up: gateway ended and is started again" in up.said, what="the warning")
+    until(lambda: "warning up: gateway exited; restarting" in up.said, what="the warning")
     assert up.end(signal.SIGTERM) == 0
     os.close(ours)
     for name in ("up", "gateway"):

@@ -26,7 +26,7 @@ def test_pages_are_submitted_fetched_paid_for_and_read(
             settings = {"PYOCO_URL_PACK_TEST_ALLOW": web.place, "PYOCO_URL_PACK_CA_FILE": str(authority.ca_file)}
             wrong = site.worker("wrong", PYOCO_URL_PACK_CA_FILE=str(tmp_path / "missing.pem"))
             worker = site.worker("worker", **settings).until_ready()
-            assert worker.has_said("PYOCO_URL_PACK_TEST_ALLOW is for tests alone")
+            assert worker.has_said("PYOCO_URL_PACK_TEST_ALLOW is for tests only")
             until(lambda: not wrong.is_alive, 20, "the end of the worker without certificates")
             assert "PYOCO_URL_PACK_CA_FILE" in wrong.last_words
             payer = site.payer()

@@ -231,7 +231,7 @@ class TestThreads:
         sys.modules[loaded.__name__] = loaded
         with caplog.at_level(logging.WARNING):
             await threads.renew(self.an_environment(tmp_path, "2.0"))
-        [record] = [each for each in caplog.records if "a restart is needed" in each.message]
+        [record] = [each for each in caplog.records if "restart required" in each.message]
         assert fields_of(record)["modules"] == [loaded.__name__]
         assert loaded.__name__ not in sys.modules
         assert await self.output_of(threads, "tell") == "2.0"

@@ -78,7 +78,7 @@ class WorkerProcess:
     async def ready(self) -> WorkerProcess:
         def is_ready() -> bool:
             assert self.process.poll() is None, self.said
-            return self.has_logged("the worker works")
+            return self.has_logged("worker started")
 
         await eventually(is_ready, 60.0)
         return self
@@ -241,7 +241,7 @@ class TestAWorkerThat:
             run = await history.ended_once(run_id)
             for process in (*sleeper.hosts(), frozen):
                 process.send_signal(signal.SIGCONT)
-            await eventually(lambda: sleeper.has_logged("belongs to somebody else"))
+            await eventually(lambda: sleeper.has_logged("has a new owner"))
             assert await history.ended_once(run_id) == run
             assert (run.status, run.worker_id, run.attempt) == (RunState.COMPLETED, "other", 2)
             by_attempt = [state.attempt for state in history.seen[run_id]]
@@ -272,7 +272,7 @@ class TestASignal:
         await eventually(lambda: _is_running(backend, run_id))
         waiting = await submitted(backend, "fine")
         worker.process.send_signal(number)
-        await eventually(lambda: worker.has_logged("finishing what runs"))
+        await eventually(lambda: worker.has_logged("draining: waiting for running jobs"))
         (tmp_path / "gate").touch()
         assert await worker.left() == code
         assert (await run_now(backend, run_id)).status is RunState.COMPLETED
@@ -288,7 +288,7 @@ class TestASignal:
         await eventually(lambda: _is_running(backend, run_id))
         hosts = worker.hosts()
         worker.process.send_signal(signal.SIGTERM)
-        await eventually(lambda: worker.has_logged("the worker stops"))
+        await eventually(lambda: worker.has_logged("worker stopping"))
         worker.process.send_signal(signal.SIGTERM)
         await worker.left()  # the run takes longer
         assert (await run_now(backend, run_id)).status is RunState.RUNNING

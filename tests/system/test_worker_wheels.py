@@ -89,7 +89,7 @@ class WorkerProcess:
     async def ready(self) -> WorkerProcess:
         def works() -> bool:
             assert self.process.poll() is None, self.said
-            return bool(self.logged("the worker works"))
+            return bool(self.logged("worker started"))
 
         await eventually(works, 30.0)
         return self

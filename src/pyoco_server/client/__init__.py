@@ -1,1 +1,1 @@
-"""The HTTP client's own room: what may be asked, how answers look, when to ask again. Public is `http_client` alone."""
+"""Internals of the HTTP client: requests, response types and retries. The public module is `http_client`."""

@@ -55,21 +55,21 @@ __all__ = ["AsyncPyocoHttpClient"]
 
 #: FLOW-416
 _WAIT_SECONDS = 60.0
-#: With these no second try is made for an event stream: a look now and then does as well.
+#: Errors after which the event stream is not reopened; occasional polling replaces it.
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
 class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     """A client of one gateway, for asyncio.
 
-    A gateway's error is an `httpx.HTTPStatusError` with the gateway's words in `error.response.json()`; no connection,
-    or a broken one, is an `httpx.TransportError`. Calls that may be repeated are repeated: every submission carries an
-    idempotency key, so it counts once however often it is sent.
+    An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed
+    or broken connection raises `httpx.TransportError`. Calls that are safe to repeat are retried: every submission
+    carries an idempotency key, so it is accepted once even if it is sent several times.
 
-    `timeout` is how long a server may say nothing, in seconds, while connecting, sending or answering. `retries` is
-    how often a call is tried again, `retry_seconds` for how long after its beginning (as long as `timeout`, unless
-    given); it is also how long a watch or a wait puts up with a server that is away, unless it is given a patience of
-    its own.
+    `timeout` is the limit in seconds for each connect, read and write. `retries` is the maximum number of retries of a
+    call, and `retry_seconds` the time after its first attempt in which they may start (default: `timeout`).
+    `retry_seconds` is also how long a watch or a wait tolerates an unavailable server, unless it is given its own
+    `patience_sec`.
 
     Without `base_url` the client finds its server as `pyoco-client` does: PYOCO_SERVER_URL, the config file, then the
     server that runs on this machine. The key comes from PYOCO_API_KEY or the config file unless it is given.
@@ -91,8 +91,11 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         retry_seconds: float | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Sends nothing yet. Raises ValueError and httpx.InvalidURL for bad arguments; without an address, UsageError
-        for a bad config file, and SeveralServers."""
+        """Send nothing yet.
+
+        Raises ValueError and httpx.InvalidURL for bad arguments. Without an address, also raises UsageError for an
+        invalid config file and SeveralServers if several local servers run.
+        """
         place = access(base_url, api_key, api_key_header)
         patience = Patience(retries, timeout if retry_seconds is None else retry_seconds)
         headers = calls.key_headers(place.api_key, place.api_key_header)
@@ -111,33 +114,33 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         return f"{type(self).__name__}({str(self._wire.client.base_url)!r})"
 
     async def close(self) -> None:
-        """Hang up. Calling it twice is harmless."""
+        """Close all connections. May be called more than once."""
         await self._wire.close()
 
     # The gateway
 
     async def health(self) -> Health:
-        """Is the gateway alive? Asked once: no answer is an answer, too."""
+        """Check that the gateway is alive. Never retried: a failure is the result."""
         return await self._wire.call(calls.health())
 
     async def ready(self) -> Ready:
-        """Can the gateway take work? Asked once; 503 when it cannot."""
+        """Check that the gateway accepts work. Never retried; the gateway answers 503 if it does not."""
         return await self._wire.call(calls.ready())
 
     async def get_metrics(self) -> str:
-        """The figures of this moment, in the text format of Prometheus."""
+        """Return the current metrics in the Prometheus text format."""
         return await self._wire.call(calls.get_metrics())
 
     async def get_recent_metrics(self, after: float | None = None) -> RecentMetrics:
-        """What happened in the last hour, in steps of ten seconds. `after`: only steps that began later than this."""
+        """Return the metrics of the last hour in steps of ten seconds. `after`: only steps that began later."""
         return await self._wire.call(calls.get_recent_metrics(after))
 
     async def list_queues(self) -> Queues:
-        """What waits, by tag, the longest queues first; and who serves them."""
+        """Return the waiting runs and the workers of each tag, longest queue first."""
         return await self._wire.call(calls.list_queues())
 
     async def get_attention(self) -> Attention:
-        """What a person should look at, the most urgent first."""
+        """Return the problems that need a person's attention, most urgent first."""
         return await self._wire.call(calls.get_attention())
 
     # Runs
@@ -151,32 +154,32 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         *,
         idempotency_key: str | None = None,
     ) -> RunAccepted:
-        """Run a flow that the workers know by name. When this returns the run is recorded and queued."""
+        """Run a flow that the workers know by name. The run is recorded and queued when this returns."""
         asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags)}
         return await self._wire.call(calls.submit_run(asked, idempotency_key))
 
     async def submit_run_yaml(
         self, workflow_yaml: str, tag: str, flow_name: str = "main", *, idempotency_key: str | None = None
     ) -> RunAccepted:
-        """Run an uploaded flow, given as text. Its params are the file's `flow.defaults`."""
+        """Run a flow that is uploaded as YAML text. Its params are the file's `flow.defaults`."""
         return await self._wire.call(calls.submit_run_yaml(workflow_yaml, flow_name, tag, idempotency_key))
 
     async def submit_batch(self, runs: Sequence[RunBatchItem], *, idempotency_key: str | None = None) -> RunBatchAnswer:
-        """Submit up to 1,000 runs of named flows at once. One that is refused does not stop the others."""
+        """Submit up to 1,000 runs of named flows in one request. A refused run does not stop the others."""
         return await self._wire.call(calls.submit_batch(runs, idempotency_key))
 
     async def rerun_run(
         self, run_id: str, *, idempotency_key: str | None = None, **change: Unpack[RunChange]
     ) -> RunRepeated:
-        """Run the same submission again, with other `params`, `tag` or `tags` if given. The old run stays as it is."""
+        """Submit the same run again, with other `params`, `tag` or `tags` if given. The old run is not changed."""
         return await self._wire.call(calls.rerun_run(run_id, change, idempotency_key))
 
     async def get_run(self, run_id: str, include: Sequence[str] | None = None) -> RunSnapshot:
-        """The latest state of a run. `include=["records"]`: with what is known of each task."""
+        """Return the latest state of a run. `include=["records"]` adds the task records."""
         return await self._wire.call(calls.get_run(run_id, include))
 
     async def get_tasks(self, run_id: str) -> RunTasks:
-        """The tasks of a run, with what is known of each."""
+        """Return the tasks of a run with their records."""
         return await self._wire.call(calls.get_tasks(run_id))
 
     async def list_runs(  # noqa: PLR0913  (FLOW-410)
@@ -192,9 +195,11 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         run_id: str | None = None,
         **program: Unpack[RunsOfPrograms],
     ) -> list[RunSummary]:
-        """The newest runs that fit, newest update first; 50 unless `limit` says otherwise, 200 at most. `run_id` is how
-        an id begins, with four characters or more. Jobs of programs are found by `exec_name`, `client_id`, `job_id` and
-        `group`, too."""
+        """Return the matching runs, most recently updated first: 50 by default, at most 200 (`limit`).
+
+        `run_id` is a prefix of at least four characters. Jobs of programs can also be filtered by `exec_name`,
+        `client_id`, `job_id` and `group`.
+        """
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         return await self._wire.call(calls.list_runs({**filters, **program_filters(program), "limit": limit}))
 
@@ -213,7 +218,7 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         run_id: str | None = None,
         **program: Unpack[RunsOfPrograms],
     ) -> RunListResponse:
-        """One page of runs. `next_cursor`, given as `cursor` with the same filters, brings the next one."""
+        """Return one page of runs. For the next page pass its `next_cursor` as `cursor`, with the same filters."""
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         asked = {**filters, **program_filters(program), "limit": limit}
         asked |= {"updated_after": updated_after, "cursor": cursor}
@@ -233,7 +238,7 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         page_size: int = 200,
         **program: Unpack[RunsOfPrograms],
     ) -> Stream[RunSummary]:
-        """Every run that fits, page by page, each page when it is needed. A run that changes meanwhile comes once."""
+        """Yield all matching runs, fetching pages as needed. A run that changes meanwhile is yielded only once."""
         filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
         asked = {**filters, **program_filters(program), "limit": page_size, "updated_after": updated_after}
         cursor: str | None = None
@@ -254,12 +259,12 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         *,
         patience_sec: float | None = None,
     ) -> Stream[RunWatchEvent]:
-        """The run as it changes: its state now, every change, a heartbeat every five seconds, until it has ended.
+        """Yield the current state of a run, every change, and a heartbeat every five seconds, until the run has ended.
 
-        A connection that breaks or falls silent is replaced, and nothing is told twice. It ends after `timeout_sec`,
-        too, if given; raises TimeoutError when nothing was heard until then. A server that is away for `retry_seconds`
-        is an error; one that has answered before may be away for `patience_sec`, if given (`math.inf`: for ever).
-        Closing the iterator hangs up.
+        A broken or silent connection is replaced without repeating events. The watch also ends after `timeout_sec`, if
+        given; it raises TimeoutError if no event was received by then. A server that is unavailable for
+        `retry_seconds` is an error; one that has answered before may be unavailable for `patience_sec`, if given
+        (`math.inf`: without limit). Closing the iterator closes the connection.
         """
         watching = self._watching(
             run_id, include=include, since=since, timeout_sec=timeout_sec, patience_sec=patience_sec
@@ -271,22 +276,22 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     async def wait_run(
         self, run_id: str, timeout_sec: float | None = None, *, patience_sec: float | None = None
     ) -> RunSnapshot:
-        """The run once it has ended. Raises TimeoutError when it has not after `timeout_sec` (60 s unless given).
+        """Wait until the run has ended and return it. Raises TimeoutError after `timeout_sec` (default: 60 s).
 
-        A server that has answered may be away for `patience_sec` in between, if given, before that is an error.
+        A server that has answered before may be unavailable for `patience_sec`, if given, before that is an error.
         """
         seconds = _WAIT_SECONDS if timeout_sec is None else timeout_sec
         waiting = Waiting(run_id=run_id, clocks=self._wire.clocks, seconds=seconds)
         patience = self._patience if patience_sec is None else self._patience.lasting(patience_sec)
-        look = calls.get_run(run_id, None)
+        reading = calls.get_run(run_id, None)
         try:
-            snapshot = await self._wire.call(look, ends_at=waiting.first_look_ends_at)
+            snapshot = await self._wire.call(reading, ends_at=waiting.first_look_ends_at)
             while not waiting.ends_with(snapshot):
                 if waiting.may_listen():
                     snapshot = await self._follow(snapshot, waiting)
                 else:
                     await sleep(waiting.pause())
-                    snapshot = await self._wire.call(look, patience=patience, ends_at=waiting.ends_at)
+                    snapshot = await self._wire.call(reading, patience=patience, ends_at=waiting.ends_at)
         except TimeoutError as error:
             raise TimeoutError(waiting.told(str(error))) from error.__cause__
         return snapshot
@@ -294,12 +299,12 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     async def cancel_run(
         self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None
     ) -> RunSnapshot:
-        """Ask for a run to be stopped. `wait`: returns when it has ended, or raises TimeoutError, as `wait_run`."""
+        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`."""
         snapshot = await self._wire.call(calls.cancel_run(run_id, reason))
         return await self.wait_run(run_id, timeout_sec) if wait else snapshot
 
     async def cancel_runs(self, **chosen: Unpack[RunsCancelledBy]) -> RunsCancelled:
-        """Ask for many runs to be stopped: by filter, by `run_ids`, or `all=True`. `more`: ask again."""
+        """Request the cancellation of many runs: by filter, by `run_ids`, or `all=True`. If `more` is set, repeat."""
         return await self._wire.call(calls.cancel_runs(chosen))
 
     # Workers
@@ -313,16 +318,16 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         *,
         tag: str | None = None,
     ) -> list[WorkerRecord]:
-        """The workers that are there, those heard of last first. `scope="all"`: stopped and silent ones, too."""
+        """Return the active workers, most recently seen first. `scope="all"` adds stopped and disconnected ones."""
         asked = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit, "tag": tag}
         return await self._wire.call(calls.list_workers(asked))
 
     async def get_worker(self, worker_id: str) -> WorkerRecord:
-        """What is known of a worker, hidden or not."""
+        """Return the record of a worker, hidden or not."""
         return await self._wire.call(calls.get_worker(worker_id))
 
     async def patch_worker(self, worker_id: str, hidden: bool) -> WorkerPatched:
-        """Hide a worker from lists, or show it again. A hidden worker goes on taking jobs."""
+        """Hide a worker from lists, or show it again. A hidden worker continues to take jobs."""
         return await self._wire.call(calls.patch_worker(worker_id, hidden))
 
     # Dead letters
@@ -340,45 +345,45 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         client_id: str | None = None,
         group: str | None = None,
     ) -> DlqPage:
-        """One page of dead letters, newest first. `next_cursor`, given as `cursor`, brings the next one."""
+        """Return one page of dead letters, newest first. For the next page pass its `next_cursor` as `cursor`."""
         asked = {"reason": reason, "flow": flow, "tag": tag, "run_id": run_id, "limit": limit, "cursor": cursor}
         asked |= {"exec": exec_name, "client_id": client_id, "group": group}
         return await self._wire.call(calls.list_letters(asked))
 
     async def count_letters(self) -> DlqCounts:
-        """How many dead letters there are, by reason and flow."""
+        """Count the dead letters by reason and flow."""
         return await self._wire.call(calls.count_letters())
 
     async def get_letter(self, letter_id: str) -> DlqMessageDetail:
-        """A dead letter, and whether it can be redriven."""
+        """Return a dead letter and whether it can be redriven."""
         return await self._wire.call(calls.get_letter(letter_id))
 
     async def redrive_letter(self, letter_id: str, **change: Unpack[RunChange]) -> DlqMessageRedriven:
-        """What its run was submitted with becomes a new run, and the letter is deleted."""
+        """Submit the dead letter's run again as a new run, and delete the dead letter."""
         return await self._wire.call(calls.redrive_letter(letter_id, change))
 
     async def redrive_letters(self, **chosen: Unpack[LettersRedrivenBy]) -> DlqMessagesRedriven:
-        """Redrive many dead letters: by filter, or `all=True`. `more`: go on with `next_cursor` as `cursor`."""
+        """Redrive many dead letters: by filter, or `all=True`. If `more` is set, pass `next_cursor` as `cursor`."""
         return await self._wire.call(calls.redrive_letters(chosen))
 
     async def delete_letter(self, letter_id: str) -> DlqMessageDeleted:
-        """Delete a dead letter. Its run stays as it is."""
+        """Delete a dead letter. Its run is not changed."""
         return await self._wire.call(calls.delete_letter(letter_id))
 
     async def delete_letters(self, **chosen: Unpack[LettersDeletedBy]) -> DlqMessagesDeleted:
-        """Delete many dead letters: by filter, or `all=True`. `more`: there are more, ask again."""
+        """Delete many dead letters: by filter, or `all=True`. If `more` is set, repeat."""
         return await self._wire.call(calls.delete_letters(chosen))
 
     # Wheels
 
     async def list_wheels(self) -> list[WheelArtifact]:
-        """The registered wheels."""
+        """Return the registered wheels."""
         return await self._wire.call(calls.list_wheels())
 
     async def list_wheel_history(
         self, limit: int | None = None, wheel_name: str | None = None, action: str | None = None
     ) -> list[WheelHistoryEvent]:
-        """Uploads and deletions, newest first; 100 unless `limit` says otherwise, 500 at most."""
+        """Return uploads and deletions, newest first: 100 by default, at most 500 (`limit`)."""
         asked = {"limit": limit, "wheel_name": wheel_name, "action": action}
         return await self._wire.call(calls.list_wheel_history(asked))
 
@@ -391,16 +396,16 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         *,
         progress: Progress | None = None,
     ) -> WheelArtifact:
-        """Register a wheel for workers with one of these tags, or for all of them.
+        """Register a wheel for workers with one of these tags; without tags, for all workers.
 
-        `data` is bytes, a path, an open file or chunks of bytes; it is sent as it is read, and the answer's sha256 is
-        compared with what was sent. What can be read once more from its beginning is tried again, as other calls are.
-        `progress` is called with the bytes sent so far and with all there are, or None.
+        `data` is bytes, a path, an open file or an iterable of bytes. It is streamed, and the sha256 in the response is
+        compared with what was sent. The upload is retried like other calls if `data` can be read again from its start.
+        `progress` is called with the bytes sent so far and the total, or None if the total is not known.
         """
         return await self._wire.upload(calls.wheel_form(filename, replace, tags), data, progress)
 
     async def get_wheel(self, wheel_name: str) -> bytes:
-        """The bytes of a wheel, their sha256 compared. For a large one take `download_wheel`."""
+        """Return the bytes of a wheel after checking their sha256. Use `download_wheel` for large wheels."""
         buffer = io.BytesIO()
         await self._wire.fetch(calls.fetch_wheel(wheel_name), buffer, None)
         return buffer.getvalue()
@@ -408,7 +413,10 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     async def download_wheel(
         self, wheel_name: str, path: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> WheelDownloaded:
-        """A wheel into a file, or into a folder under its own name. The file appears when it is whole and compared."""
+        """Save a wheel to a file, or to a folder under its own name.
+
+        The file appears only when it is complete and its sha256 has been checked.
+        """
         with Landing(path, wheel_name) as landing:
             size, sha256_hex = await self._wire.fetch(
                 calls.fetch_wheel(wheel_name), cast(BinaryIO, landing.file), progress
@@ -417,16 +425,16 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         return {"name": wheel_name, "path": str(landing.path), "size_bytes": size, "sha256_hex": sha256_hex}
 
     async def delete_wheel(self, wheel_name: str) -> WheelDeleted:
-        """Take a wheel out of the registry. Workers that synchronise remove it."""
+        """Delete a wheel from the registry. Workers that synchronise wheels remove it."""
         return await self._wire.call(calls.delete_wheel(wheel_name))
 
-    # What they share
+    # Shared helpers
 
     async def _follow(self, snapshot: RunSnapshot, waiting: Waiting) -> RunSnapshot:
-        """The newest state that a watch tells; the one given when no watch can be had.
+        """Return the newest state that a watch reports, or `snapshot` if no stream can be opened.
 
-        The gateway may have no room, or a proxy may let no stream through. Whether it is there at all, a plain look
-        will tell: who has found no stream before makes one try.
+        The gateway may refuse more watchers, or a proxy may block streams. After a first watch, the stream is tried
+        only once per call: the next read of the run shows whether the gateway is reachable.
         """
         watching = self._watching(waiting.run_id, timeout_sec=waiting.listen_seconds(), final_errors=_NO_ROOM)
         if waiting.has_listened:

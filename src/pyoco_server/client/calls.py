@@ -1,4 +1,4 @@
-"""All that can be asked of a gateway, as values: no socket, no clock. Both clients send these and nothing else."""
+"""All requests to a gateway, as values: no socket, no clock. Both clients send only these."""
 
 from __future__ import annotations
 
@@ -85,28 +85,28 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Repeat(Enum):
-    """When a call whose try went wrong may be made once more."""
+    """When a failed call may be retried."""
 
-    #: Twice is as good as once: it reads, sets what is set already, or carries an idempotency key.
+    #: Idempotent: it reads, sets a value, or carries an idempotency key.
     SAFE = "safe"
-    #: Twice is more than once: again only when the first try surely did not arrive.
+    #: Not idempotent: retry only if the request was certainly not sent.
     UNSENT = "unsent"
-    #: The failure itself is what was asked for.
+    #: Never retry: the failure itself is the result.
     NEVER = "never"
 
 
 class Reads(Enum):
-    """What the answer's body is."""
+    """How the response body is decoded."""
 
     JSON = "json"
     TEXT = "text"
-    #: JSON, and beside it what the headers say: what was reserved, and under which key.
+    #: JSON, extended by the reserved amount and the idempotency key from the headers.
     RECEIPT = "receipt"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Generic[T_co]):
-    """One request: all that is sent, how its answer is read, and whether it may be repeated."""
+    """One request: what is sent, how the response is decoded, and whether it may be retried."""
 
     method: str
     path: str
@@ -115,12 +115,15 @@ class Call(Generic[T_co]):
     content: bytes | None = None
     reads: Reads = Reads.JSON
     repeat: Repeat = Repeat.SAFE
-    #: The answer when a repeat finds nothing (404): the try before it did what was asked, and its answer was lost.
+    #: The result if a retry gets a 404: an earlier attempt succeeded and its response was lost.
     if_gone: T_co | None = None
 
 
 def key_headers(api_key: str | None, header: str) -> dict[str, str]:
-    """What is sent with every call. Raises ValueError for a key that no header can carry, without repeating it."""
+    """Return the headers of every call.
+
+    Raises ValueError for a key that is not a valid header value; the message does not contain the key.
+    """
     if not api_key:
         return {}
     if not (api_key.isascii() and api_key.isprintable()) or api_key != api_key.strip():
@@ -129,7 +132,7 @@ def key_headers(api_key: str | None, header: str) -> dict[str, str]:
 
 
 def words(given: Sequence[str] | None) -> list[str] | None:
-    """Raises TypeError for a single word: its letters would be taken for a list of words."""
+    """Return the words as a list. Raises TypeError for a single string, whose letters would become the words."""
     if isinstance(given, str):
         raise TypeError(f"a list of words is expected, not one word: [{given!r}]")
     return None if given is None else list(given)
@@ -197,7 +200,7 @@ def run_filters(
     kind: str | None,
     run_id: str | None,
 ) -> dict[str, Any]:
-    """What the lists of runs have in common."""
+    """Return the filters that all lists of runs support."""
     return {
         "status": status,
         "flow": flow,
@@ -222,7 +225,7 @@ def cancel_run(run_id: str, reason: str | None) -> Call[RunSnapshot]:
 
 
 def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:
-    """Twice could reach further than `limit`."""
+    """Not idempotent: a retry could affect more than `limit` items."""
     return json_call("POST", "/runs/cancel", only_given(chosen), repeat=Repeat.UNSENT)
 
 
@@ -264,7 +267,7 @@ def get_letter(letter_id: str) -> Call[DlqMessageDetail]:
 
 
 def redrive_letter(letter_id: str, change: Mapping[str, Any]) -> Call[DlqMessageRedriven]:
-    """It happens once however often it is asked for; but a repeat finds no letter, and could not tell the new run."""
+    """A retry cannot create a second run, but it finds no dead letter and cannot return the new run."""
     return json_call("POST", path_to("dlq", letter_id, "redrive"), only_given(change), repeat=Repeat.UNSENT)
 
 
@@ -277,7 +280,7 @@ def delete_letter(letter_id: str) -> Call[DlqMessageDeleted]:
 
 
 def delete_letters(chosen: Mapping[str, Any]) -> Call[DlqMessagesDeleted]:
-    """Twice could reach further than `limit`."""
+    """Not idempotent: a retry could affect more than `limit` items."""
     return Call(method="DELETE", path="/dlq", query=only_given(chosen), repeat=Repeat.UNSENT)
 
 
@@ -293,14 +296,14 @@ def list_wheel_history(filters: Mapping[str, Any]) -> Call[list[WheelHistoryEven
 
 
 def upload_wheel(form: Form, length: int | None) -> Call[WheelArtifact]:
-    """Its body is the form around the file."""
+    """Return the call without its body, which is the form around the file."""
     return with_length(Call(method="POST", path="/wheels", headers={"Content-Type": form.content_type}), length)
 
 
 def with_length(call: Call[T], length: int | None) -> Call[T]:
-    """A call whose body comes piece by piece. Without a length it is sent in chunks."""
-    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
-    return replace(call, headers={**call.headers, **told})
+    """Return the call for a streamed body. Without a length it is sent with chunked encoding."""
+    framing = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    return replace(call, headers={**call.headers, **framing})
 
 
 def wheel_form(file_name: str, replace: bool, tags: Sequence[str] | None) -> Form:
@@ -311,7 +314,7 @@ def wheel_form(file_name: str, replace: bool, tags: Sequence[str] | None) -> For
 
 
 def fetch_wheel(wheel_name: str) -> Call[None]:
-    """As it is stored: a compressed answer would have another length than the wheel."""
+    """Requests the stored bytes: a compressed response would differ in length."""
     headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
     return Call(method="GET", path=path_to("wheels", wheel_name), headers=headers)
 
@@ -320,28 +323,28 @@ def delete_wheel(wheel_name: str) -> Call[WheelDeleted]:
     return Call(method="DELETE", path=path_to("wheels", wheel_name), if_gone={"name": wheel_name, "deleted": True})
 
 
-# How they are made
+# Helpers
 
 
 def json_call(
     method: str, path: str, document: Any, headers: Mapping[str, str] | None = None, repeat: Repeat = Repeat.SAFE
 ) -> Call[Any]:
-    """Raises TypeError or ValueError for what JSON has no form for."""
+    """Return a call with a JSON body. Raises TypeError or ValueError for values that JSON cannot represent."""
     content = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     sent = {"Content-Type": "application/json", **(headers or {})}
     return Call(method=method, path=path, headers=sent, content=content, repeat=repeat)
 
 
 def key_header(given: str | None) -> dict[str, str]:
-    """Made up unless given, so that a repeat is not a second submission."""
+    """Return the idempotency header. Without a key one is generated, so that a retry is not a second submission."""
     return {"Idempotency-Key": uuid.uuid4().hex if given is None else given}
 
 
 def path_to(*parts: str) -> str:
-    """Whatever is given as a name, it reaches no other path: dots too, since `..` would lead upwards."""
+    """Return the path of these segments. Each is quoted, dots included, so that none can lead to another path."""
     return "".join("/" + quote(part, safe="").replace(".", "%2E") for part in parts)
 
 
 def only_given(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not given is not sent: the server's defaults hold."""
+    """Drop the values that are None, so that the server applies its defaults."""
     return {name: value for name, value in asked.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`client.toml`: servers and keys under a name, so that no key stands on a command line (FLOW-539).
+"""`client.toml`: named servers and their keys, so that no key appears on a command line (FLOW-539).
 
     [default]
     server = "http://127.0.0.1:8000"
@@ -7,8 +7,8 @@
     server = "https://pyoco.example.org"
     api_key_file = "staging.key"
 
-A profile stands alone: what it does not say is the default, never another profile's. A name that we do not know is
-refused: a key under a misspelt name would never be sent, and nobody would know why.
+Profiles do not inherit: a missing setting has the built-in default, never another profile's value. Unknown settings are
+refused: an API key under a misspelt name would silently never be sent.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pyoco_server.errors import UsageError
 
 __all__ = ["ConfigFile", "Profile", "expanded", "find_file", "read_file", "warnings_of"]
 
-#: More than anybody writes by hand; a wrong path shall not fill the memory.
+#: More than any hand-written file; limits the memory that a wrong path can use.
 _BYTES_MAX = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One server, and how we come in."""
+    """One server and its credentials."""
 
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
-    #: A file that holds the key and nothing else; seen from the directory of the config file.
+    #: A file that contains only the key; relative to the directory of the config file.
     api_key_file: str | None = None
     api_key_header: str | None = None
     timeout_sec: float | None = None
@@ -47,14 +47,14 @@ _KEYS = tuple(each.name for each in fields(Profile))
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The file as it was read."""
+    """The parsed config file."""
 
     path: Path
-    #: By name; `default` is the one that is used unless another is asked for.
+    #: By name; `default` is used unless another one is selected.
     profiles: Mapping[str, Profile]
 
     def profile(self, name: str | None) -> Profile:
-        """None: `[default]`, which may be missing."""
+        """Return a profile by name; None selects `[default]`, which may be missing. Raises UsageError."""
         if name is None:
             return self.profiles.get("default", Profile())
         if name not in self.profiles:
@@ -64,12 +64,12 @@ class ConfigFile:
 
 
 def find_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
-    """Where the file is looked for, and whether somebody named it: then it has to be there."""
+    """Return the path of the file, and whether it was set explicitly; then it must exist."""
     named = environ.get("PYOCO_CLIENT_CONFIG")
     if named:
         return expanded(named, "PYOCO_CLIENT_CONFIG"), True
     base = environ.get("XDG_CONFIG_HOME")
-    # The standard has relative paths ignored: they would mean another file in each directory.
+    # As the XDG standard demands, relative paths are ignored: they would depend on the working directory.
     home = Path(base) if base and Path(base).is_absolute() else Path("~/.config")
     with contextlib.suppress(RuntimeError):  # a user without a home has no file, and needs none
         home = home.expanduser()
@@ -77,7 +77,7 @@ def find_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
 
 
 def expanded(path: str, origin: str) -> Path:
-    """`~` and `~name` replaced. Raises UsageError when there is no such home."""
+    """Expand `~` and `~name`. Raises UsageError if there is no such home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -85,8 +85,8 @@ def expanded(path: str, origin: str) -> Path:
 
 
 def read_file(path: Path) -> tuple[ConfigFile, list[str]] | None:
-    """The file and what its owner should be warned of. None: there is none."""
-    if path.parts[:1] == ("~",):  # without a home; a directory of that name is not meant
+    """Return the parsed file and warnings for its owner. None: the file does not exist."""
+    if path.parts[:1] == ("~",):  # no home directory; do not read a directory that is named ~
         return None
     try:
         with path.open("rb") as file:
@@ -104,14 +104,14 @@ def read_file(path: Path) -> tuple[ConfigFile, list[str]] | None:
 
 
 def warnings_of(path: Path, mode: int) -> list[str]:
-    """What is wrong with a file that holds a key."""
+    """Return warnings about the permissions of a file that holds a key."""
     if os.name != "posix" or not mode & (stat.S_IRWXG | stat.S_IRWXO):
         return []
     return [f"warning: other users of this machine may read {path}, which holds an API key: chmod 600 {path}"]
 
 
 def _parsed(content: bytes, path: Path) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - only for those who have a file
+    import tomllib  # noqa: PLC0415 - only needed if there is a file
 
     try:
         return tomllib.loads(content.decode())

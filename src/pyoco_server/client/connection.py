@@ -1,11 +1,10 @@
-"""Which server, and with which key: option, environment, profile, a server on this machine, default (FIND-4).
+"""Choose the server and the key: option, environment, profile, a server on this machine, default (FIND-4).
 
-`pyoco-client`, `pyoco-mcp` and the clients without an address all ask here.
+Used by `pyoco-client`, `pyoco-mcp` and clients that are created without an address.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
@@ -28,8 +27,6 @@ from pyoco_server.errors import UsageError
 
 __all__ = ["DEFAULT_SERVER", "Access", "Asked", "Connection", "access", "resolve", "shown_address"]
 
-log = logging.getLogger(__name__)
-
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 _DEFAULT_HEADER = "X-API-Key"
 _DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -41,7 +38,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True)
 class Asked:
-    """What stands before the subcommand. Nothing is read before a command needs a server: `--help` does not."""
+    """The options before the subcommand. No file is read until a command needs a server; `--help` does not."""
 
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -50,7 +47,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What is in force."""
+    """The effective settings."""
 
     server: str
     api_key: str | None = field(repr=False)
@@ -61,16 +58,16 @@ class Connection:
     config_file: Path
     has_config_file: bool
     profile: str | None
-    #: The local server that the address comes from, if it does.
+    #: The local server that the address was taken from. None: the address has another origin.
     found: Found | None = None
-    #: For the person in front of the screen.
+    #: Shown to the user.
     warnings: tuple[str, ...] = ()
 
 
 def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need = HTTP) -> Connection:
-    """Reads the config file, if there is one, the file of the key, and the discovery files if nobody names a server.
+    """Read the config file, if it exists, the key file, and the discovery files if no server is configured.
 
-    Raises UsageError when a file is not usable, SeveralServers, SettingError.
+    Raises UsageError for an unusable file, SeveralServers, SettingError.
     """
     variables = os.environ if environ is None else environ
     name = asked.profile or variables.get("PYOCO_PROFILE") or None
@@ -94,7 +91,7 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need =
     local = (found.address, found.origin) if found is not None else (None, "")
     server, server_from = _first(*named, local, (DEFAULT_SERVER, "default"))
     address = _checked_address(server, server_from)
-    # A key goes to the server it was written down with, and to no other: `--server` may lead anywhere.
+    # A profile's key is sent only to the profile's own server: `--server` may name any other.
     is_elsewhere = not _same_server(address, profile.server or DEFAULT_SERVER)
     key_of_profile, more = (None, []) if is_elsewhere else _key_of(profile, path)
     key, key_from = _first(
@@ -130,7 +127,7 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need =
 
 @dataclass(frozen=True)
 class Access:
-    """Where a client of the library sends its calls, and the key that goes with them."""
+    """The address and the API key of a library client."""
 
     base_url: str
     api_key: str | None = field(repr=False)
@@ -138,8 +135,13 @@ class Access:
 
 
 def access(base_url: str | None, api_key: str | None, api_key_header: str) -> Access:
-    """As they are given. Without an address, address and key are those that `pyoco-client` would use here; a key that
-    is given wins. Raises UsageError, SeveralServers, SettingError."""
+    """Return the arguments. Without an address, use the address and key that `pyoco-client` would use.
+
+    A given key takes precedence. Raises UsageError, SeveralServers, SettingError.
+    """
+    import logging  # noqa: PLC0415 - not for the help of commands
+
+    log = logging.getLogger(__name__)
     if base_url is not None:
         return Access(base_url, api_key, api_key_header)
     connection = resolve(Asked(api_key=api_key), need=Need("http", "base_url"))
@@ -152,7 +154,7 @@ def access(base_url: str | None, api_key: str | None, api_key_header: str) -> Ac
 
 
 def _first(*candidates: tuple[Any, str]) -> tuple[Any, str]:
-    """The first that is there. An empty text counts as not there, as everywhere with variables."""
+    """Return the first candidate with a value, or the last one. An empty string counts as missing, as for variables."""
     return next((each for each in candidates if each[0] not in (None, "")), candidates[-1])
 
 
@@ -172,9 +174,9 @@ def _key_of(profile: Profile, path: Path) -> tuple[str | None, list[str]]:
             content = file.read(_KEY_FILE_BYTES_MAX)
         return content.decode().strip(), warnings_of(place, mode)
     except (OSError, ValueError) as error:
-        # Not `error` itself when it cannot be decoded: it would show a part of the key.
-        told = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"cannot read the key in {place}: {told}") from None
+        # Do not show a decoding error: its text contains a part of the key.
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"cannot read the key in {place}: {reason}") from None
 
 
 def _checked_address(server: str, origin: str) -> SplitResult:
@@ -203,12 +205,12 @@ def _same_server(one: SplitResult, other: str) -> bool:
 
 
 def shown_address(server: str) -> str:
-    """Without the password that somebody may have put there; it may hold an @, too."""
+    """Mask user name and password in an address. The password may contain an @."""
     return re.sub(r"//[^/?#]*@", "//***@", server)
 
 
 def _shown_text(text: str) -> str:
-    """Of what is no address nobody knows where a password would end: all before the last @ is left out."""
+    """Mask everything before the last @ of an invalid address, since the end of a password cannot be determined."""
     return re.sub(r"^([a-z]+://)?.*@", r"\1***@", text, flags=re.DOTALL | re.IGNORECASE)
 
 

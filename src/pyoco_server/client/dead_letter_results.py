@@ -1,4 +1,4 @@
-"""What the gateway says of dead letters, and which are meant. Plain dicts, as in `results`."""
+"""Response types and filters for dead letters. Plain dicts, as in `results`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DlqMessage(TypedDict):
     subject: NotRequired[str]
     tenant_id: NotRequired[str]
     api_key_id: NotRequired[str]
-    #: `exec`: of a program; what follows is told of those alone.
+    #: `exec`: of a program; only these have the following fields.
     kind: NotRequired[Literal["exec"]]
     job_id: NotRequired[str]
     group: NotRequired[str]
@@ -51,23 +51,23 @@ class DlqMessage(TypedDict):
 
 
 class DlqMessageDetail(DlqMessage):
-    """A dead letter, and what there is of its run now."""
+    """A dead letter and the current state of its run."""
 
     run_status: NotRequired[RunStatus]
     redrivable: bool
 
 
 class DlqPage(TypedDict):
-    """Some letters, the newest first. `next_cursor`, given as `cursor`, brings the next ones; None: no more."""
+    """One page of dead letters, newest first. For the next page pass `next_cursor` as `cursor`; None: last page."""
 
     items: list[DlqMessage]
     next_cursor: str | None
-    #: The same, as a number.
+    #: `next_cursor` as a number.
     next: int | None
 
 
 class DlqGroup(TypedDict):
-    """Letters of one reason and one flow."""
+    """The dead letters with the same reason and flow."""
 
     reason: str
     flow_name: str | None
@@ -76,16 +76,16 @@ class DlqGroup(TypedDict):
 
 
 class DlqCounts(TypedDict):
-    """How many there are, the largest groups first."""
+    """The number of dead letters, largest groups first."""
 
     total: int
     groups: list[DlqGroup]
 
 
 class LettersDeletedBy(TypedDict, total=False):
-    """Which letters to delete: a filter (all that is set must hold), or `all=True`.
+    """Which dead letters to delete: a filter (all conditions must match), or `all=True`.
 
-    `up_to`: the id of the newest letter that is meant; those that came in later stay.
+    `up_to`: the id of the newest dead letter to include; later ones are kept.
     """
 
     reason: str
@@ -101,13 +101,13 @@ class LettersDeletedBy(TypedDict, total=False):
 
 
 class LettersRedrivenBy(LettersDeletedBy, total=False):
-    """Which letters to redrive; `cursor` goes on where a request before this one has stopped."""
+    """Which dead letters to redrive. `cursor` continues where an earlier request stopped."""
 
     cursor: str
 
 
 class DlqMessageRedriven(TypedDict):
-    """The new run is recorded and queued, and the letter is gone."""
+    """The new run is recorded and queued, and the dead letter is deleted."""
 
     id: str
     run_id: str
@@ -116,7 +116,7 @@ class DlqMessageRedriven(TypedDict):
 
 
 class DlqProblem(TypedDict):
-    """Why one letter could not be redriven."""
+    """Why a dead letter could not be redriven."""
 
     id: str
     err_id: str
@@ -124,7 +124,7 @@ class DlqProblem(TypedDict):
 
 
 class DlqMessagesRedriven(TypedDict):
-    """What became of the request, in numbers."""
+    """The outcome of the request, as counts."""
 
     matched: int
     redriven: int
@@ -135,14 +135,14 @@ class DlqMessagesRedriven(TypedDict):
 
 
 class DlqMessageDeleted(TypedDict):
-    """The letter is gone."""
+    """The dead letter is deleted."""
 
     id: str
     deleted: Literal[True]
 
 
 class DlqMessagesDeleted(TypedDict):
-    """What became of the request, in numbers."""
+    """The outcome of the request, as counts."""
 
     matched: int
     deleted: int

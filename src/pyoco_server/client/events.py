@@ -1,4 +1,4 @@
-"""Server-sent events, decoded: bytes in, events out. No socket, no clock; the bytes may be cut anywhere."""
+"""Decodes server-sent events from bytes that may be split anywhere. No socket, no clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["EVENT_BYTES_MAX", "EventDecoder", "EventTooLarge", "ServerEvent"]
 
-#: A snapshot has 256 KiB unless the server is set otherwise. A line or an event above this is no snapshot.
+#: Snapshots have at most 256 KiB by default. A longer line or event than this is an error.
 EVENT_BYTES_MAX = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -20,46 +20,46 @@ class EventTooLarge(ValueError):
 
 @dataclass(frozen=True)
 class ServerEvent:
-    #: `message` when the server does not name it.
+    #: `message` if the server does not set it.
     name: str
     data: str
-    #: The newest id of the stream so far; None: there was none.
+    #: The latest id of the stream so far; None: no event had one.
     id: str | None
 
 
 class EventDecoder:
-    """One stream. What is not complete when the stream ends is dropped, as the standard says."""
+    """Decodes one stream. An incomplete event at the end of the stream is dropped, as the standard demands."""
 
     def __init__(self, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        #: How long the server asks to wait before the next connection.
+        #: The delay before the next connection that the server requests.
         self.retry_seconds: float | None = None
         self._id: str | None = None
         self._name = ""
         self._data: list[bytes] = []
         self._data_bytes = 0
-        #: The beginning of a line, in the pieces it came in: joined once, so a slow stream costs no more than a fast.
+        #: The pieces of an incomplete line. They are joined only once, so many small pieces cost no more than a few.
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._is_at_start = True
         self._after_cr = False
 
     def feed(self, data: bytes) -> Iterator[ServerEvent]:
-        """The events that these bytes complete, one by one; O(bytes). Raises EventTooLarge after the good ones."""
+        """Yield the events that these bytes complete; O(bytes). Raises EventTooLarge after the valid ones."""
         for line in self._lines(data):
             event = self._take(line)
             if event is not None:
                 yield event
 
     def _lines(self, data: bytes) -> Iterator[bytes]:
-        """Lines end with CR, LF or both."""
+        """Yield the completed lines, which end with CR, LF or CRLF."""
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
             self._after_cr = True
-        *whole, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for end in whole:
+        *complete, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for end in complete:
             self._keep(end)
             line = b"".join(self._pieces)
             self._pieces, self._pieces_bytes = [], 0
@@ -90,7 +90,7 @@ class EventDecoder:
             self._id = _text(value)
         elif name == b"retry" and value.isdigit() and len(value) <= _RETRY_MS_DIGITS_MAX:
             self.retry_seconds = int(value) / 1000
-        return None  # a comment (no name), or a field that nobody knows
+        return None  # a comment (no name), or an unknown field
 
     def _dispatch(self) -> ServerEvent | None:
         data, name = self._data, self._name

@@ -1,4 +1,4 @@
-"""The only place where an error of httpx becomes a failure that the policy of `retry.py` knows."""
+"""Translates httpx errors into the failures that the retry policy of `retry.py` handles."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ __all__ = [
 
 #: Raised before the first byte of the request has left.
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-#: A mistake on this side: the next try would make it, too.
+#: Errors on the client's side: a retry would fail in the same way.
 _OURS = (httpx.LocalProtocolError, httpx.UnsupportedProtocol)
 
-#: What even a last try gets; and what it gets when the caller's time is up.
+#: The least timeout of a retry, and the least timeout if the caller's deadline is near.
 _LAST_SECONDS, _BLINK_SECONDS = 1.0, 0.05
 
 
 class AnswerDamaged(httpx.RemoteProtocolError):
-    """What arrived is not what a gateway sends: cut short, with another digest, or from somebody else altogether."""
+    """The response is truncated, has the wrong digest, or does not come from a gateway."""
 
 
 class NotAGateway(AnswerDamaged):
-    """Somebody else answers at this address, a proxy's login page perhaps. Asking again would not help."""
+    """Another server answers at this address, such as a proxy's login page. Retrying would not help."""
 
 
 class PackProblem(httpx.HTTPStatusError):
-    """A problem document (RFC 9457): how every refusal and every outage is told under `/v1`."""
+    """A problem document (RFC 9457), the body of every error response under `/v1`."""
 
     def __init__(self, body: PackProblemBody, response: httpx.Response) -> None:
-        told = f"HTTP {response.status_code} {body['reason_code']}: {body.get('detail') or body.get('title') or ''}"
-        super().__init__(told, request=response.request, response=response)
+        message = f"HTTP {response.status_code} {body['reason_code']}: {body.get('detail') or body.get('title') or ''}"
+        super().__init__(message, request=response.request, response=response)
         self.problem = body
-        #: What a program acts on: `BUDGET_DRAINED`, `IDEMPOTENCY_CONFLICT`, …
+        #: For programs to act on: `BUDGET_DRAINED`, `IDEMPOTENCY_CONFLICT`, …
         self.reason_code: str = body["reason_code"]
-        #: What an operator finds it by.
+        #: Identifies the request to an operator.
         self.trace_id: str | None = body.get("trace_id")
         self.run_id: str | None = body.get("run_id")
-        #: Of a submission that is not valid: each thing that is wrong, and where.
+        #: The errors of an invalid submission, each with its place.
         self.errors: list[PackProblemPlace] = body.get("errors") or []
-        #: The key that was sent: a submission whose end is not clear may be sent again with it, and counts once.
+        #: The key that was sent. After an unclear failure, submitting again with it cannot create a second run.
         self.idempotency_key: str | None = response.request.headers.get("Idempotency-Key")
 
 
 def failure_of(error: httpx.HTTPError, now: float) -> Failure | None:
-    """None: trying again is no use. `now` is unix seconds."""
+    """Classify an error for the retry policy. None: do not retry. `now` is unix seconds."""
     if isinstance(error, httpx.HTTPStatusError):
         response = error.response
         after = read_retry_after(response.headers.get("Retry-After"), now)
@@ -71,12 +71,12 @@ def failure_of(error: httpx.HTTPError, now: float) -> Failure | None:
 
 
 def _is_passing(error: httpx.HTTPStatusError) -> bool:
-    """Whether the refusal holds for a moment only: another try of the same submission is under way."""
+    """Return whether the refusal is temporary: another attempt of the same submission is in progress."""
     return isinstance(error, PackProblem) and error.reason_code == Reason.IDEMPOTENCY_IN_PROGRESS
 
 
 def err_id_of(error: httpx.HTTPStatusError) -> str | None:
-    """The gateway's own id of an error. None: somebody else has answered, a proxy perhaps."""
+    """Return the gateway's error id. None: the response is not from a gateway, but perhaps from a proxy."""
     try:
         body = error.response.json()
     except ValueError:
@@ -86,7 +86,7 @@ def err_id_of(error: httpx.HTTPStatusError) -> str | None:
 
 
 def read_answer(call: Call[Any], response: httpx.Response) -> Any:
-    """What a method returns. Raises HTTPStatusError (FLOW-415), PackProblem, NotAGateway."""
+    """Return the decoded result of a call. Raises HTTPStatusError (FLOW-415), PackProblem, NotAGateway."""
     raise_for_status(response)
     if call.reads is Reads.TEXT:
         return response.text
@@ -98,7 +98,7 @@ def read_answer(call: Call[Any], response: httpx.Response) -> Any:
 
 
 def raise_for_status(response: httpx.Response) -> None:
-    """Its body has been read. Raises HTTPStatusError, and PackProblem where the answer is one."""
+    """Raise PackProblem for a problem document, HTTPStatusError for other errors. The body must have been read."""
     try:
         response.raise_for_status()
     except httpx.HTTPStatusError as error:
@@ -109,7 +109,7 @@ def raise_for_status(response: httpx.Response) -> None:
 
 
 def _problem_in(response: httpx.Response) -> PackProblemBody | None:
-    """None: the answer is no problem document, whatever its type says."""
+    """Return the problem document. None: the body is not one, even if its content type says so."""
     if response.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/problem+json":
         return None
     try:
@@ -121,7 +121,7 @@ def _problem_in(response: httpx.Response) -> PackProblemBody | None:
     return cast(PackProblemBody, body)
 
 
-#: What the headers say about money, by the name that the receipt has for it.
+#: The headers about costs, by the receipt's field names.
 _COSTS = {
     "reserved_usd": "X-DPP-Cost-Reserved",
     "used_usd": "X-DPP-Cost-Used",
@@ -130,7 +130,10 @@ _COSTS = {
 
 
 def _receipt(call: Call[Any], document: Any, headers: httpx.Headers) -> dict[str, Any]:
-    """Raises NotAGateway. What a proxy took out of the headers is left out: the run is paid for all the same."""
+    """Return the receipt with the values from the headers. Raises NotAGateway.
+
+    Headers that a proxy has removed are left out: the run is paid for in any case.
+    """
     if not isinstance(document, dict):
         raise NotAGateway(f"{call.method} {call.path} was answered with something that is no receipt")
     costs: dict[str, Any] = {name: headers[header] for name, header in _COSTS.items() if header in headers}
@@ -142,25 +145,27 @@ def _receipt(call: Call[Any], document: Any, headers: httpx.Headers) -> dict[str
 
 
 class Tries:
-    """The tries of one call so far. Clock and chance are given by who sends."""
+    """The attempts of one call so far. The caller passes in time and randomness."""
 
     def __init__(self, patience: Patience, began: float, ends_at: float = math.inf) -> None:
-        """At `ends_at` the caller wants to know, whatever has come of it."""
+        """`ends_at` is the caller's deadline for all attempts."""
         self._patience, self._began, self._ends_at = patience, began, ends_at
         self._count = 0
-        #: Whether one of them may have done what was asked, though its answer did not say so.
+        #: Whether a failed attempt may have taken effect.
         self.were_unclear = False
 
     def timeout_seconds(self, timeout: float, at: float) -> float:
-        """For how long the server may say nothing this time: a later try has what the earlier ones have left."""
+        """Return the timeout of the next attempt. Retries share the time that earlier attempts have left."""
         longest = max(self._ends_at - at, _BLINK_SECONDS)
         if self._count:
             longest = min(longest, max(self._began + max(timeout, self._patience.seconds) - at, _LAST_SECONDS))
         return min(timeout, longest)
 
     def pause_after(self, error: httpx.HTTPError, repeat: Repeat, *, at: float, now: float, chance: float) -> float:
-        """Seconds to wait before the next try. Raises the error itself when there is none, TimeoutError when the
-        caller's time is up before it."""
+        """Return the seconds to wait before the next attempt.
+
+        Raises `error` if there is no further attempt, TimeoutError if the deadline would pass before it.
+        """
         self._count += 1
         failure = failure_of(error, now)
         if failure is None:

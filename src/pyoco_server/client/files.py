@@ -1,4 +1,4 @@
-"""Files on this side of the wire: what is read for an upload, and what a download becomes."""
+"""Local files: sources of uploads and targets of downloads."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):", re.ASCII)
 
 
 class SourceChanged(ValueError):
-    """A file became shorter or longer while it was read for an upload. Nothing of it was registered."""
+    """The size of a file changed while it was uploaded. Nothing was registered."""
 
 
 class Readable(Protocol):
-    """A file, open for reading bytes."""
+    """A file that is open for reading bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class Source:
-    """What is uploaded: bytes, a path, or an open file from where it stands. Memory is O(1)."""
+    """The source of an upload: bytes, a path, or an open file from its current position. Memory is O(1)."""
 
     def __init__(self, data: bytes | bytearray | memoryview | str | os.PathLike[str] | Readable) -> None:
         """Raises OSError for a path that cannot be read."""
@@ -46,8 +46,8 @@ class Source:
             self._file = Path(data).open("rb")  # noqa: SIM115  (closed by close)
         else:
             self._file = data
-        self._begins_at = _tell(self._file)
-        #: None: it is not known before the end.
+        self._begins_at = _position(self._file)
+        #: None: not known before the end.
         self.size = None if self._begins_at is None else _size(self._file, self._begins_at)
         self._is_touched = False
         self._count = 0
@@ -57,14 +57,14 @@ class Source:
         return self._begins_at is not None or not self._is_touched
 
     def restart(self) -> None:
-        """To where it began."""
+        """Seek back to the start."""
         if self._is_touched:
             self._file.seek(self._begins_at)
             self._is_touched = False
         self._count = 0
 
     def read(self) -> bytes:
-        """The next bytes; none at the end. Raises TypeError for a file of text, SourceChanged."""
+        """Return the next bytes; empty at the end. Raises TypeError for a text file, SourceChanged."""
         self._is_touched = True
         chunk = self._file.read(CHUNK_BYTES)
         if not isinstance(chunk, bytes | bytearray | memoryview):
@@ -78,7 +78,7 @@ class Source:
         return bytes(chunk)
 
     def sha256_hex(self) -> str:
-        """Of the whole, read once more."""
+        """Return the sha256 of all bytes, reading them again from the start."""
         self.restart()
         digest = hashlib.sha256()
         while chunk := self.read():
@@ -86,12 +86,12 @@ class Source:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """What the caller has opened stays open."""
+        """Close the file, unless the caller opened it."""
         if self._is_ours:
             self._file.close()
 
 
-def _tell(file: Any) -> int | None:
+def _position(file: Any) -> int | None:
     try:
         return int(file.tell()) if file.seekable() else None
     except (AttributeError, OSError):
@@ -105,15 +105,15 @@ def _size(file: Any, begins_at: int) -> int:
 
 
 class Arrival:
-    """Bytes as they come in: counted, digested, written on, and compared with what the answer has promised."""
+    """Writes a response body to a file and checks its length and digest against the headers."""
 
     def __init__(self, file: BinaryIO, headers: Mapping[str, str]) -> None:
-        """Begins the file anew. Raises AnswerDamaged when the answer promises no digest."""
+        """Truncate the file. Raises AnswerDamaged if the response has no digest."""
         self._file = file
         self._digest = hashlib.sha256()
         self.count = 0
         length = headers.get("Content-Length", "")
-        #: None: the answer does not say.
+        #: None: the response has no length.
         self.size = int(length) if length.isdecimal() else None
         self._sha256_hex = _promised(headers.get("Repr-Digest", ""))
         file.seek(0)
@@ -125,7 +125,7 @@ class Arrival:
         self.count += len(chunk)
 
     def check(self) -> str:
-        """The sha256 of the whole. Raises AnswerDamaged."""
+        """Check length and digest and return the sha256. Raises AnswerDamaged."""
         if self.size is not None and self.count != self.size:
             raise AnswerDamaged(f"{self.count} bytes came in, and {self.size} were announced")
         found = self._digest.hexdigest()
@@ -146,10 +146,10 @@ def _promised(header: str) -> str:
 
 
 class Landing:
-    """A file beside its final place, under a name of its own. It gets its final name when it is whole, or goes."""
+    """A temporary file beside its target. It is renamed to the target when complete, and deleted otherwise."""
 
     def __init__(self, path: str | os.PathLike[str], name: str) -> None:
-        """A folder stands for the file of that name in it."""
+        """If `path` is a folder, the target is the file `name` in it."""
         path = Path(path)
         self.path = path / _plain(name) if path.is_dir() else path
         self._part = self.path.with_name(f".{self.path.name[:200]}.{secrets.token_hex(6)}.part")
@@ -160,7 +160,7 @@ class Landing:
         return self
 
     def settle(self) -> None:
-        """In one step: whoever looks sees the old file or the new one, whole."""
+        """Replace the target atomically: readers see either the old file or the complete new one."""
         self.file.close()
         self._part.replace(self.path)
 
@@ -175,10 +175,10 @@ class Landing:
 
 
 def folder_for(directory: str | os.PathLike[str], names: Iterable[str], *, overwrite: bool) -> Path:
-    """A folder that these files can land in, made unless it is there.
+    """Return the folder for these files, creating it if necessary.
 
-    Raises FileExistsError for a file that is there, unless it may be written over; OSError; ValueError for a name that
-    leads out of the folder.
+    Raises FileExistsError for an existing file unless `overwrite`; OSError; ValueError for a name that would leave the
+    folder.
     """
     folder = Path(directory)
     for name in names:
@@ -190,7 +190,7 @@ def folder_for(directory: str | os.PathLike[str], names: Iterable[str], *, overw
 
 
 def _plain(name: str) -> str:
-    """Raises ValueError for a name that leads out of its folder."""
+    """Return the name. Raises ValueError if it would leave its folder."""
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} is no name of a file")
     return name

@@ -1,4 +1,4 @@
-"""A multipart form around one file, framed by hand: the file's bytes pass by and are never held."""
+"""Encodes a multipart form around one file by hand, so that the file can be streamed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Form", "frame"]
 
 @dataclass(frozen=True)
 class Form:
-    """What goes before the file's bytes, and what goes after them."""
+    """The bytes before and after the file."""
 
     content_type: str
     file_name: str
@@ -19,13 +19,13 @@ class Form:
     tail: bytes
 
     def length(self, file_bytes: int) -> int:
-        """The Content-Length, when the file's size is known."""
+        """Return the Content-Length for a file of this size."""
         return len(self.head) + file_bytes + len(self.tail)
 
 
 def frame(fields: Mapping[str, str], name: str, file_name: str, file_type: str) -> Form:
-    """The fields come first: whoever reads the form as it arrives knows them before the file."""
-    boundary = secrets.token_hex(16)  # 128 random bits: not in the file
+    """Return the form. The fields come first, so that a streaming reader has them before the file."""
+    boundary = secrets.token_hex(16)  # 128 random bits: does not occur in the file
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(key)}"\r\n\r\n{value}\r\n'
         for key, value in fields.items()
@@ -40,5 +40,5 @@ def frame(fields: Mapping[str, str], name: str, file_name: str, file_type: str) 
 
 
 def _quoted(text: str) -> str:
-    """As browsers do it: a name cannot end its line."""
+    """Escape a name as browsers do, so that it cannot end its line."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

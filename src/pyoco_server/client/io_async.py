@@ -1,4 +1,4 @@
-"""What the asynchronous client waits with. `io_sync.py` has the same names for the other one."""
+"""I/O primitives of the asynchronous client. `io_sync.py` defines the same names for the synchronous one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Chunks", "Gate", "Stream", "aclosing", "hear_out", "in_thread", "pie
 
 T = TypeVar("T")
 
-#: How long a server that has told all may take to say so.
+#: How long a server may take to end a stream after its last event.
 _LAST_SECONDS = 0.2
 
-#: What comes one at a time, and is closed when nobody wants more.
+#: A stream of items that can be closed early.
 Stream: TypeAlias = AsyncGenerator[T, None]
-#: What a caller may give piece by piece.
+#: A body that the caller passes in pieces.
 Chunks: TypeAlias = AsyncIterable[bytes] | Iterable[bytes]
 
 
 async def pieces_of(chunks: Chunks) -> AsyncGenerator[bytes, None]:
-    """Whatever is behind a plain iterator may take its time: the event loop does not wait for it."""
+    """Yield the chunks. A plain iterator runs in a thread, because it may block."""
     if isinstance(chunks, AsyncIterable):
         async for chunk in chunks:
             yield chunk
@@ -38,9 +38,8 @@ async def pieces_of(chunks: Chunks) -> AsyncGenerator[bytes, None]:
 
 
 async def hear_out(pieces: AsyncIterator[bytes]) -> None:
-    """A stream of which nothing more is wanted, up to its end if that is near: only then its connection can be used for
-    the next call."""
+    """Read the rest of a stream if it ends soon: only then can its connection be reused."""
     with contextlib.suppress(TimeoutError, httpx.HTTPError):
         async with asyncio.timeout(_LAST_SECONDS):
             async for _ in pieces:
-                """What comes after the end of a run is told to nobody."""
+                pass  # events after the run's terminal state are dropped

@@ -1,4 +1,4 @@
-"""What the synchronous client waits with. `io_async.py` has the same names for the other one."""
+"""I/O primitives of the synchronous client. `io_async.py` defines the same names for the asynchronous one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Chunks", "Gate", "Stream", "closing", "hear_out", "in_thread", "piec
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: What comes one at a time, and is closed when nobody wants more.
+#: A stream of items that can be closed early.
 Stream: TypeAlias = Generator[T, None, None]
-#: What a caller may give piece by piece.
+#: A body that the caller passes in pieces.
 Chunks: TypeAlias = Iterable[bytes]
 
 
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """In this one: who called it waits anyway."""
+    """Call the function in this thread, since the caller waits for it in any case."""
     return function(*args, **kwargs)
 
 
@@ -29,4 +29,4 @@ def pieces_of(chunks: Chunks) -> Generator[bytes, None, None]:
 
 
 def hear_out(pieces: Iterator[bytes]) -> None:
-    """Not here: without an event loop nobody can stop waiting for an end that does not come."""
+    """Do nothing: without an event loop, a read that does not return could not be cancelled."""

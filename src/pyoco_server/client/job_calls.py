@@ -1,4 +1,4 @@
-"""All that can be asked about programs and their jobs, as values: beside `calls.py`."""
+"""All requests about programs and their jobs, as values; the counterpart of `calls.py`."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ __all__ = [
 
 
 def job_form(exec_name: str, args: Sequence[str], files: Mapping[str, JobFile], more: Mapping[str, Any]) -> JobForm:
-    """Its id is made up unless given, so that a repeat is not a second job."""
+    """Return the form of a job. Without an id one is generated, so that a retry is not a second job."""
     given = {"job_id": str(uuid.uuid4())} | only_given(more)
     return JobForm({"exec_name": exec_name} | {name: str(value) for name, value in given.items()}, args, files)
 
 
 def submit_job(form: JobForm, key: str | None) -> Call[JobAccepted]:
-    """Twice is as good as once: the form names the job."""
+    """Idempotent: the form contains the job id."""
     headers = {"Content-Type": form.content_type} | ({} if key is None else {"Idempotency-Key": key})
     return with_length(Call(method="POST", path="/jobs", headers=headers), form.length)
 
 
 def program_filters(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What lists of runs are asked about programs, as the wire has it."""
+    """Return the program filters of run lists under their wire names."""
     return {"exec" if name == "exec_name" else name: value for name, value in asked.items()}
 
 
@@ -59,7 +59,7 @@ def get_artifacts(run_id: str) -> Call[list[Artifact]]:
 
 
 def fetch_artifact(run_id: str, name: str) -> Call[None]:
-    """As it is stored: a compressed answer would have another length than the file."""
+    """Requests the stored bytes: a compressed response would differ in length."""
     return Call(method="GET", path=path_to("runs", run_id, "artifacts", name), headers={"Accept-Encoding": "identity"})
 
 
@@ -81,8 +81,8 @@ def set_acl(kind: str, of: str, record: Mapping[str, Any]) -> Call[ExecAcl]:
 
 
 def delete_acl(kind: str, of: str) -> Call[ExecAclDeleted]:
-    gone: Any = {"kind": kind, "id": of, "deleted": True}
-    return Call(method="DELETE", path=path_to("exec", "acl", kind, of), if_gone=gone)
+    deleted: Any = {"kind": kind, "id": of, "deleted": True}
+    return Call(method="DELETE", path=path_to("exec", "acl", kind, of), if_gone=deleted)
 
 
 def exec_state(group: str | None) -> Call[ExecState]:
@@ -94,5 +94,5 @@ def exec_events(filters: Mapping[str, Any]) -> Call[ExecEvents]:
 
 
 def requeue_letter(letter_id: str) -> Call[DlqMessageRequeued]:
-    """Asked for twice, it is the same new job."""
+    """Idempotent: a retry returns the same new job."""
     return Call(method="POST", path=path_to("dlq", letter_id, "requeue"))

@@ -1,4 +1,4 @@
-"""The form that a job is sent in, framed by hand: the bytes of its files pass by and are never held."""
+"""Encodes the multipart form of a job by hand, so that its files can be streamed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from pyoco_server.core.programs.names import check_file_names
 
 __all__ = ["JobFile", "JobFiles", "JobForm", "named_files"]
 
-#: What an input file may be: its bytes, or where it lies.
+#: An input file: its bytes or its path.
 JobFile = bytes | bytearray | memoryview | str | os.PathLike[str]
-#: Files by name; or paths alone, each under its own name.
+#: Files by name; or paths, each under its own file name.
 JobFiles = Mapping[str, JobFile] | Sequence[str | os.PathLike[str]]
 
 
 def named_files(files: JobFiles | None) -> dict[str, JobFile]:
-    """By name, in their order. Raises GridRefused, a ValueError of its own kind, for a name that no job may have;
-    ValueError for two paths with one name, TypeError for a single path."""
+    """Return the files by name, in their order.
+
+    Raises GridRefused for an invalid file name, ValueError for two paths with the same name, TypeError for a single
+    path.
+    """
     if files is None:
         return {}
     if isinstance(files, Mapping):
@@ -37,11 +40,11 @@ def named_files(files: JobFiles | None) -> dict[str, JobFile]:
 
 
 class JobForm:
-    """The parts of one job. Its files are open until it is closed, and can be sent again from their beginning."""
+    """The form of one job. Its files stay open until `close`, and can be sent again from their start."""
 
     def __init__(self, fields: Mapping[str, str], args: Sequence[str], files: Mapping[str, JobFile]) -> None:
         """Raises OSError for a file that cannot be read."""
-        self._boundary = secrets.token_hex(16)  # 128 random bits: in no file
+        self._boundary = secrets.token_hex(16)  # 128 random bits: does not occur in any file
         given = [*fields.items(), *(("arg", arg) for arg in words(args) or ())]
         self._head = "".join(self._part(name, "") + f"{value}\r\n" for name, value in given).encode()
         self._tail = f"--{self._boundary}--\r\n".encode()
@@ -67,7 +70,7 @@ class JobForm:
             source.restart()
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, from front to back. Raises OSError, SourceChanged. Blocks: files are read."""
+        """Yield the complete form. Raises OSError, SourceChanged. Blocks while reading files."""
         yield self._head
         for head, source in self._files:
             yield head
@@ -81,7 +84,7 @@ class JobForm:
             source.close()
 
     def _part(self, name: str, file_name: str) -> str:
-        """A name cannot end its line: those of files hold no control characters."""
+        """Return the head of a part. A file name cannot end its line: control characters are refused before."""
         file = ""
         if file_name:
             quoted = file_name.replace('"', '\\"')

@@ -1,6 +1,6 @@
-"""What the gateway answers with about programs and their jobs. Plain dicts; the types are for the editor.
+"""Response types for programs and their jobs. Plain dicts; the types are for editors and type checkers.
 
-More fields may come at any time, and pass through. Instants are unix seconds.
+Responses may have further fields, which are passed through. Instants are unix seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ArtifactName = Literal["output.zip", "stdout.txt", "stderr.txt"]
 
 
 class RunArtifact(TypedDict):
-    """A file that a program has left behind, as its run tells of it."""
+    """An artifact of a program, as its run describes it."""
 
     name: str
     object: str
@@ -47,7 +47,7 @@ class RunArtifact(TypedDict):
 
 
 class RunProgramFields(TypedDict, total=False):
-    """What runs of programs have beside what every run has."""
+    """The additional fields of runs of programs."""
 
     job_id: str
     client_id: str
@@ -71,7 +71,7 @@ class RunProgramFields(TypedDict, total=False):
 
 
 class RunsOfPrograms(TypedDict, total=False):
-    """Which jobs of programs a list of runs shows. All that is given must hold."""
+    """Filters of run lists for jobs of programs. All conditions must match."""
 
     job_id: str | None
     client_id: str | None
@@ -80,29 +80,29 @@ class RunsOfPrograms(TypedDict, total=False):
 
 
 class JobAsked(TypedDict, total=False):
-    """What a job may have beside its program, arguments and files. What is left out is the server's to choose."""
+    """The options of a job besides its program, arguments and files. The server sets those that are omitted."""
 
-    #: A UUID of your choice, made up unless given: the same job again under the same id counts once.
+    #: A UUID of your choice, generated unless given: the same job is accepted only once under one id.
     job_id: str
-    #: Whose job it is, for its cap and its lane.
+    #: The client of the job, which determines its cap and its lane.
     client_id: str
     group: str
-    #: Run time.
+    #: The limit of its run time.
     timeout_sec: float
 
 
 class JobAccepted(TypedDict):
-    """The job is recorded and queued; both are durable. `duplicate`: an earlier request had done so."""
+    """The job is durably recorded and queued. `duplicate`: an earlier request has already submitted it."""
 
     run_id: str
     job_id: str
-    #: What its run is now.
+    #: The current status of its run.
     status: RunStatus
     duplicate: bool
 
 
 class Artifact(TypedDict):
-    """A file that a program has left behind; its output is one."""
+    """An artifact of a program: its archive or its output."""
 
     name: str
     size: int
@@ -111,7 +111,7 @@ class Artifact(TypedDict):
 
 
 class ArtifactSaved(TypedDict):
-    """A file of a program, now here."""
+    """An artifact that was saved to a local file."""
 
     name: str
     path: str
@@ -120,7 +120,7 @@ class ArtifactSaved(TypedDict):
 
 
 class ExecClient(TypedDict):
-    """How many jobs of a client may run at once in a group, who said so, and how many do."""
+    """The cap of a client in a group, where the cap comes from, and how many of its jobs are running."""
 
     client_id: str
     group: str
@@ -131,7 +131,7 @@ class ExecClient(TypedDict):
 
 
 class ExecAclWritten(TypedDict):
-    """An ACL record, as it is written. The last two members are of clients alone."""
+    """An ACL record, as it is written. The last two fields exist only for clients."""
 
     api_key_ids: list[str]
     execs: list[str]
@@ -140,14 +140,14 @@ class ExecAclWritten(TypedDict):
 
 
 class ExecAcl(ExecAclWritten):
-    """Who may be this client or worker, and what it may do."""
+    """The ACL record of a client or worker: which API keys may use its id, and what it may do."""
 
     kind: AclKind
     id: str
 
 
 class ExecAclDeleted(TypedDict):
-    """It is gone."""
+    """The ACL record is deleted."""
 
     kind: AclKind
     id: str
@@ -155,7 +155,7 @@ class ExecAclDeleted(TypedDict):
 
 
 class ExecEvent(TypedDict):
-    """One thing that happened to a job. What is not known is left out."""
+    """An event of a job. Unknown fields are omitted."""
 
     ts: float
     event: str
@@ -171,7 +171,7 @@ class ExecEvent(TypedDict):
 
 
 class ExecEvents(TypedDict):
-    """What happened, the newest first."""
+    """Events, newest first."""
 
     items: list[ExecEvent]
 
@@ -186,7 +186,7 @@ class ExecQueue(TypedDict):
 
 
 class ExecInflight(TypedDict):
-    """A job that runs, and where."""
+    """A running job and its worker."""
 
     run_id: str
     job_id: str
@@ -200,7 +200,7 @@ class ExecInflight(TypedDict):
 
 
 class ExecDoor(TypedDict):
-    """A door, by its own word."""
+    """A door, as it reports itself."""
 
     door_id: str
     addr: str
@@ -211,7 +211,7 @@ class ExecDoor(TypedDict):
 
 
 class ExecWorker(TypedDict):
-    """A worker of programs. What is not known is left out."""
+    """A worker of programs. Unknown fields are omitted."""
 
     worker_id: str
     running: list[str]
@@ -242,7 +242,7 @@ class ExecLetters(TypedDict):
 
 
 class ExecGroup(TypedDict):
-    """One group. Queues and 95th percentiles by program, what runs by JobId, caps by client, replicas by stream."""
+    """One group. Queues and 95th percentiles by program, running jobs by JobId, caps by client, replicas by stream."""
 
     queues: dict[str, ExecQueue]
     inflight: dict[str, ExecInflight]
@@ -257,15 +257,15 @@ class ExecGroup(TypedDict):
 
 
 class ExecState(TypedDict):
-    """The groups as they were at this instant, by name."""
+    """The state of all groups at `at`, by name."""
 
     at: float
     groups: dict[str, ExecGroup]
 
 
 class DlqMessageRequeued(TypedDict):
-    """The new run is recorded and queued. The letter of a program stays."""
+    """The new run is recorded and queued. The dead letter of a program is kept."""
 
     run_id: str
-    #: Of a program alone.
+    #: Only for programs.
     job_id: NotRequired[str]

@@ -1,4 +1,4 @@
-"""A file that a pack shall read, on this side of the wire."""
+"""The upload of a pack's input file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyoco_server.client.priced_results import PackInput
 
 __all__ = ["Uploadable", "compared", "named_as"]
 
-#: What can be uploaded, and sent once more when it has to be.
+#: What can be uploaded.
 Uploadable: TypeAlias = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
 
 
 def named_as(data: Uploadable, name: str | None, content_type: str | None) -> tuple[str | None, str | None]:
-    """Name and type of a file, as far as they are given or its path tells them."""
+    """Return the name and type of a file: as given, else as derived from its path; None where neither is known."""
     if name is None and isinstance(data, str | os.PathLike):
         name = PurePath(data).name
     if content_type is None and name is not None:
@@ -27,7 +27,7 @@ def named_as(data: Uploadable, name: str | None, content_type: str | None) -> tu
 
 
 def compared(stored: PackInput, sha256_hex: str) -> PackInput:
-    """Raises AnswerDamaged when other bytes were stored than were sent."""
+    """Return `stored`. Raises AnswerDamaged if the stored bytes differ from those sent."""
     if stored["sha256"] != sha256_hex:
         raise AnswerDamaged(f"a file was stored with the sha256 {stored['sha256']}, and {sha256_hex} was sent")
     return stored

@@ -1,4 +1,4 @@
-"""The bytes of a priced run's result: where they lie, how many there may be, and whether they are the right ones."""
+"""Downloads of a priced run's result: signed URL, size limit and sha256."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _OF_A_GATEWAY = "/v1/results/"
 
 @dataclass(frozen=True)
 class Signed:
-    """A signed address and what it promises. Whoever has it may read: it is in no log and in no error."""
+    """A signed URL with its sha256 and size limit. The URL grants access: it must not appear in logs or errors."""
 
     url: str = field(repr=False)
     sha256: str
     bytes_max: int
 
     def path_at(self, gateway: httpx.URL) -> str | None:
-        """Its path when it leads back to this gateway; None: to another server.
+        """Return the path if the URL points to this gateway; None: to another server.
 
-        Scheme and port are not compared: behind a proxy a gateway does not know its own.
+        Scheme and port are not compared: behind a proxy a gateway cannot determine its public ones.
         """
         parts = urlsplit(self.url)
         is_own = parts.path.startswith(_OF_A_GATEWAY) and parts.hostname in {None, gateway.host}
@@ -39,7 +39,7 @@ class Signed:
 
 
 def signed_in(run: PackRun, artifact: str | None) -> Signed:
-    """The result's own address, or that of an artifact. Raises ValueError when the run has none."""
+    """Return the signed URL of the result or of an artifact. Raises ValueError if the run does not have it."""
     result = run["result"]
     if run["status"] != "COMPLETED" or result is None:
         raise ValueError(f"run {run['run_id']} is {run['status']}: there is no result")
@@ -53,9 +53,9 @@ def signed_in(run: PackRun, artifact: str | None) -> Signed:
 
 
 def files_of(run: PackRun) -> dict[str, str | None]:
-    """The names under which all that a run has made is saved, each with its artifact; None: the result itself.
+    """Map the file names of a run's result to its artifacts; None stands for the result document.
 
-    Raises ValueError when there is no result, or an artifact has its name.
+    Raises ValueError if there is no result, or if two files have the same name.
     """
     signed_in(run, None)
     found: dict[str, str | None] = {ENVELOPE_NAME: None}
@@ -67,15 +67,15 @@ def files_of(run: PackRun) -> dict[str, str | None]:
 
 
 class Gathering:
-    """Bytes as they come in: no more than there may be, digested, written on, and compared at the end."""
+    """Writes a download to a file, enforces the size limit, and checks the sha256 at the end."""
 
     def __init__(self, signed: Signed, file: BinaryIO, headers: Mapping[str, str]) -> None:
-        """Begins the file anew."""
+        """Truncate the file."""
         self._signed, self._file = signed, file
         self._digest = hashlib.sha256()
         self.count = 0
         length = headers.get("Content-Length", "")
-        #: None: the answer does not say.
+        #: None: the response has no length.
         self.size = int(length) if length.isdecimal() else None
         file.seek(0)
         file.truncate()
@@ -89,7 +89,7 @@ class Gathering:
         self.count += len(chunk)
 
     def check(self) -> None:
-        """It is whole. Raises AnswerDamaged, OSError."""
+        """Check the sha256 of the complete download. Raises AnswerDamaged, OSError."""
         found = self._digest.hexdigest()
         if found != self._signed.sha256:
             raise AnswerDamaged(f"the sha256 of what came in is {found}, and {self._signed.sha256} was announced")
@@ -97,11 +97,14 @@ class Gathering:
 
 
 def check_signed(response: httpx.Response) -> None:
-    """Its body has been read. Raises HTTPStatusError, whose text does not tell the address, PackProblem."""
+    """Raise PackProblem or HTTPStatusError for an error response, without the URL in the text.
+
+    The body of an error response must have been read.
+    """
     try:
         raise_for_status(response)
     except PackProblem:
         raise
     except httpx.HTTPStatusError:
-        told = f"the result was answered with HTTP {response.status_code}; its address may have expired"
-        raise httpx.HTTPStatusError(told, request=response.request, response=response) from None
+        message = f"the result was answered with HTTP {response.status_code}; its address may have expired"
+        raise httpx.HTTPStatusError(message, request=response.request, response=response) from None

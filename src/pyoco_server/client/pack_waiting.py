@@ -1,7 +1,7 @@
-"""One wait for the end of a priced run: when to look again, and when time is up. No socket; the clock is given.
+"""One wait for the end of a priced run: when to poll again, and when it times out. No socket; the clock is passed in.
 
-There is no stream to listen to: who waits looks at the interval that the service recommends. Being told to come later
-(429), or that a part of the service is away (503), is no reason to give up before time is.
+Priced runs have no event stream, so the run is polled at the interval that the service recommends. The answers 429 (too
+many requests) and 503 (a part of the service is unavailable) do not end the wait before its timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyoco_server.core.priced.constants import POLL_RECOMMENDED_INTERVAL_MS
 __all__ = ["INTERVAL_SECONDS", "PackWaiting"]
 
 INTERVAL_SECONDS = POLL_RECOMMENDED_INTERVAL_MS / 1000
-#: The first look has so much even when the caller gives less: zero seconds mean one look.
+#: The minimum time for the first read: a timeout of zero seconds means one read.
 _LOOK_SECONDS_MIN = 1.0
 _ENDS = frozenset({"COMPLETED", "FAILED"})
 _LATER = frozenset({429, 503})
@@ -27,7 +27,7 @@ _LATER = frozenset({429, 503})
 
 @dataclass(kw_only=True)
 class PackWaiting:
-    """Where one wait stands."""
+    """The state of one wait."""
 
     run_id: str
     clocks: Clocks
@@ -50,24 +50,23 @@ class PackWaiting:
         return max(self._ends_at, self._began + _LOOK_SECONDS_MIN) if self._status is None else self._ends_at
 
     def patience(self, usual: Patience) -> Patience:
-        """A server that has told of the run comes back; one that never answered is an error soon."""
+        """Return unlimited patience once the run has been read. A server that never answered gets the usual one."""
         return usual if self._status is None else usual.lasting(math.inf)
 
     def ends_with(self, run: PackRun) -> bool:
-        """Takes note of the newest state. Whether it is the last one."""
+        """Record the newest state. Return whether it is terminal."""
         self._status = run["status"]
         return self._status in _ENDS
 
     def pause(self) -> float:
-        """Seconds until the next look. Raises TimeoutError when there is none."""
+        """Return the seconds until the next read. Raises TimeoutError if the time is up."""
         left = self._ends_at - self.clocks.steady()
         if left <= 0:
             raise TimeoutError
         return min(self.interval_seconds, left)
 
     def pause_after(self, error: httpx.HTTPStatusError) -> float:
-        """As `pause`, and not before the time that the answer asks for. Raises the error itself when waiting is no
-        use."""
+        """Return the seconds until the next read, respecting Retry-After. Raises `error` if it is not temporary."""
         if error.response.status_code not in _LATER:
             raise error
         asked = read_retry_after(error.response.headers.get("Retry-After"), self.clocks.wall())
@@ -77,7 +76,7 @@ class PackWaiting:
         return pause
 
     def told(self, why: str) -> str:
-        """What the caller is told when time is up: what was heard last, and `why` no more, if that is known."""
+        """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:
             return f"nothing was heard of run {self.run_id} within {self.seconds:g} s{why}"

@@ -1,4 +1,4 @@
-"""All that can be asked about priced runs and budgets, as values: beside `calls.py`. No double comes near an amount."""
+"""All requests about priced runs and budgets, as values; the counterpart of `calls.py`. Amounts are never floats."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _STEP_USD = Decimal("0.0001")
 
 
 def usd_text(amount: str | int | Decimal) -> str:
-    """Dollars as the wire has them, `0.2500`. A text is sent as it is: the server judges it.
+    """Return dollars in their wire format, `0.2500`. A string is sent unchanged: the server validates it.
 
-    Raises TypeError for a float, which holds no amount exactly; ValueError for what four decimals cannot say.
+    Raises TypeError for a float, which cannot represent amounts exactly; ValueError for more than four decimals.
     """
     if isinstance(amount, str):
         return amount
@@ -63,7 +63,7 @@ def usd_text(amount: str | int | Decimal) -> str:
 def pack_submission(
     pack_type: str, inputs: Mapping[str, Any], reservation: Mapping[str, Any], **more: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The body of a submission. What is not given is not sent, nor are objects in which nothing is given."""
+    """Return the body of a submission, without missing values and empty objects."""
     asked = {name: only_given(members) for name, members in more.items() if members is not None}
     return {
         "pack_type": pack_type,
@@ -74,7 +74,7 @@ def pack_submission(
 
 
 def submit_pack(submission: Mapping[str, Any], key: str | None) -> Call[PackReceipt]:
-    """However often it is sent, it is paid for once: every try carries the same key."""
+    """Idempotent: every attempt sends the same key, so the run is paid for once."""
     return replace(json_call("POST", "/v1/runs", submission, key_header(key)), reads=Reads.RECEIPT)
 
 
@@ -91,12 +91,14 @@ def get_envelope(run_id: str) -> Call[PackEnvelope]:
 
 
 def upload_input(name: str | None, content_type: str | None) -> Call[PackInput]:
-    """Its body is the file. The same bytes twice are one file, so it may be repeated. Raises ValueError for a type that
-    no header can carry."""
-    told = content_type or "application/octet-stream"
-    if not (told.isascii() and told.isprintable()) or told != told.strip():
+    """Return the call without its body, which is the file. Idempotent: the same bytes are stored once.
+
+    Raises ValueError for a content type that is not a valid header value.
+    """
+    sent_type = content_type or "application/octet-stream"
+    if not (sent_type.isascii() and sent_type.isprintable()) or sent_type != sent_type.strip():
         raise ValueError("the content type holds line breaks or characters that no HTTP header can carry")
-    headers = {"Content-Type": told}
+    headers = {"Content-Type": sent_type}
     return Call(method="POST", path="/v1/inputs", query=only_given({"name": name}), headers=headers)
 
 

@@ -1,7 +1,8 @@
-"""What the gateway answers with about priced runs and budgets. Plain dicts; the types are for the editor.
+"""Response types for priced runs and budgets. Plain dicts; the types are for editors and type checkers.
 
-Amounts are texts with four decimals, `0.2500`, or whole micros of a US dollar; never floats. Under `/v1` instants are
-texts, `2026-01-31T12:00:00Z`; elsewhere they are unix seconds. More fields may come at any time, and pass through.
+Amounts are strings with four decimals, `0.2500`, or whole micros of a US dollar; never floats. Under `/v1` instants are
+strings, `2026-01-31T12:00:00Z`; elsewhere they are unix seconds. Responses may have further fields, which are passed
+through.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ Check = Literal["ok", "fail"]
 
 
 class PricedChecks(TypedDict):
-    """What a priced run needs, each by itself."""
+    """The readiness of each dependency of priced runs."""
 
     ledger: Check
     budget: Check
     queue: Check
     results: Check
-    #: The ledger is the one that the deployment uses.
+    #: Whether this is the ledger that the deployment uses.
     ledger_identity: Check
 
 
@@ -65,7 +66,7 @@ class PricedReady(TypedDict):
 
 
 class PackReservation(TypedDict):
-    """What was set aside, and within which bounds the pack works."""
+    """The reserved amount and the limits of the pack's execution."""
 
     max_cost_usd: str
     timebox_sec: int
@@ -73,7 +74,7 @@ class PackReservation(TypedDict):
 
 
 class PackPoll(TypedDict):
-    """Where to look for the run, and how often."""
+    """Where and how often to poll the run."""
 
     href: str
     recommended_interval_ms: int
@@ -85,7 +86,7 @@ class PackReceiptMeta(TypedDict):
 
 
 class PackCosts(TypedDict, total=False):
-    """What the headers of an answer say about money. One that was lost on the way is not there."""
+    """The amounts in the response headers. A header that a proxy has removed is missing here."""
 
     reserved_usd: str
     used_usd: str
@@ -94,23 +95,23 @@ class PackCosts(TypedDict, total=False):
 
 
 class PackReceipt(TypedDict):
-    """The run is recorded, paid for in advance and queued. A receipt stays the same whatever becomes of the run."""
+    """The run is recorded, its cost reserved, and its job queued. A receipt never changes, whatever the outcome."""
 
     run_id: str
     status: Literal["QUEUED"]
     reservation: PackReservation
     poll: PackPoll
     meta: PackReceiptMeta
-    #: Under which it was accepted: the same submission with this key is the same run.
+    #: The key of the submission: submitting it again with this key returns the same run.
     idempotency_key: str
-    #: Whether the key was known: this is the receipt of an earlier submission.
+    #: Whether this is the receipt of an earlier submission with the same key.
     replayed: bool
-    #: As of now, also for a replay.
+    #: The current amounts, also for a replay.
     costs: PackCosts
 
 
 class PackCost(TypedDict):
-    """`used_usd` is nothing until the run has ended."""
+    """The cost of a run. `used_usd` is zero until the run has ended."""
 
     reserved_usd: str
     used_usd: str
@@ -119,7 +120,7 @@ class PackCost(TypedDict):
 
 
 class PackArtifact(TypedDict):
-    """A file beside the result, and where it can be read until `expires_at`."""
+    """A file beside the result, with a signed URL that is valid until `expires_at`."""
 
     name: str
     presigned_url: str
@@ -136,7 +137,7 @@ class PackInline(TypedDict):
 
 
 class PackImage(TypedDict):
-    """What a pack is told of a file: one of its `images`."""
+    """A file as a pack receives it: an element of `images`."""
 
     kind: str
     bucket: str
@@ -144,13 +145,13 @@ class PackImage(TypedDict):
 
 
 class PackOffer(TypedDict):
-    """A pack, and whether workers can execute it now; `available` is None where nobody can tell."""
+    """A pack, and whether workers can execute it now. `available` is None if that is not known."""
 
     pack_type: str
     available: bool | None
-    #: What workers lack for it, with what to do about it.
+    #: What workers lack for it, and how to fix that.
     missing: list[str]
-    #: What inputs may ask for, such as languages; None: anything.
+    #: The choices that inputs may name, such as languages; None: not restricted.
     provides: list[str] | None
 
 
@@ -161,7 +162,7 @@ class PackList(TypedDict):
 
 
 class PackInput(PackImage):
-    """A file that packs may read until it expires. `image` goes into a submission as it is."""
+    """A file that packs may read until it expires. Put `image` into a submission unchanged."""
 
     sha256: str
     bytes: int
@@ -180,7 +181,7 @@ class PackFailure(TypedDict):
 
 
 class PackResult(TypedDict, total=False):
-    """Of a run that is COMPLETED: where its result can be read. Of one that FAILED: `reason_code` and `problem`."""
+    """Of a COMPLETED run: where its result can be read. Of a FAILED run: `reason_code` and `problem`."""
 
     presigned_url: str
     sha256: str
@@ -193,7 +194,7 @@ class PackResult(TypedDict, total=False):
 
 
 class PackFile(TypedDict):
-    """A file of a result that was saved, and where."""
+    """A file of a result that was saved, and its path."""
 
     name: str
     path: str
@@ -208,7 +209,7 @@ class PackRunMeta(TypedDict):
 
 
 class PackRun(TypedDict):
-    """A priced run as it is now. `result` is None until it has ended."""
+    """The current state of a priced run. `result` is None until the run has ended."""
 
     run_id: str
     status: PackStatus
@@ -219,10 +220,10 @@ class PackRun(TypedDict):
 
 
 class PackEnvelope(TypedDict):
-    """The one document that a run leaves: `data` is the pack's own, everything else is ours.
+    """The result document of a run. `data` comes from the pack, all other fields from pyoco-server.
 
-    A member of `data` that was too large stands in a file: `{"$artifact": name}`, and `artifacts[name]` has its size
-    and hash; `read_pack_result` fetches it.
+    A member of `data` that was too large is stored in a file: its value is `{"$artifact": name}`, and `artifacts[name]`
+    has the size and hash; `read_pack_result` fetches it.
     """
 
     schema_version: str
@@ -236,12 +237,12 @@ class PackEnvelope(TypedDict):
     artifacts: dict[str, dict[str, Any]]
     #: `discard_log` and `blocked_log`.
     logs: dict[str, list[dict[str, Any]]]
-    #: `trace_id`, `profile_version`, `reliability_met`, `tokens_consumed`, and what the pack tells besides.
+    #: `trace_id`, `profile_version`, `reliability_met`, `tokens_consumed`, and further values of the pack.
     meta: dict[str, Any]
 
 
 class RunCost(TypedDict, total=False):
-    """What a priced run was given, what it was charged, and what it is charged at least."""
+    """The reserved amount, the charge and the minimum fee of a priced run."""
 
     reserved_usd_micros: int
     reserved_usd: str
@@ -252,8 +253,7 @@ class RunCost(TypedDict, total=False):
 
 
 class RunPackFields(TypedDict, total=False):
-    """What `get_run` and the lists tell of a run of kind `pack` beside what every run has. What counts is its
-    `PackRun`."""
+    """The additional fields of runs of kind `pack` in `get_run` and in lists. The authoritative state is `PackRun`."""
 
     pack_type: str
     priced_status: PackStatus
@@ -269,14 +269,14 @@ class RunPackFields(TypedDict, total=False):
 
 
 class PackProblemPlace(TypedDict):
-    """One thing that is wrong, and where: a JSON pointer into the body, or nothing for the whole request."""
+    """One error and its place: a JSON pointer into the body, or an empty string for the request as a whole."""
 
     pointer: str
     message: str
 
 
 class PackProblemBody(TypedDict):
-    """Every 4xx and 5xx answer under `/v1`."""
+    """The body of every 4xx and 5xx response under `/v1`."""
 
     type: str
     title: str
@@ -294,7 +294,7 @@ class PackProblemBody(TypedDict):
 
 
 class Budget(TypedDict):
-    """A tenant's money: what is left, what is set aside for runs under way, what was charged, and what was put in."""
+    """A tenant's money: available, reserved for runs under way, charged, and credited."""
 
     tenant_id: str
     display_name: str
@@ -310,14 +310,14 @@ class Budget(TypedDict):
 
 
 class BudgetList(TypedDict):
-    """By tenant id. There may be more after `next_after`; None: no more."""
+    """One page of budgets, by tenant id. There may be more after `next_after`; None: last page."""
 
     budgets: list[Budget]
     next_after: str | None
 
 
 class BudgetJournalLine(TypedDict):
-    """One money fact, and what it did to the tenant's accounts."""
+    """One money fact, and its effect on the tenant's accounts."""
 
     txn_id: int
     op_key: str
@@ -335,14 +335,14 @@ class BudgetJournalLine(TypedDict):
 
 
 class BudgetJournal(TypedDict):
-    """The newest first. There may be more before `next_before`; None: no more."""
+    """One page of journal lines, newest first. There may be more before `next_before`; None: last page."""
 
     lines: list[BudgetJournalLine]
     next_before: int | None
 
 
 class BudgetSpendStep(TypedDict):
-    """What was charged in one step, and for how many runs."""
+    """The charges in one step, and the number of runs charged."""
 
     start_at: float
     charged_usd_micros: int
@@ -350,12 +350,12 @@ class BudgetSpendStep(TypedDict):
     runs: int
 
 
-#: A word of Python's own, which cannot be written as a field.
+#: `from` is a Python keyword and cannot be a class field.
 _From = TypedDict("_From", {"from": float})
 
 
 class BudgetSpend(_From):
-    """What was charged over time, oldest first; steps without a charge are left out. `from` is when it begins."""
+    """Charges over time, oldest first; steps without a charge are omitted. `from` is the start of the period."""
 
     tenant_id: str
     now: float

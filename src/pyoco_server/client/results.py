@@ -1,6 +1,6 @@
-"""What the gateway answers with, and what some requests are made of. Plain dicts; the types are for the editor.
+"""Response and request types of the gateway. Plain dicts; the types are for editors and type checkers.
 
-More fields may come at any time, and pass through (FLOW-43). Instants are unix seconds.
+Responses may have further fields, which are passed through (FLOW-43). Instants are unix seconds.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ __all__ = [
 
 
 class Health(TypedDict):
-    """The gateway's own word."""
+    """The status that the gateway reports."""
 
     status: str
 
 
 class Ready(TypedDict):
-    """Whether the gateway can take work."""
+    """Whether the gateway accepts work."""
 
     status: str
     nats: NotRequired[bool]
     index: NotRequired[bool]
-    #: Whether what the gateway wrote last was stored.
+    #: Whether the gateway's last write was stored.
     store: NotRequired[bool]
-    #: Whether only a restart of NATS would help. Told when the gateway is not ready.
+    #: Whether only a restart of NATS would help. Present if the gateway is not ready.
     stuck: NotRequired[bool]
     #: Streams, buckets and object stores that do not exist.
     missing: NotRequired[list[str]]
 
 
 class Queue(TypedDict):
-    """The runs that wait for one tag, and who serves it."""
+    """The waiting runs of one tag and the workers that serve it."""
 
     tag: str
     depth: int
-    #: When the oldest of them was submitted; None: nothing waits.
+    #: When the oldest waiting run was submitted; None: no run is waiting.
     oldest_at: float | None
     oldest_age_seconds: float | None
     workers_alive: int
     slots: int
     slots_busy: int
-    #: Ten minutes ago; None: not known, yet.
+    #: The depth ten minutes ago; None: not known yet.
     depth_before: int | None
-    #: Runs of this tag that ended per minute; None: not known, yet.
+    #: Runs of this tag that ended per minute; None: not known yet.
     drained_per_minute: float | None
-    #: Until what waits now is worked off at that pace; None: nothing waits, or nobody works.
+    #: The time until the waiting runs are done at that rate; None: nothing waits, no live worker, or no rate.
     eta_seconds: float | None
 
 
 class WaitingPacks(TypedDict):
-    """The priced runs that wait. Any worker may take them."""
+    """The waiting priced runs. Any worker may take them."""
 
     depth: int
-    #: When the oldest of them was submitted; None: nothing waits.
+    #: When the oldest waiting run was submitted; None: no run is waiting.
     oldest_at: float | None
     oldest_age_seconds: float | None
     #: Of all tags.
@@ -74,22 +74,22 @@ class WaitingPacks(TypedDict):
 
 
 class Queues(TypedDict):
-    """The queues as they were at this instant, the longest first."""
+    """The state of all queues at `at`, longest first."""
 
     at: float
     items: list[Queue]
-    #: An older server does not tell.
+    #: Missing from older servers.
     packs: NotRequired[WaitingPacks]
 
 
-#: A word of Python's own, which cannot be written as a field.
+#: `from` is a Python keyword and cannot be a class field.
 _From = TypedDict("_From", {"from": float})
 
 
 class RecentMetrics(_From):
-    """What happened in steps of ten seconds, oldest first, by column. None: there is nothing to tell of that step.
+    """Metrics in steps of ten seconds, oldest first, by column. None: no value for that step.
 
-    `from` is when the first step began. All columns have the same length.
+    `from` is the start of the first step. All columns have the same length.
     """
 
     now: float
@@ -109,7 +109,7 @@ class RecentMetrics(_From):
 
 
 class AttentionItem(TypedDict):
-    """One thing to look at. `facts` is what it was concluded from, by kind."""
+    """A problem that needs attention. `facts` holds its evidence, which depends on `kind`."""
 
     kind: str
     level: Literal["danger", "warning"]
@@ -120,14 +120,14 @@ class AttentionItem(TypedDict):
 
 
 class Attention(TypedDict):
-    """What to look at, the most urgent first. Nothing: all is well, as far as the gateway can tell."""
+    """The problems that need attention, most urgent first. Empty: the gateway has found none."""
 
     at: float
     items: list[AttentionItem]
 
 
 class Problem(TypedDict):
-    """One thing that is wrong, and where."""
+    """One error of a request and its location."""
 
     loc: list[str | int]
     msg: str
@@ -135,7 +135,7 @@ class Problem(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """Every 4xx and 5xx answer of the gateway: `error.response.json()` of an `httpx.HTTPStatusError`."""
+    """The body of every 4xx and 5xx response: `error.response.json()` of an `httpx.HTTPStatusError`."""
 
     detail: str | list[Problem]
     err_id: str
@@ -143,7 +143,7 @@ class ErrorBody(TypedDict):
     message: str
     message_ja: str
     errors: NotRequired[list[Problem]]
-    #: Of a job that was refused, or of which nobody knows what became.
+    #: Of a job that was refused, or whose outcome is unknown.
     code: NotRequired[str]
     job_id: NotRequired[str]
     run_id: NotRequired[str]
@@ -154,7 +154,7 @@ class ErrorBody(TypedDict):
 
 
 class WorkerRecord(TypedDict):
-    """A worker, by its own word; `state` is DISCONNECTED when it has been silent."""
+    """A worker, as it reports itself; `state` is DISCONNECTED if its heartbeats have stopped."""
 
     worker_id: str
     state: Literal["RUNNING", "IDLE", "STOPPED_GRACEFUL", "DISCONNECTED"]
@@ -181,7 +181,7 @@ class WorkerRecord(TypedDict):
 
 
 class WorkerPatched(TypedDict):
-    """The operator's word as it is kept, and when it last changed."""
+    """The operator's setting as stored, and when it last changed."""
 
     worker_id: str
     hidden: bool

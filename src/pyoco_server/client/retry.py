@@ -1,4 +1,4 @@
-"""When to ask again, and how long to wait before that. Pure: clock and chance are arguments."""
+"""The retry policy: whether to retry, and after how long. Pure: time and randomness are arguments."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pyoco_server.client.calls import Repeat
 
 __all__ = ["BRIEFLY_AWAY", "Failure", "How", "Patience", "backoff_seconds", "read_retry_after"]
 
-#: A proxy without its server, a gateway without NATS, a gateway that stops: they come back.
+#: Temporary: a proxy without its server, a gateway without NATS, a gateway that is stopping.
 BRIEFLY_AWAY = frozenset({502, 503, 504})
 _TOO_MANY = 429
 
 _FIRST_SECONDS = 0.25
 _MOST_SECONDS = 5.0
-#: A server that asks for more is asked after this. No header can put a program to sleep for a day.
+#: The upper limit of Retry-After: no header can suspend a program for a day.
 _RETRY_AFTER_SECONDS_MAX = 30.0
 
 
 class How(Enum):
-    """How a try went wrong."""
+    """How an attempt failed."""
 
-    #: It surely did not arrive.
+    #: The request was certainly not sent.
     UNSENT = "unsent"
-    #: Nobody knows whether it arrived; there was no whole answer.
+    #: Unclear: the request may have arrived, but there was no complete response.
     LOST = "lost"
-    #: It was answered, with an error.
+    #: The response was an error.
     REFUSED = "refused"
 
 
@@ -37,20 +37,20 @@ class How(Enum):
 class Failure:
     how: How
     status: int = 0
-    #: What the answer asks for, in seconds.
+    #: From Retry-After, in seconds.
     retry_after: float | None = None
-    #: The refusal holds for a moment only; the same call may succeed after it.
+    #: The refusal is temporary: the same call may succeed a moment later.
     is_passing: bool = False
 
     @property
     def is_unclear(self) -> bool:
-        """Whether it may have happened all the same. A server that is briefly away may have been cut off half-way."""
+        """Whether the call may have taken effect. A 502, 503 or 504 may mean that it was interrupted half-way."""
         return self.how is How.LOST or self.status in BRIEFLY_AWAY
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often, and for how long after its beginning, a call is tried again."""
+    """How often, and for how long after its first attempt, a call is retried."""
 
     retries: int = 3
     seconds: float = 30.0
@@ -61,14 +61,14 @@ class Patience:
             raise ValueError(f"retries and their seconds cannot be negative: {self.retries}, {self.seconds}")
 
     def lasting(self, seconds: float) -> Patience:
-        """For who has time: as often as it takes, for `seconds`. Raises ValueError."""
+        """Return a patience of unlimited retries within `seconds`. Raises ValueError."""
         return replace(self, retries=sys.maxsize, seconds=seconds)
 
     def pause(self, repeat: Repeat, failure: Failure, tries: int, elapsed: float, chance: float) -> float | None:
-        """Seconds to wait before the next try; None: there is none, and the failure is the result.
+        """Return the seconds to wait before the next attempt; None: do not retry.
 
-        `tries` were made so far, the first one `elapsed` seconds ago; `chance` is a random number from 0 to 1. A
-        server that asks for more time than is left is not asked again at all.
+        `tries` is the number of attempts so far, `elapsed` the seconds since the first one, `chance` a random number
+        from 0 to 1. There is no retry if Retry-After exceeds the time left.
         """
         if repeat is Repeat.NEVER or tries > self.retries or not _may_repeat(repeat, failure, tries):
             return None
@@ -81,21 +81,21 @@ class Patience:
 def _may_repeat(repeat: Repeat, failure: Failure, tries: int) -> bool:
     if failure.how is How.UNSENT:
         return True
-    if failure.status == _TOO_MANY:  # it was not let in; once is enough for who was told when to come back
+    if failure.status == _TOO_MANY:  # not executed; retried once, and only if Retry-After is given
         return tries == 1 and failure.retry_after is not None
     return repeat is Repeat.SAFE and (failure.is_unclear or failure.is_passing)
 
 
 def backoff_seconds(tries: int, chance: float) -> float:
-    """Doubles from a quarter of a second to five; up to half of it is left to chance, so that not all come at once."""
-    whole = min(_FIRST_SECONDS * 2.0 ** min(tries - 1, 10), _MOST_SECONDS)
-    return whole * (1.0 - chance / 2)
+    """Return an exponential backoff from 0.25 s to 5 s, reduced by a random part of up to half (jitter)."""
+    longest = min(_FIRST_SECONDS * 2.0 ** min(tries - 1, 10), _MOST_SECONDS)
+    return longest * (1.0 - chance / 2)
 
 
 def read_retry_after(text: str | None, now: float) -> float | None:
-    """The header's seconds, or the seconds until its date (`now` is unix seconds); never more than half a minute.
+    """Parse Retry-After, a number of seconds or a date, into seconds; at most 30. `now` is unix seconds.
 
-    None: none, or nonsense.
+    None: the header is missing or invalid.
     """
     if text is None:
         return None

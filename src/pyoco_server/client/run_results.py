@@ -1,4 +1,4 @@
-"""What the gateway says of runs, and what is said of many at once. Plain dicts, as in `results`."""
+"""Response types for runs, and the requests that concern many runs. Plain dicts, as in `results`."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ Kind = Literal["flow", "exec", "pack"]
 
 
 class RunAccepted(TypedDict):
-    """The run is recorded and queued; both are durable."""
+    """The run is durably recorded and queued."""
 
     run_id: str
     status: Literal["PENDING"]
 
 
 class RunRepeated(RunAccepted):
-    """As `RunAccepted`; `rerun_of` is the run it repeats."""
+    """As `RunAccepted`; `rerun_of` is the run that it repeats."""
 
     rerun_of: str
 
 
 class RunAhead(TypedDict):
-    """The run that has waited longest before another one. Of another tenant's, only the age is told."""
+    """The oldest run ahead of a waiting one. If it belongs to another tenant, only its age is given."""
 
     run_id: NotRequired[str]
     submitted_at: NotRequired[float]
@@ -55,7 +55,7 @@ class RunAhead(TypedDict):
 
 
 class RunWaiting(TypedDict):
-    """Why a run that no worker has taken is not executed yet, and its place in the queue of its tag, estimated."""
+    """Why a run that no worker has taken is still waiting, and its estimated position in the queue of its tag."""
 
     reason: Literal[
         "no_worker",
@@ -79,7 +79,7 @@ class RunWaiting(TypedDict):
 
 
 class RunAttempt(TypedDict):
-    """An attempt that was not the last one. Of a lost one, `ended_at` is the last sign of life."""
+    """An attempt before the last one. For a lost attempt, `ended_at` is its last heartbeat."""
 
     attempt: int
     worker_id: str | None
@@ -89,14 +89,14 @@ class RunAttempt(TypedDict):
 
 
 class RunDoer(TypedDict):
-    """Who did something to a run. Without authentication, whoever asked is a `caller` like any other."""
+    """The actor of a change to a run. Without authentication, every client is the same `caller`."""
 
     kind: Literal["caller", "api_key", "worker", "keeper", "gateway", "operator"]
     id: str | None
 
 
 class RunLastChange(TypedDict):
-    """What happened to a run last, when, and who did it."""
+    """The last change of a run, with its time and actor."""
 
     what: Literal["submitted", "started", "handed_back", "cancel_requested", "completed", "failed", "cancelled"]
     at: float
@@ -151,7 +151,7 @@ class RunSnapshot(_RunFields):
 
 
 class RunSummary(_RunFields):
-    """One line of a list. With `include=["full"]` it has all that a `RunSnapshot` has."""
+    """An entry of a list. With `include=["full"]` it has all fields of a `RunSnapshot`."""
 
     run_id: str
     status: RunStatus
@@ -163,14 +163,14 @@ class RunSummary(_RunFields):
 
 
 class RunListResponse(TypedDict):
-    """A page of runs. `next_cursor`, given as `cursor` with the same filters, brings the next one; None: no more."""
+    """One page of runs. For the next page pass `next_cursor` as `cursor`, with the same filters; None: last page."""
 
     items: list[RunSummary]
     next_cursor: str | None
 
 
 class RunTasks(TypedDict):
-    """The tasks of a run, with what is known of each."""
+    """The tasks of a run and their records."""
 
     run_id: str
     flow_name: str
@@ -181,7 +181,7 @@ class RunTasks(TypedDict):
 
 
 class RunWatchEvent(TypedDict):
-    """The run as it was at `ts`. A `heartbeat` says that nothing has changed."""
+    """The run as it was at `ts`. A `heartbeat` means that nothing has changed."""
 
     event: Literal["snapshot", "heartbeat"]
     run_id: str
@@ -190,7 +190,7 @@ class RunWatchEvent(TypedDict):
 
 
 class RunChange(TypedDict, total=False):
-    """What shall be different this time. `params` are laid over the old ones, and are for named flows only."""
+    """The changes of a repeated submission. `params` are merged over the old ones; only for named flows."""
 
     params: dict[str, Any]
     tag: str
@@ -198,7 +198,7 @@ class RunChange(TypedDict, total=False):
 
 
 class RunBatchItem(TypedDict):
-    """One submission of many, and a key of its own under which it is accepted once."""
+    """One submission of a batch, with its own idempotency key."""
 
     flow_name: str
     params: NotRequired[dict[str, Any] | None]
@@ -208,7 +208,7 @@ class RunBatchItem(TypedDict):
 
 
 class RunBatchLine(TypedDict):
-    """One item: either `run_id` and `status`, or `error` and the `status_code` it would have had on its own."""
+    """The outcome of one item: `run_id` and `status`, or `error` and the `status_code` of a single submission."""
 
     index: int
     run_id: NotRequired[str]
@@ -219,7 +219,7 @@ class RunBatchLine(TypedDict):
 
 
 class RunBatchAnswer(TypedDict):
-    """What became of each item, in their order."""
+    """The outcome of each item, in the order of submission."""
 
     accepted: int
     refused: int
@@ -227,7 +227,7 @@ class RunBatchAnswer(TypedDict):
 
 
 class RunsCancelledBy(TypedDict, total=False):
-    """Which runs to stop: a filter (all that is set must hold), `run_ids`, or `all=True`; and why."""
+    """Which runs to cancel: a filter (all conditions must match), `run_ids`, or `all=True`; and the `reason`."""
 
     status: Literal["PENDING", "RUNNING"]
     flow: str
@@ -242,7 +242,7 @@ class RunsCancelledBy(TypedDict, total=False):
 
 
 class RunsCancelled(TypedDict):
-    """What became of the request, in numbers."""
+    """The outcome of the request, as counts."""
 
     matched: int
     asked: int

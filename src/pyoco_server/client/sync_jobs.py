@@ -33,7 +33,7 @@ _ARCHIVE = "output.zip"
 
 
 class Jobs:
-    """What a client can do with programs. A part of `PyocoHttpClient`, never on its own."""
+    """The program operations of `PyocoHttpClient`. Not used on its own."""
 
     _wire: Wire
 
@@ -47,14 +47,14 @@ class Jobs:
         progress: Progress | None = None,
         **more: Unpack[JobAsked],
     ) -> JobAccepted:
-        """Run a program that the workers know by name. When this returns its job is recorded and queued.
+        """Run a program that the workers know by name. Its job is recorded and queued when this returns.
 
-        `files` are bytes or paths by name, or paths alone; memory does not grow with them. The job has an id, made up
-        unless given: however often it is sent, it counts once. `wait_run` waits for its end, `save_artifact` brings
-        what it has left behind.
+        `files` maps names to bytes or paths, or is a list of paths; files are streamed, so memory does not grow with
+        their size. The job id is generated unless given, and the job is accepted once even if it is sent several times.
+        Use `wait_run` to wait until it has ended and `save_artifact` to fetch its files.
 
-        Raises OSError for a file that cannot be read, SourceChanged for one that changes meanwhile, GridRefused for a
-        name that no file of a job may have.
+        Raises OSError for a file that cannot be read, SourceChanged for one that changes during the upload, and
+        GridRefused for an invalid file name.
         """
         form = in_thread(job_calls.job_form, exec_name, args, named_files(files), more)
         try:
@@ -63,11 +63,11 @@ class Jobs:
             form.close()
 
     def get_artifacts(self, run_id: str) -> list[Artifact]:
-        """What a program has left behind: its archive and what it printed. Nothing while it runs."""
+        """List the artifacts of a job: its archive and its output. Empty while the program runs."""
         return self._wire.call(job_calls.get_artifacts(run_id))
 
     def read_artifact(self, run_id: str, name: str) -> bytes:
-        """One of its files, whole and compared: `stdout.txt`, `stderr.txt`, or `output.zip`."""
+        """Return an artifact after checking its sha256: `stdout.txt`, `stderr.txt` or `output.zip`."""
         data = io.BytesIO()
         self._wire.fetch(job_calls.fetch_artifact(run_id, name), data, None)
         return data.getvalue()
@@ -80,10 +80,10 @@ class Jobs:
         *,
         progress: Progress | None = None,
     ) -> ArtifactSaved:
-        """The same into a file, or into a folder under its own name. It appears when it is whole and compared.
+        """Save an artifact to a file, or to a folder under its own name.
 
-        An error of the gateway: 404 when there is no such file, 409 while the run is under way, 410 when it is no
-        longer kept.
+        The file appears only when it is complete and its sha256 has been checked. The gateway answers 404 if there is
+        no such artifact, 409 while the run is under way, and 410 if the artifact is no longer kept.
         """
         with Landing(path, name) as landing:
             size, sha256_hex = self._wire.fetch(
@@ -93,11 +93,11 @@ class Jobs:
         return {"name": name, "path": str(landing.path), "size_bytes": size, "sha256_hex": sha256_hex}
 
     def requeue_letter(self, letter_id: str) -> DlqMessageRequeued:
-        """Submit the job of a dead letter again; asked for twice, it is the same new job."""
+        """Submit the job of a dead letter again. Idempotent: a second call returns the same new job."""
         return self._wire.call(job_calls.requeue_letter(letter_id))
 
     def exec_state(self, group: str | None = None) -> ExecState:
-        """What waits, what runs, caps, doors, workers and replicas: of one group, or of all."""
+        """Return queues, running jobs, caps, doors, workers and replicas of one group or of all groups."""
         return self._wire.call(job_calls.exec_state(group))
 
     def exec_events(
@@ -108,27 +108,30 @@ class Jobs:
         group: str | None = None,
         limit: int | None = None,
     ) -> ExecEvents:
-        """What happened to jobs, the newest first."""
+        """Return the events of jobs, newest first."""
         return self._wire.call(
             job_calls.exec_events({"job_id": job_id, "event": event, "group": group, "limit": limit})
         )
 
     def get_client_cap(self, client_id: str, group: str | None = None) -> ExecClient:
-        """How many jobs of a client may run at once, and how many do."""
+        """Return the cap of a client (how many of its jobs may run concurrently) and how many are running."""
         return self._wire.call(job_calls.get_client_cap(client_id, group))
 
     def set_client_cap(self, client_id: str, cap: int, group: str | None = None) -> ExecClient:
-        """Say how many jobs of a client may run at once. The last word wins; what runs goes on."""
+        """Set how many jobs of a client may run concurrently. The last write wins; running jobs are not affected."""
         return self._wire.call(job_calls.set_client_cap(client_id, cap, group))
 
     def get_acl(self, kind: str, of: str) -> ExecAcl:
-        """Who may be a `client` or a `worker` of this id, and what it may do. For operators."""
+        """Return the ACL record of a `client` or `worker`: which API keys may use its id, and what it may do.
+
+        For operators.
+        """
         return self._wire.call(job_calls.get_acl(kind, of))
 
     def set_acl(self, kind: str, of: str, record: ExecAclWritten) -> ExecAcl:
-        """Write the whole record. For operators."""
+        """Replace the ACL record. For operators."""
         return self._wire.call(job_calls.set_acl(kind, of, record))
 
     def delete_acl(self, kind: str, of: str) -> ExecAclDeleted:
-        """Take the record away: with `EXEC_AUTH=api_key` nobody can be that client or worker then. For operators."""
+        """Delete the ACL record. With `EXEC_AUTH=api_key` the id cannot be used after that. For operators."""
         return self._wire.call(job_calls.delete_acl(kind, of))

@@ -35,17 +35,17 @@ from pyoco_server.client.sync_wire import Progress, Wire
 
 __all__ = ["PricedRuns"]
 
-#: Longer than a timebox, and than it takes until somebody notices that a worker is gone.
+#: Longer than a timebox, and longer than it takes to detect a lost worker.
 _WAIT_SECONDS = 180.0
-#: After which new addresses are asked for. They are good for ten minutes, and a file takes its time, too.
+#: When signed URLs are requested again: they are valid for ten minutes, which must also cover the download.
 _ADDRESS_SECONDS = 300.0
 
 
 class PricedRuns:
-    """What a client can do with priced runs and budgets. A part of `PyocoHttpClient`, never on its own.
+    """The priced-run and budget operations of `PyocoHttpClient`. Not used on its own.
 
-    Under `/v1` a gateway's error is a `PackProblem`: an `httpx.HTTPStatusError` with `reason_code`, `trace_id` and,
-    for a submission that is not valid, `errors`.
+    An error response under `/v1` raises `PackProblem`: an `httpx.HTTPStatusError` with `reason_code`, `trace_id` and,
+    for an invalid submission, `errors`.
     """
 
     _wire: Wire
@@ -64,11 +64,11 @@ class PricedRuns:
         idempotency_key: str | None = None,
         trace_id: str | None = None,
     ) -> PackReceipt:
-        """Run a pack, and pay no more than `max_cost_usd` for it: so much is reserved when this returns.
+        """Run a pack that costs at most `max_cost_usd`. This amount is reserved when the call returns.
 
-        The amount is a text with four decimals, `"0.2500"`, or a `Decimal`; a float raises TypeError. Every try of one
-        call carries the same idempotency key, made up unless given, so it is accepted and paid for once; the receipt
-        and a `PackProblem` tell the key.
+        The amount is a string with four decimals (`"0.2500"`), an int or a `Decimal`; a float raises TypeError. Every
+        attempt of one call sends the same idempotency key, generated unless given, so the run is accepted and paid for
+        once. The receipt and a `PackProblem` both contain the key.
         """
         submission = priced_calls.pack_submission(
             pack_type,
@@ -85,11 +85,11 @@ class PricedRuns:
         return self._wire.call(priced_calls.submit_pack(submission, idempotency_key))
 
     def list_packs(self) -> list[PackOffer]:
-        """The packs that are offered, and what is missing where no worker can execute one."""
+        """Return the packs on offer, and what workers lack for those that none can execute."""
         return (self._wire.call(priced_calls.list_packs()))["items"]
 
     def get_pack_run(self, run_id: str) -> PackRun:
-        """A priced run as it is now: its state, its cost, and where its result can be read for the next ten minutes."""
+        """Return the current state and cost of a priced run, and signed URLs of its result, valid for ten minutes."""
         return self._wire.call(priced_calls.get_pack_run(run_id))
 
     def wait_pack_run(
@@ -100,21 +100,21 @@ class PricedRuns:
         interval_sec: float = INTERVAL_SECONDS,
         progress: Callable[[PackRun], object] | None = None,
     ) -> PackRun:
-        """The run once it is COMPLETED or FAILED. Raises TimeoutError when it is not after `timeout_sec` (180 s unless
-        given).
+        """Wait until the run is COMPLETED or FAILED and return it. Raises TimeoutError after `timeout_sec`, 180 s
+        unless given.
 
-        It is looked at as often as the service recommends; who waits for n runs at once better gives `interval_sec=n`.
-        Being told to come later, or that the service is away, only ends the wait with its time. `progress` is called
-        with each look.
+        The run is polled at the interval that the service recommends; when waiting for n runs concurrently, pass
+        `interval_sec=n`. Answers 429 and 503 do not end the wait before its timeout. `progress` is called with every
+        state that is read.
         """
         seconds = _WAIT_SECONDS if timeout_sec is None else timeout_sec
         waiting = PackWaiting(run_id=run_id, clocks=self._wire.clocks, seconds=seconds, interval_seconds=interval_sec)
-        look = priced_calls.get_pack_run(run_id)
+        reading = priced_calls.get_pack_run(run_id)
         try:
             while True:
                 patience, ends_at = waiting.patience(self._patience), waiting.look_ends_at
                 try:
-                    run = self._wire.call(look, patience=patience, ends_at=ends_at)
+                    run = self._wire.call(reading, patience=patience, ends_at=ends_at)
                 except PackProblem as error:
                     pause = waiting.pause_after(error)
                 else:
@@ -128,16 +128,17 @@ class PricedRuns:
             raise TimeoutError(waiting.told(str(error))) from error.__cause__
 
     def get_envelope(self, run_id: str) -> PackEnvelope:
-        """The result of a completed run, read through the gateway wherever it lies; the gateway compares its sha256.
+        """Return the result of a completed run through the gateway, which checks its sha256 wherever it is stored.
+
         Raises PackProblem: 422 for a run that is not COMPLETED, 410 for one past its retention.
         """
         return self._wire.call(priced_calls.get_envelope(run_id))
 
     def read_pack_result(self, run: PackRun, artifact: str | None = None) -> bytes:
-        """The result of a completed run as it is stored, or one of its artifacts; the sha256 is compared.
+        """Return the stored result of a completed run, or one of its artifacts, after checking the sha256.
 
-        The API key goes to this gateway alone, also when the result lies elsewhere. Raises ValueError for a run
-        without a result. An address is good for ten minutes: get the run once more when it has expired.
+        The API key is sent only to this gateway, even if the result is stored elsewhere. Raises ValueError for a run
+        without a result. A signed URL is valid for ten minutes: read the run again when it has expired.
         """
         return self._wire.read_signed(signed_in(run, artifact))
 
@@ -149,22 +150,21 @@ class PricedRuns:
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> list[PackFile]:
-        """All that a completed run has made, into a folder: the result as `pack_envelope.json`, and every artifact
-        under its own name. The folder is made unless it is there.
+        """Save the result of a completed run as `pack_envelope.json` and its artifacts under their names in a folder.
 
-        Each file appears when it is whole and its sha256 was compared. The API key goes to this gateway alone, also
-        when the files lie elsewhere. Raises ValueError for a run without a result, and FileExistsError for a file that
-        is there, unless `overwrite`; both before anything is fetched. `progress` is called with the bytes of the
-        current file so far and with all it has, or None.
+        The folder is created if it does not exist. Each file appears only when it is complete and its sha256 has been
+        checked. The API key is sent only to this gateway, even if the files are stored elsewhere. Raises ValueError for
+        a run without a result, and FileExistsError for an existing file unless `overwrite`; both before any download.
+        `progress` is called with the bytes of the current file so far and its total, or None if that is not known.
         """
         steady = self._wire.clocks.steady
-        run, looked_at = self.get_pack_run(run_id), steady()
+        run, read_at = self.get_pack_run(run_id), steady()
         files = files_of(run)
         folder = in_thread(folder_for, directory, files, overwrite=overwrite)
         saved: list[PackFile] = []
         for name, artifact in files.items():
-            if steady() - looked_at > _ADDRESS_SECONDS:
-                run, looked_at = self.get_pack_run(run_id), steady()
+            if steady() - read_at > _ADDRESS_SECONDS:
+                run, read_at = self.get_pack_run(run_id), steady()
             saved.append(self._save(signed_in(run, artifact), folder, name, progress))
         return saved
 
@@ -176,45 +176,47 @@ class PricedRuns:
         name: str | None = None,
         progress: Progress | None = None,
     ) -> PackInput:
-        """Bring a file that packs read. The `image` of the answer goes into the `images` of a submission.
+        """Upload an input file for packs. Put the `image` of the answer into the `images` of a submission.
 
-        `data` is bytes, a path or an open file; it is sent as it is read, and the answer's sha256 is compared with what
-        was sent. Type and `name` are a path's own unless given. The same bytes again are the same file, while more than
-        half of its time is left: so it is tried again, as other calls are. `progress` is called with the bytes sent so
-        far and with all there are, or None.
+        `data` is bytes, a path or an open file. It is streamed, and the sha256 in the response is compared with what
+        was sent. Type and `name` are taken from a path unless given. Uploading the same bytes again yields the same
+        file while more than half of its lifetime is left, so the upload is retried like other calls. `progress` is
+        called with the bytes sent so far and the total, or None if the total is not known.
         """
-        told_name, told_type = named_as(data, name, content_type)
-        sent = self._wire.send_file(priced_calls.upload_input(told_name, told_type), data, progress)
+        file_name, file_type = named_as(data, name, content_type)
+        sent = self._wire.send_file(priced_calls.upload_input(file_name, file_type), data, progress)
         return compared(*sent)
 
     # Budgets
 
     def list_budgets(self, after: str | None = None, limit: int | None = None) -> BudgetList:
-        """The budgets of all tenants, by id; with a key, the one it belongs to. `next_after`, given as `after`, brings
-        the next ones."""
+        """Return one page of all tenants' budgets by id; with an API key, only the budget of its tenant.
+
+        For the next page pass its `next_after` as `after`.
+        """
         return self._wire.call(priced_calls.list_budgets({"after": after, "limit": limit}))
 
     def get_budget(self, tenant_id: str) -> Budget:
-        """What a tenant has left, has set aside, was charged and was given."""
+        """Return the available, reserved, charged and credited amounts of a tenant."""
         return self._wire.call(priced_calls.get_budget(tenant_id))
 
     def get_budget_journal(self, tenant_id: str, before: int | None = None, limit: int | None = None) -> BudgetJournal:
-        """Every money fact of a tenant, the newest first. `next_before`, given as `before`, brings older ones."""
+        """Return one page of a tenant's journal, newest first. For older lines pass its `next_before` as `before`."""
         return self._wire.call(priced_calls.get_budget_journal(tenant_id, {"before": before, "limit": limit}))
 
     def get_budget_spend(self, tenant_id: str, seconds: int | None = None, step: int | None = None) -> BudgetSpend:
-        """What a tenant was charged in the last `seconds` (30 days), in steps of `step` seconds (a day)."""
+        """Return a tenant's charges in the last `seconds` (default: 30 days), in steps of `step` seconds (a day)."""
         return self._wire.call(priced_calls.get_budget_spend(tenant_id, {"seconds": seconds, "step": step}))
 
     def healthz(self) -> Health:
-        """Is the gateway alive? It asks nobody else for this. Asked once."""
+        """Check that the gateway is alive, without any of its dependencies. Never retried."""
         return self._wire.call(priced_calls.healthz())
 
     def readyz(self) -> PricedReady:
-        """Are priced runs accepted? Asked once; 503 when they are not."""
+        """Check that priced runs are accepted. Never retried; the gateway answers 503 if they are not."""
         return self._wire.call(priced_calls.readyz())
 
-    # What they share
+    # Shared helpers
 
     def _save(self, signed: Signed, folder: Path, name: str, progress: Progress | None) -> PackFile:
         with Landing(folder, name) as landing:

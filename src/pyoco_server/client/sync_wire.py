@@ -1,5 +1,5 @@
 # Generated from aio_wire.py: python tools/make_sync_client.py
-"""Sends calls over HTTP and reads their answers: the only file of this room that waits for a server."""
+"""Sends calls over HTTP and reads their responses. The only module of this package that does network I/O."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["Progress", "Uploaded", "Wire"]
 
 T = TypeVar("T")
 
-#: Called with the bytes that are through so far, and with all there are, if that is known.
+#: Called with the bytes transferred so far and the total, or None if the total is not known.
 Progress = Callable[[int, int | None], object]
 #: What can be uploaded.
 Uploaded = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable | Chunks
 
-#: Calls at once; more wait their turn. Event streams are not counted: each is open for long and does little.
+#: Concurrent calls; further ones wait. Event streams do not count: they are long-lived and mostly idle.
 _CALLS_MAX = 100
 _IDLE_MAX = 20
 
@@ -53,8 +53,10 @@ class Wire:
         patience: Patience,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Redirects are not followed: the headers are for this gateway alone. A password in the address becomes a
-        header, too: an address is in every log and in the text of every error."""
+        """Redirects are not followed: the headers are for this gateway only.
+
+        A password in the URL is moved to a header, because URLs appear in logs and error texts.
+        """
         url = httpx.URL(base_url)
         self.client = httpx.Client(
             base_url=url.copy_with(userinfo=b""),
@@ -62,7 +64,7 @@ class Wire:
             headers=headers,
             timeout=timeout,
             transport=transport,
-            # Without TLS no certificate is needed, and reading them all takes 30 ms. This context trusts nobody.
+            # Plain HTTP needs no CA certificates, and loading them takes 30 ms. This context trusts no CA.
             verify=True if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_MAX),
         )
@@ -70,7 +72,7 @@ class Wire:
         self._timeout_seconds, self._patience = timeout, patience
         self._gate = Gate(_CALLS_MAX)
         self._transport = transport
-        #: For other servers than the gateway: it knows no key. None: nobody needed it.
+        #: For servers other than the gateway: it sends no API key. None: not needed so far.
         self._keyless: httpx.Client | None = None
 
     def close(self) -> None:
@@ -79,7 +81,7 @@ class Wire:
             self._keyless.close()
 
     def call(self, call: Call[T], *, patience: Patience | None = None, ends_at: float = math.inf) -> T:
-        """One call, with as many tries as it may have. Raises httpx.HTTPError, and TimeoutError at `ends_at`."""
+        """Send one call, with retries. Raises httpx.HTTPError, and TimeoutError at `ends_at`."""
         tries = Tries(self._patience if patience is None else patience, self.clocks.steady(), ends_at)
         while True:
             try:
@@ -92,7 +94,7 @@ class Wire:
             sleep(pause)
 
     def events(self, watching: Watching) -> Stream[RunWatchEvent]:
-        """One connection after the other, until the watch is over. Raises httpx.HTTPError."""
+        """Yield the events of a watch, reconnecting until it is over. Raises httpx.HTTPError."""
         while not watching.is_over():
             try:
                 request = self._request(watching.connect(), self._tries())
@@ -116,7 +118,7 @@ class Wire:
             sleep(pause)
 
     def fetch(self, call: Call[None], file: BinaryIO, progress: Progress | None) -> tuple[int, str]:
-        """The answer's bytes into a file, from its beginning. Returns their number and sha256, both compared."""
+        """Overwrite `file` with the response body. Returns its size and sha256, both checked."""
         tries = self._tries()
         while True:
             try:
@@ -127,13 +129,13 @@ class Wire:
             sleep(pause)
 
     def read_signed(self, signed: Signed) -> bytes:
-        """What a signed address leads to, compared. Raises httpx.HTTPError."""
+        """Return the content of a signed URL after checking its sha256. Raises httpx.HTTPError."""
         data = io.BytesIO()
         self.fetch_signed(signed, data, None)
         return data.getvalue()
 
     def fetch_signed(self, signed: Signed, file: BinaryIO, progress: Progress | None) -> int:
-        """The same into a file, from its beginning. Returns how many bytes it has."""
+        """Overwrite `file` with the content of a signed URL, after checking its sha256. Returns its size."""
         tries = self._tries()
         while True:
             try:
@@ -144,7 +146,7 @@ class Wire:
             sleep(pause)
 
     def upload(self, form: Form, data: Uploaded, progress: Progress | None) -> WheelArtifact:
-        """The file in its form. Tried again only when the file can be read once more from its beginning."""
+        """Upload a wheel as a multipart form. Retried only if the data can be read again from its start."""
         if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike) and not hasattr(data, "read"):
             return self._upload_pieces(form, data, progress)
         source = in_thread(Source, cast(Any, data))
@@ -187,8 +189,10 @@ class Wire:
         data: bytes | bytearray | memoryview | str | os.PathLike[str] | Readable,
         progress: Progress | None,
     ) -> tuple[T, str]:
-        """A call whose body is the file itself: the answer, and the sha256 of what was sent. Tried again only when the
-        file can be read once more from its beginning."""
+        """Send a call whose body is a file. Returns the answer and the sha256 of the bytes sent.
+
+        Retried only if the file can be read again from its start.
+        """
         source = in_thread(Source, data)
         try:
             return self._send_source(calls.with_length(call, source.size), source, progress)
@@ -210,7 +214,7 @@ class Wire:
             sleep(pause)
 
     def send_form(self, call: Call[T], form: JobForm, progress: Progress | None) -> T:
-        """A call whose body is a form with files. They are read again from their beginning for each try."""
+        """Send a call whose body is a form with files. Each attempt reads the files from their start."""
         tries = self._tries()
         while True:
             form.restart()
@@ -223,7 +227,11 @@ class Wire:
             sleep(pause)
 
     def _find_uploaded(self, form: Form, sha256_hex: str) -> WheelArtifact | None:
-        """Refused as not newer, after a try whose answer was lost: perhaps it is that one that is registered."""
+        """Return the registered wheel with this name and sha256; None if there is none.
+
+        Called when a retry was refused as "not newer": an earlier attempt, whose response was lost, may have
+        registered the wheel.
+        """
         wheels = self.call(calls.list_wheels())
         return next((w for w in wheels if w["name"] == form.file_name and w.get("sha256_hex") == sha256_hex), None)
 
@@ -241,7 +249,7 @@ class Wire:
             response.close()
 
     def _fetch_signed_once(self, signed: Signed, tries: Tries, file: BinaryIO, progress: Progress | None) -> int:
-        """As it is stored: what is compressed on the way would have another digest."""
+        """Requests the stored bytes: the digest of a compressed transfer would differ."""
         path = signed.path_at(self.client.base_url)
         client, url = (self._open_keyless(), signed.url) if path is None else (self.client, path)
         timeout = tries.timeout_seconds(self._timeout_seconds, self.clocks.steady())
@@ -285,7 +293,7 @@ class Wire:
 
 
 def _check(response: httpx.Response) -> None:
-    """Raises HTTPStatusError, its body read before (FLOW-415)."""
+    """Raise HTTPStatusError for an error response, after reading its body (FLOW-415)."""
     if not response.is_success:
         response.read()
         response.raise_for_status()
@@ -297,14 +305,14 @@ def _chunks_of(source: Source) -> Stream[bytes]:
 
 
 def _body(form: Form, chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None) -> Stream[bytes]:
-    """The form around the chunks."""
+    """Yield the head of the form, the chunks of the file, and the tail of the form."""
     yield form.head
     yield from _counted(chunks, digest, size, progress)
     yield form.tail
 
 
 def _counted(chunks: Stream[bytes], digest: Any, size: int | None, progress: Progress | None) -> Stream[bytes]:
-    """The same chunks. Each is digested and counted when the connection asks for the next one."""
+    """Pass the chunks through. A chunk is hashed and counted once the next one is requested."""
     done = 0
     for chunk in chunks:
         if not chunk:

@@ -1,7 +1,7 @@
-"""One wait for the end of a run: when to listen, when to look, and when time is up. No socket; the clock is given.
+"""One wait for the end of a run: when to watch, when to poll, and when it times out. No socket; the clock is passed in.
 
-Who listens to the event stream learns of the end at once. Where no stream can be had, for the gateway has no room or a
-proxy lets none through, it is looked for again and again, and from time to time a stream is tried once more.
+The event stream reports the end immediately. If no stream is available, because the gateway refuses more watchers or a
+proxy blocks streams, the run is polled, and a stream is tried again from time to time.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ __all__ = ["Waiting"]
 
 #: The server counts whole seconds.
 _LISTEN_SECONDS_MIN = 1.0
-#: The first look has so much even when the caller gives less: zero seconds mean one look.
+#: The minimum time for the first read: a timeout of zero seconds means one read.
 _LOOK_SECONDS_MIN = 1.0
-#: Kept from every stream for a last look: perhaps it was a proxy that has let nothing through.
-_LAST_LOOK_SECONDS = 0.25
-#: Between two looks.
+#: Reserved at the end of every stream for a last read, in case a proxy has withheld all events.
+_LAST_READ_SECONDS = 0.25
+#: Between two reads.
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 1.0
-#: From a stream in vain to the next one; twice as long each time.
-_DEAF_SECONDS, _DEAF_SECONDS_MAX = 30.0, 600.0
+#: From a stream that did not report the end to the next one; doubles each time.
+_POLLING_SECONDS, _POLLING_SECONDS_MAX = 30.0, 600.0
 
 
 @dataclass(kw_only=True)
 class Waiting:
-    """Where one wait stands."""
+    """The state of one wait."""
 
     run_id: str
     clocks: Clocks
     seconds: float
-    #: Whether a stream was tried before.
+    #: Whether a stream has been tried.
     has_listened: bool = field(default=False, init=False)
 
     _status: str | None = field(default=None, init=False)
     _listen_at: float = field(default=-math.inf, init=False)
-    _deaf_seconds: float = field(default=_DEAF_SECONDS, init=False)
+    _polling_seconds: float = field(default=_POLLING_SECONDS, init=False)
     _pause_seconds: float = field(default=_PAUSE_SECONDS, init=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Waiting:
         self.first_look_ends_at = max(self.ends_at, began + _LOOK_SECONDS_MIN)
 
     def ends_with(self, snapshot: RunSnapshot) -> bool:
-        """Takes note of the newest state. Whether it is the last one."""
+        """Record the newest state. Return whether it is terminal."""
         self._status = snapshot["status"]
         return self._status in TERMINAL
 
@@ -59,17 +59,17 @@ class Waiting:
         return self._left_seconds() >= _LISTEN_SECONDS_MIN and self.clocks.steady() >= self._listen_at
 
     def listen_seconds(self) -> float:
-        """How long a stream may last."""
-        return self._left_seconds() - _LAST_LOOK_SECONDS
+        """Return how long a stream may last."""
+        return self._left_seconds() - _LAST_READ_SECONDS
 
     def listened(self) -> None:
-        """A stream has ended, or there was none. If the run has not ended with it, looks take over for a while."""
+        """Record that a stream has ended or could not be opened. Polling replaces it for a while."""
         self.has_listened = True
-        self._listen_at = self.clocks.steady() + self._deaf_seconds
-        self._deaf_seconds = min(self._deaf_seconds * 2, _DEAF_SECONDS_MAX)
+        self._listen_at = self.clocks.steady() + self._polling_seconds
+        self._polling_seconds = min(self._polling_seconds * 2, _POLLING_SECONDS_MAX)
 
     def pause(self) -> float:
-        """Seconds until the next look. Raises TimeoutError when there is none."""
+        """Return the seconds until the next read. Raises TimeoutError if the time is up."""
         left = self._left_seconds()
         if left <= 0:
             raise TimeoutError
@@ -78,7 +78,7 @@ class Waiting:
         return pause
 
     def told(self, why: str) -> str:
-        """What the caller is told when time is up: what was heard last, and `why` no more, if that is known."""
+        """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:
             return f"nothing was heard of run {self.run_id} within {self.seconds:g} s{why}"

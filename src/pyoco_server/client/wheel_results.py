@@ -1,4 +1,4 @@
-"""What the gateway says of wheels. Plain dicts, as in `results`."""
+"""Response types for wheels. Plain dicts, as in `results`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WheelArtifact(TypedDict):
 
 
 class WheelHistoryEvent(TypedDict):
-    """One upload or deletion: when, from where, by whom."""
+    """An upload or deletion, with its time, source and actor."""
 
     event_id: str
     occurred_at: float
@@ -39,14 +39,14 @@ class WheelHistoryEvent(TypedDict):
 
 
 class WheelDeleted(TypedDict):
-    """The wheel is gone."""
+    """The wheel is deleted."""
 
     name: str
     deleted: Literal[True]
 
 
 class WheelDownloaded(TypedDict):
-    """Where the wheel lies now. Its bytes are those of the registry: size and sha256 were compared."""
+    """A wheel that was saved to a local file. Its size and sha256 match the registry."""
 
     name: str
     path: str

@@ -1,8 +1,8 @@
-"""Every setting, declared once: its default, its bounds, who uses it and what it means.
+"""Every setting, declared once: its default, its bounds, its users and its meaning.
 
-Option, then environment, then dotenv file, then default (FLOW-518). A value that does not parse stops the process and
-says which variable it was: a silent default hides a typo. `docs/reference/settings.md` is printed by
-`python -m pyoco_server.config`; a test compares.
+The order of precedence is option, environment, dotenv file, default (FLOW-518). A value that does not parse stops the
+process with an error that names the variable: a silent default would hide a typo. `python -m pyoco_server.config`
+prints `docs/reference/settings.md`; a test compares them.
 """
 
 from __future__ import annotations
@@ -76,36 +76,39 @@ __all__ = [
 class NatsBackendConfig:
     """The settings of a backend (FLOW-386). Wrong values raise SettingError, a ValueError that names the variable."""
 
-    # Where NATS is, and what our things are called there.
+    # The address of NATS, and the names of our resources in it.
     nats_url: str = declare(
         "nats://127.0.0.1:4222",
         URL,
         "GWKA",
-        "Address of NATS; several with commas between. `memory://name` is for tests in one process; nothing survives "
+        "Address of NATS; several separated by commas. `memory://name` is for tests in one process; nothing survives "
         "the process, and commands refuse it.",
         secret=True,
     )
-    nats_user: str = declare("", USER, "GWKADP", "User that NATS knows this process by; with a password file.")
+    nats_user: str = declare("", USER, "GWKADP", "NATS user of this process; needs a password file.")
     nats_password_file: str = declare(
         "", FILE, "GWKADP", "File with that user's password, one line; read again at each connection."
     )
     nats_creds: str = declare("", FILE, "GWKADP", "Credentials file (`.creds`) instead of user and password.")
     nats_tls_ca: str = declare(
-        "", FILE, "GWKADP", "Certificates by which NATS is known, PEM; with it a NATS without TLS is refused."
+        "", FILE, "GWKADP", "CA certificates that verify NATS, PEM; if set, a NATS without TLS is refused."
     )
-    nats_tls_cert: str = declare("", FILE, "GWKADP", "Certificate that is shown to NATS, PEM; with its key.")
+    nats_tls_cert: str = declare("", FILE, "GWKADP", "Client certificate for NATS, PEM; needs its key.")
     nats_tls_key: str = declare("", FILE, "GWKADP", "Key of that certificate, PEM, without a password.")
     nats_inbox_prefix: str = declare(
-        "_INBOX", SUBJECT, "GWKADP", "Where NATS sends answers to; each role's own where rights are kept apart."
+        "_INBOX",
+        SUBJECT,
+        "GWKADP",
+        "Prefix of reply subjects; a different one for each role if permissions are separated.",
     )
     jetstream_replicas: int = declare(1, whole(1, 5), "GWKA", "Copies of each stream and bucket that we create.")
     nats_sync: str = declare(
         "1s", SYNC, "U", "How often the embedded NATS syncs to disk: a time such as `500ms`, or `always`."
     )
-    data_dir: str = declare(".pyoco", PATH, "GKU", "Directory for what a process keeps on its own disk.")
+    data_dir: str = declare(".pyoco", PATH, "GKU", "Directory for local data of a process.")
     work_stream: str = declare("PYOCO_WORK", NAME, "GWK", "Stream of jobs.", has_variable=False)
     work_subject_prefix: str = declare("pyoco.work", SUBJECT, "GWK", "Prefix of job subjects.")
-    default_tag: str = declare("default", TAG, "GW", "Tag of submissions and workers that name none.")
+    default_tag: str = declare("default", TAG, "GW", "Tag of submissions and workers without a tag.")
     runs_kv_bucket: str = declare("pyoco_runs", NAME, "GWK", "Bucket of run snapshots.")
     workers_kv_bucket: str = declare("pyoco_workers", NAME, "GWK", "Bucket of the worker registry.")
     workers_kv_ttl_sec: float = declare(15.0, INTERVAL, "GWK", "Kept for compatibility; does nothing.")  # FLOW-194
@@ -116,38 +119,44 @@ class NatsBackendConfig:
     )
     run_timeout_sec: float = declare(0.0, SECONDS_OR_NONE, "W", "A run that takes longer fails; 0 = no limit.")
     abandon_after_sec: float = declare(
-        120.0, INTERVAL, "K", "A run without a job in the queue is ended after so long without a sign of life."
+        120.0, INTERVAL, "K", "A run without a queued job is ended after this time without a heartbeat."
     )
     run_heartbeat_interval_sec: float = declare(1.0, INTERVAL, "WK", "Time between heartbeats of a run.")
     worker_heartbeat_interval_sec: float = declare(5.0, INTERVAL, "W", "Time between heartbeats of a worker.")
     worker_disconnect_timeout_sec: float = declare(
-        20.0, INTERVAL, "GWK", "A worker that has been silent for longer counts as disconnected."
+        20.0, INTERVAL, "GWK", "A worker without heartbeats for longer counts as disconnected."
     )
     workers_retention_sec: float = declare(
-        604_800.0, SECONDS_OR_NONE, "K", "Workers silent for longer leave the registry; 0 = never."
+        604_800.0,
+        SECONDS_OR_NONE,
+        "K",
+        "Workers without heartbeats for longer are removed from the registry; 0 = never.",
     )
-    worker_slots: int = declare(0, whole(0, 4096), "W", "Runs at once on a worker; 0 = as many as it has CPUs.")
+    worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
     cancel_grace_period_sec: float = declare(
-        30.0, SECONDS_OR_NONE, "W", "Time a cancelled run gets to end by itself, before it is killed."
+        30.0, SECONDS_OR_NONE, "W", "Time for a cancelled run to stop by itself before it is killed."
     )
     drain_timeout_sec: float = declare(
-        0.0, SECONDS_OR_NONE, "W", "Time running runs get when a worker stops; 0 = for as long as they take."
+        0.0, SECONDS_OR_NONE, "W", "Time for running runs to finish when a worker stops; 0 = unlimited."
     )
     host_memory_max_bytes: int = declare(
         0, whole(0, INT64_MAX), "W", "Memory a host process may use; 0 = 80 % of the machine's or the cgroup's."
     )
-    host_runs_max: int = declare(10_000, COUNT, "W", "A host process is replaced after so many runs.")
+    host_runs_max: int = declare(10_000, COUNT, "W", "A host process is replaced after this many runs.")
     health_port: int = declare(
-        0, whole(0, 65_535), "WK", "Port on which a worker or keeper answers `/healthz` and `/readyz`; 0 = none."
+        0, whole(0, 65_535), "WK", "Port on which a worker or keeper serves `/healthz` and `/readyz`; 0 = none."
     )
     health_host: str = declare("127.0.0.1", PATH, "WK", "Address of that port.")
     callable_allow: tuple[str, ...] = declare(
-        (), MODULES, "W", "More modules that a `flow.yaml` may call, with commas or spaces between."
+        (), MODULES, "W", "Additional modules that a `flow.yaml` may call, separated by commas or spaces."
     )
 
     # Consumers and dead letters.
     consumer_ack_wait_sec: float = declare(
-        30.0, INTERVAL, "GWKDP", "AckWait of a consumer that we create. The same for all processes: leases follow it."
+        30.0,
+        INTERVAL,
+        "GWKDP",
+        "AckWait of a consumer that we create. Must be the same for all processes: leases depend on it.",
     )
     consumer_max_deliver: int = declare(20, COUNT, "W", "MaxDeliver of a consumer that we create.")
     consumer_max_ack_pending: int = declare(200, COUNT, "W", "MaxAckPending of a consumer that we create.")
@@ -156,14 +165,16 @@ class NatsBackendConfig:
     )
     dlq_stream: str = declare("PYOCO_DLQ", NAME, "GWK", "Stream of dead letters.")
     dlq_subject_prefix: str = declare("pyoco.dlq", SUBJECT, "GWK", "Prefix of dead-letter subjects.")
-    dlq_publish_execution_error: bool = declare(True, FLAG, "W", "Failed executions leave a dead letter, too.")
+    dlq_publish_execution_error: bool = declare(True, FLAG, "W", "Failed executions create a dead letter, too.")
     dlq_max_age_sec: float = declare(604_800.0, AGE, "GWK", "Dead letters are removed after this time.")
-    dlq_max_msgs: int = declare(100_000, BYTES, "GWK", "Dead letters kept at most; the oldest go first.")
-    dlq_max_bytes: int = declare(536_870_912, BYTES, "GWK", "Bytes of dead letters kept at most.")
+    dlq_max_msgs: int = declare(100_000, BYTES, "GWK", "Maximum number of dead letters; the oldest are removed first.")
+    dlq_max_bytes: int = declare(536_870_912, BYTES, "GWK", "Maximum size of all dead letters in bytes.")
 
-    advisory_stream: str = declare("PYOCO_ADVISORIES", NAME, "GWK", "Stream of jobs that were delivered too often.")
+    advisory_stream: str = declare(
+        "PYOCO_ADVISORIES", NAME, "GWK", "Stream of notices about jobs that were delivered too often."
+    )
 
-    # What was submitted, and under which idempotency key.
+    # Submissions and their idempotency keys.
     receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.")
     idempotency_ttl_sec: float = declare(86_400.0, AGE, "GWK", "An idempotency key is remembered for this time.")
     workflow_object_store_bucket: str = declare(
@@ -175,29 +186,29 @@ class NatsBackendConfig:
     workflow_yaml_max_bytes: int = declare(262_144, MESSAGE_BYTES, "GW", "A larger `flow.yaml` is refused.")
     wheel_object_store_bucket: str = declare("pyoco_wheels", NAME, "GW", "Object store of wheels.")
     wheel_max_bytes: int = declare(536_870_912, BYTES, "G", "A larger wheel is refused.")
-    wheel_sync_enabled: bool = declare(False, FLAG, "W", "Workers install the wheels of the registry.")
+    wheel_sync_enabled: bool = declare(False, FLAG, "W", "Workers install the wheels in the registry.")
     wheel_sync_dir: str = declare(".pyoco/wheels", PATH, "W", "Directory of a worker's wheels.")
-    wheel_sync_interval_sec: float = declare(10.0, INTERVAL, "W", "Time between looks at the wheel registry.")
+    wheel_sync_interval_sec: float = declare(10.0, INTERVAL, "W", "Time between scans of the wheel registry.")
     wheel_install_timeout_sec: float = declare(180.0, INTERVAL, "W", "Time one installation of wheels may take.")
     wheel_unpacked_max_bytes: int = declare(4_294_967_296, BYTES, "G", "A wheel that unpacks to more is refused.")
     wheel_index: str = declare(
         "none",
         INDEX,
         "W",
-        "Where pip may fetch what a wheel requires: `none`, `default` (as pip is set up) or the address of an index.",
+        "Where pip may fetch the requirements of a wheel: `none`, `default` (as pip is set up) or the URL of an index.",
         secret=True,
     )
     wheel_history_kv_bucket: str = declare("pyoco_wheel_history", NAME, "G", "Bucket of the wheel history.")
     wheel_history_ttl_sec: float = declare(7_776_000.0, AGE, "G", "The wheel history is kept for this time.")
 
-    # Who may come in, and what they see.
+    # Access and display.
     http_auth_mode: Literal["none", "api_key"] = declare(
         "none",
         choice("none", "api_key"),
         "G",
         (
-            "`api_key`: every request needs a key. `none`: open to everyone but for priced runs and budgets; a valid "
-            "key counts as with `api_key`, any other is ignored."
+            "`api_key`: every request needs a key. `none`: open to everyone except for priced runs and budgets; a "
+            "valid key counts as with `api_key`, any other is ignored."
         ),
     )
     http_api_key_header: str = declare("X-API-Key", HEADER, "GC", "Header that carries the API key.")
@@ -205,8 +216,8 @@ class NatsBackendConfig:
         (),
         HOSTS,
         "GU",
-        "Names (`Host`) that are answered beside `localhost` and addresses, with commas between; none or `*` = any. "
-        "With none, `pyoco-server up` on a loopback address answers no others.",
+        "Accepted `Host` names besides `localhost` and IP addresses, separated by commas; unset or `*` = any. "
+        "If unset, `pyoco-server up` on a loopback address accepts no others.",
     )
     auth_kv_bucket: str = declare("pyoco_auth", NAME, "GA", "Bucket of API key records.")
     auth_pepper: str = declare(
@@ -223,7 +234,7 @@ class NatsBackendConfig:
         False,
         FLAG,
         "G",
-        "The dashboard shows and does not act; changes from any browser are refused, programs' are not.",
+        "The dashboard is read-only; changes from any browser are refused, those of programs are not.",
     )
 
     def __post_init__(self) -> None:
@@ -234,7 +245,7 @@ class NatsBackendConfig:
                 f"PYOCO_CONSUMER_ACK_WAIT_SEC={written(self.consumer_ack_wait_sec)}; "
                 f"example: PYOCO_ACK_PROGRESS_INTERVAL_SEC={written(self.consumer_ack_wait_sec / 2)}"
             )
-        # Shared names would mix records of two kinds in one place, and NATS refuses streams whose subjects overlap.
+        # Shared names would mix two kinds of records, and NATS refuses streams with overlapping subjects.
         check_apart(self, "work_stream", "dlq_stream", "advisory_stream")
         check_apart(
             self,
@@ -249,9 +260,10 @@ class NatsBackendConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:
-        """Read the environment, after the dotenv file (FLOW-387). `overrides` are command-line options; None is none.
+        """Read the environment, after the dotenv file (FLOW-387). `overrides` are command-line options; None means
+        unset.
 
-        Without `environ` the file's variables also go into `os.environ`, for the engine and for child processes.
+        Without `environ` the file's variables are also set in `os.environ`, for the engine and for child processes.
         """
         variables = _with_dotenv(environ)
         given = {name: value for name, value in overrides.items() if value is not None}
@@ -268,7 +280,7 @@ class NatsBackendConfig:
 
     @property
     def slots(self) -> int:
-        """Runs at once on a worker, resolved: `PYOCO_WORKER_SLOTS`, or the CPUs this process may use."""
+        """Concurrent runs of a worker: `PYOCO_WORKER_SLOTS`, by default the number of CPUs this process may use."""
         return self.worker_slots or _cpu_count()
 
     def language(self, environ: Mapping[str, str] | None = None) -> Literal["ja", "en"]:
@@ -282,17 +294,17 @@ class NatsBackendConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """How we log. `from_env` never stops the program: it falls back, and keeps what was wrong (FLOW-530)."""
+    """The log settings. `from_env` never stops the program: it uses defaults and records the problems (FLOW-530)."""
 
     log_level: str = declare(
-        "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "GWK", "Least level that is logged."
+        "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "GWK", "Minimum level that is logged."
     )
     log_format: Literal["json", "text"] = declare(
-        "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for the eye."
+        "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for people."
     )
     log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.")
-    log_include_traceback: bool = declare(True, FLAG, "GWK", "Tracebacks in logs.")
-    #: What was wrong in the environment; `configure_logging` reports it as ERR-PYOCO-0013.
+    log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.")
+    #: Problems found in the environment; `configure_logging` reports them as ERR-PYOCO-0013.
     problems: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -300,7 +312,7 @@ class LogSettings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read the environment after the dotenv file. Never raises; a bad value leaves its default and a problem."""
+        """Read the environment after the dotenv file. Never raises; a bad value yields its default and a problem."""
         problems: list[str] = []
         values: dict[str, Any] = {}
         try:
@@ -319,52 +331,52 @@ class LogSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DotenvSettings:
-    """Where more variables are."""
+    """The settings of the dotenv file."""
 
     load_dotenv: bool = declare(True, FLAG, "GWKA", "Read a dotenv file first.")
-    env_file: str = declare(".env", PATH, "GWKA", "That file. A missing one is no error.")
+    env_file: str = declare(".env", PATH, "GWKA", "Path of that file. It may be missing.")
 
 
-#: Variables that other parts read; here for the typo guard and the reference.
+#: Variables read by other parts; listed here for typo detection and for the reference.
 _ELSEWHERE = {
     "PYOCO_SERVER_URL": ("C", "Address of the gateway."),
     "PYOCO_API_KEY": ("C", "API key the client sends."),
-    "PYOCO_PROFILE": ("C", "Profile of the client's config file that is used."),
-    "PYOCO_CLIENT_CONFIG": ("C", "That file, when it is not `~/.config/pyoco/client.toml`."),
-    "PYOCO_DISCOVERY": ("GWKACU", "`0`: neither write nor look for the files of local servers. [default: 1]"),
-    "PYOCO_QUIET": ("GWKAC", "`1`: do not say on stderr which local server is used. [default: 0]"),
+    "PYOCO_PROFILE": ("C", "Profile of the client's config file to use."),
+    "PYOCO_CLIENT_CONFIG": ("C", "Path of that file. [default: `~/.config/pyoco/client.toml`]"),
+    "PYOCO_DISCOVERY": ("GWKACU", "`0`: neither write nor read the discovery files of local servers. [default: 1]"),
+    "PYOCO_QUIET": ("GWKAC", "`1`: do not print on stderr which local server is used. [default: 0]"),
     "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
     "PYOCO_CUTE": ("WE", "The engine's way of printing."),
 }
-#: The address may hold a password, too.
+#: Secret, because the address may contain a password.
 _SECRET_ELSEWHERE = ("PYOCO_SERVER_URL", "PYOCO_API_KEY")
 
 
 def priced_from_env(environ: Mapping[str, str] | None = None) -> tuple[PricedConfig, AwsSettings]:
-    """The settings of priced runs, read as `NatsBackendConfig.from_env` reads its own. Raises SettingError."""
+    """Read the settings of priced runs, as `NatsBackendConfig.from_env` does. Raises SettingError."""
     variables = _with_dotenv(environ)
     return PricedConfig.read(variables), AwsSettings.read(variables)
 
 
 def grid_from_env(environ: Mapping[str, str] | None = None, **overrides: object) -> GridConfig:
-    """The settings of programs, read as `NatsBackendConfig.from_env` reads its own. Raises SettingError."""
+    """Read the settings of programs, as `NatsBackendConfig.from_env` does. Raises SettingError."""
     return GridConfig.read(_with_dotenv(environ), **overrides)
 
 
 def secret_variables() -> frozenset[str]:
-    """Variables that hold passwords and keys, or addresses that may."""
+    """Return the variables that contain passwords and keys, or addresses that may."""
     declared = (each for cls in _DECLARED for each in settings(cls))
     return frozenset(each.variable for each in declared if each.secret and each.has_variable).union(_SECRET_ELSEWHERE)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that look like a slip of the pen, each with the name that was probably meant. The caller logs.
+    """Return variables that look like typos, each with the name that was probably meant. The caller logs them.
 
-    A `PYOCO_*` name that resembles none of ours is left alone: it may belong to somebody's tasks.
+    A `PYOCO_*` name that resembles none of ours is ignored: it may belong to a user's tasks.
     """
     known = {*_ELSEWHERE, *(s.variable for cls in _DECLARED for s in settings(cls) if s.has_variable)}
-    strangers = (name for name in sorted(environ) if name.upper().startswith("PYOCO") and name not in known)
-    nearest = ((name, difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.85)) for name in strangers)
+    unknown = (name for name in sorted(environ) if name.upper().startswith("PYOCO") and name not in known)
+    nearest = ((name, difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.85)) for name in unknown)
     return {name: close[0] for name, close in nearest if close}
 
 
@@ -386,24 +398,24 @@ def _from_variable(setting: Setting, text: str) -> object:
     except SettingError as error:
         if not setting.lenient:
             raise
-        logging.getLogger(__name__).warning("%s; %s is used", error, written(setting.default))  # FLOW-257
+        logging.getLogger(__name__).warning("%s; using %s", error, written(setting.default))  # FLOW-257
         return setting.default
 
 
 def _cpu_count() -> int:
-    if hasattr(os, "process_cpu_count"):  # Python 3.13; knows PYTHON_CPU_COUNT
+    if hasattr(os, "process_cpu_count"):  # Python 3.13; respects PYTHON_CPU_COUNT
         return os.process_cpu_count() or 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _with_dotenv(environ: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The environment over the dotenv file (FLOW-511, FLOW-512, FLOW-519)."""
+    """Return the environment merged over the dotenv file (FLOW-511, FLOW-512, FLOW-519)."""
     variables = os.environ if environ is None else environ
     load, path = (s.read(variables.get(s.variable, written(s.default))) for s in settings(DotenvSettings))
     if not load:
         return variables
     read = read_dotenv(Path(str(path)))
-    for setting in settings(DotenvSettings):  # a file cannot send us to another one
+    for setting in settings(DotenvSettings):  # a dotenv file cannot refer to another one
         read.pop(setting.variable, None)
     if environ is not None:
         return {**read, **environ}
@@ -413,7 +425,7 @@ def _with_dotenv(environ: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def reference() -> str:
-    """`docs/reference/settings.md`, whole."""
+    """Return the content of `docs/reference/settings.md`."""
     return reference_page(_DECLARED, _ELSEWHERE)
 
 

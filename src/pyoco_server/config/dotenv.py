@@ -1,4 +1,4 @@
-"""Reads a dotenv file: one `NAME=value` per line (FLOW-512)."""
+"""Parser of dotenv files: one `NAME=value` per line (FLOW-512)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """The variables of a dotenv file; none if there is no such file. Comments, `export` and quotes; no interpolation.
+    """Return the variables of a dotenv file; empty if the file does not exist.
 
-    Raises SettingError with file and line, never with the line's text: it may hold a secret.
+    Supports comments, `export` and quotes, but no interpolation. Raises SettingError with file and line, but without
+    the line's text, which may contain a secret.
     """
     try:
         data = path.read_bytes()
@@ -25,7 +26,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
         raise SettingError(f"{path}, line {number}: not UTF-8; save the file as UTF-8") from error
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         raise SettingError(f"PYOCO_ENV_FILE={str(path)!r} cannot be read: {error}; example: .env") from error
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -39,7 +40,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
 
 
 def _variable(line: str) -> tuple[str, str] | None:
-    """Name and value of one line: `'…'` as it is, `"…"` with escapes, anything else up to a comment."""
+    """Parse name and value of one line: `'…'` is literal, `"…"` has escapes, any other value ends at a comment."""
     left, equals, right = line.partition("=")
     name = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*", left)
     if name is None or not equals or "\0" in right:

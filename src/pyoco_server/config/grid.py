@@ -1,4 +1,4 @@
-"""The settings of programs. Their variables have the names of the contract of the grid, without `PYOCO_`."""
+"""The settings of programs. Their variables have the names of the grid contract, without `PYOCO_`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _list_of(pattern: re.Pattern[str], what: str, example: str) -> Kind:
 KEY_IDS = _list_of(_ID, "the id of an API key", "0123456789abcdef")
 GLOBS = _list_of(_PATTERN, "a pattern of program names", "calc*,render")
 VARIABLES = _list_of(_VARIABLE, "the name of a variable", "LD_LIBRARY_PATH,MY_LICENCE")
-#: As it stands in the configuration of NATS and in addresses: without a character that means something there.
+#: Safe to embed in the configuration of NATS and in URLs: no character that is special there.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
 SECRET_OR_NONE = Kind(
     str.strip,
@@ -79,14 +79,14 @@ ID_OR_NONE = Kind(
 
 
 def _read_cpu_cap(text: str) -> float:
-    """GRID-114: moved to the nearest bound; what is no number becomes the default. Both with a warning."""
+    """GRID-114: clamp to the bounds; text that is not a number becomes the default. Both log a warning."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     used = CPU_CAP_DEFAULT if math.isnan(value) else min(max(value, _CPU_CAP_MIN), _CPU_CAP_MAX)
     if used != value:
-        logging.getLogger(__name__).warning("WORKER_CPU_CAP=%r is not used; %g is", text[:40], used)
+        logging.getLogger(__name__).warning("invalid WORKER_CPU_CAP=%r; using %g", text[:40], used)
     return used
 
 
@@ -110,58 +110,67 @@ class GridConfig:
 
     exec_group: str = _own("default", GROUP, "GDPK", "Group of queues, doors and workers that this process belongs to.")
     exec_replicas: int = _own(
-        0, whole(0, 5), "GDPK", "Copies of each stream and bucket of programs; 0 = as PYOCO_JETSTREAM_REPLICAS."
+        0,
+        whole(0, 5),
+        "GDPK",
+        "Copies of each stream and bucket of programs; 0 = the value of PYOCO_JETSTREAM_REPLICAS.",
     )
 
-    # What is queued, and how often it is tried.
-    exec_queue_max_jobs: int = _own(1_000_000, whole(1, 10**9), "GDPK", "More queued jobs are refused.")
-    exec_queue_max_bytes: int = _own(8 * _GIB, whole(65_536, 2**62), "GDPK", "The same, in bytes.")
+    # Queue limits and attempts.
+    exec_queue_max_jobs: int = _own(
+        1_000_000, whole(1, 10**9), "GDPK", "Maximum number of queued jobs; more are refused."
+    )
+    exec_queue_max_bytes: int = _own(
+        8 * _GIB, whole(65_536, 2**62), "GDPK", "Maximum size of all queued jobs in bytes."
+    )
     exec_inline_max: int = _own(
-        16 * _KIB, whole(0, 256 * _KIB), "GD", "Input files above this, together, are stored as an object."
+        16 * _KIB, whole(0, 256 * _KIB), "GD", "Input files with a larger total size are stored as an object."
     )
     exec_max_attempts: int = _own(5, whole(1, 1_000), "GDP", "Attempts that may fail before a job is given up.")
     exec_max_lost: int = _own(
         20, whole(1, 10_000), "GDP", "Attempts that may be lost with their worker before a job is given up."
     )
-    exec_ack_timeout_sec: float = _own(30.0, INTERVAL, "DP", "An attempt without a sign of life for this time failed.")
+    exec_ack_timeout_sec: float = _own(30.0, INTERVAL, "DP", "An attempt without heartbeats for this time has failed.")
     exec_worker_down_delay_sec: float = _own(
-        5.0, INTERVAL, "DP", "A job of a lost worker waits for this time: the worker may come back."
+        5.0, INTERVAL, "DP", "A job of a lost worker waits for this time: the worker may reconnect."
     )
     exec_run_heartbeat_sec: float = _own(
         _HEARTBEAT_SECONDS,
         INTERVAL,
         "DP",
-        "Time between heartbeats of a running job. Unset and a lease below 20: a quarter of the lease.",
+        "Time between heartbeats of a running job. If unset and the lease is below 20: a quarter of the lease.",
     )
     exec_lease_fresh_sec: float = _own(
         _LEASE_SECONDS,
         INTERVAL,
         "GDPK",
-        f"A heartbeat older than this counts as none. Unset and `{_ACK_WAIT}` below 30: two thirds of that.",
+        f"A heartbeat older than this is stale. If unset and `{_ACK_WAIT}` is below 30: two thirds of that.",
     )
-    exec_job_timeout_sec: int = _own(3_600, whole(1, _DAY), "GDP", "Run time of a job that names none.")
-    exec_default_cap: int = _own(4, whole(1, 10_000), "GDP", "Jobs at once of a client that never said how many.")
-    exec_sweep_sec: float = _own(600.0, INTERVAL, "GDK", "Time between looks for jobs that fell out of the queue.")
-    exec_stale_sec: float = _own(600.0, INTERVAL, "GDK", "Such a look passes over what has changed within this time.")
+    exec_job_timeout_sec: int = _own(3_600, whole(1, _DAY), "GDP", "Run time limit of a job that sets none.")
+    exec_default_cap: int = _own(4, whole(1, 10_000), "GDP", "Concurrent jobs of a client that has set no cap.")
+    exec_sweep_sec: float = _own(600.0, INTERVAL, "GDK", "Time between scans for jobs that are missing from the queue.")
+    exec_stale_sec: float = _own(600.0, INTERVAL, "GDK", "Such a scan skips jobs that changed within this time.")
 
-    # Sizes and times of what goes in and out.
-    exec_stdio_max: int = _own(
-        _MIB, whole(1_024, 2 * _MIB), "P", "Bytes of standard output, and of error, that are kept."
+    # Sizes and retention of inputs and outputs.
+    exec_stdio_max: int = _own(_MIB, whole(1_024, 2 * _MIB), "P", "Bytes of stdout, and of stderr, that are kept.")
+    exec_output_max_bytes: int = _own(
+        _GIB, whole(1_024, 2**40), "GDPF", "Maximum size of the files a program leaves behind, in bytes."
     )
-    exec_output_max_bytes: int = _own(_GIB, whole(1_024, 2**40), "GDPF", "Bytes of files a program may leave behind.")
-    exec_http_max_bytes: int = _own(512 * _MIB, whole(1_024, 2**40), "G", "Bytes of one `POST /jobs`.")
+    exec_http_max_bytes: int = _own(512 * _MIB, whole(1_024, 2**40), "G", "Maximum size of one `POST /jobs`, in bytes.")
     exec_artifact_ttl_sec: float = _own(604_800.0, INTERVAL, "GDPK", "Inputs and archives of jobs are kept this long.")
     exec_events: bool = _own(True, FLAG, "GDPK", "Whether a history of events is kept.")
 
     # Doors.
-    exec_max_conns: int = _own(1_000, whole(1, 1_000_000), "D", "Connections of a door.")
-    exec_max_conns_per_ip: int = _own(200, whole(1, 1_000_000), "D", "The same, from one address.")
-    exec_drain_sec: float = _own(30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to leave.")
-    exec_hello_sec: float = _own(10.0, INTERVAL, "DPF", "Time to say Hello, and to answer it.")
-    exec_frame_sec: float = _own(30.0, INTERVAL, "DPF", "Time for a whole frame, from its first byte.")
+    exec_max_conns: int = _own(1_000, whole(1, 1_000_000), "D", "Maximum number of connections of a door.")
+    exec_max_conns_per_ip: int = _own(200, whole(1, 1_000_000), "D", "Maximum number of connections from one address.")
+    exec_drain_sec: float = _own(
+        30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to disconnect."
+    )
+    exec_hello_sec: float = _own(10.0, INTERVAL, "DPF", "Time limit for a Hello, and for its response.")
+    exec_frame_sec: float = _own(30.0, INTERVAL, "DPF", "Time limit for a complete frame, from its first byte.")
     exec_idle_sec: float = _own(60.0, INTERVAL, "DPF", "A connection without a frame for this time is closed.")
-    exec_write_sec: float = _own(30.0, INTERVAL, "DPF", "A peer that does not read for this time is cut off.")
-    exec_heartbeat_sec: float = _own(15.0, INTERVAL, "DPF", "Time of silence after which a heartbeat is sent.")
+    exec_write_sec: float = _own(30.0, INTERVAL, "DPF", "A peer that does not read for this time is disconnected.")
+    exec_heartbeat_sec: float = _own(15.0, INTERVAL, "DPF", "Idle time after which a heartbeat is sent.")
     exec_auth: str = _own(
         "none",
         choice("none", "api_key"),
@@ -173,7 +182,7 @@ class GridConfig:
         False, FLAG, "GD", "EXEC_AUTH was not set and is what PYOCO_HTTP_AUTH_MODE says.", has_variable=False
     )
     exec_operator_keys: tuple[str, ...] = _own(
-        (), KEY_IDS, "G", "API keys, by their ids, that may read and change ACL records and see all that happens."
+        (), KEY_IDS, "G", "Ids of API keys that may read and change ACL records and see all jobs and events."
     )
     exec_cluster_secret: str = _own(
         "",
@@ -182,28 +191,32 @@ class GridConfig:
         "Shared secret of the NATS nodes that `leader --role auto --peers` starts; the same on each machine.",
         secret=True,
     )
-    exec_tls_bind_cn: bool = _own(False, FLAG, "D", "Whether a certificate must bear the id that the Hello says.")
+    exec_tls_bind_cn: bool = _own(False, FLAG, "D", "Whether a certificate must contain the id of the Hello.")
 
     # Workers of programs.
     exec_dir: str = _own("/opt/grid/exe", PATH, "P", "Directory of the programs.")
     work_root: str = _own("/tmp/jobs", PATH, "P", "Directory of job directories.")  # noqa: S108 - the contract's
-    worker_exec_allow: tuple[str, ...] = _own(("*",), GLOBS, "P", "Names of programs that may be run, as patterns.")
-    worker_env_pass: tuple[str, ...] = _own((), VARIABLES, "P", "Variables that programs may see.")
+    worker_exec_allow: tuple[str, ...] = _own(("*",), GLOBS, "P", "Patterns of program names that may be run.")
+    worker_env_pass: tuple[str, ...] = _own((), VARIABLES, "P", "Environment variables passed to programs.")
     worker_keep_jobs: bool = _own(False, FLAG, "P", "Whether job directories are kept.")
-    worker_max_par: int = _own(4, whole(1, 10_000), "P", "Programs at once.")
-    worker_cpu_cap: float = _own(
-        CPU_CAP_DEFAULT, CPU_CAP, "P", "Above this share of the CPUs no more work is asked for."
+    worker_max_par: int = _own(4, whole(1, 10_000), "P", "Concurrent programs.")
+    worker_cpu_cap: float = _own(CPU_CAP_DEFAULT, CPU_CAP, "P", "Above this CPU usage no more work is requested.")
+    worker_dedup_ttl_sec: float = _own(
+        600.0, INTERVAL, "P", "How long a worker remembers completed jobs, to detect duplicates."
     )
-    worker_dedup_ttl_sec: float = _own(600.0, INTERVAL, "P", "A worker knows for this long what it has run.")
-    worker_spool_max_bytes: int = _own(2 * _GIB, whole(_MIB, 2**50), "P", "Results that no door has taken yet.")
-    worker_orphan_sec: float = _own(600.0, INTERVAL, "P", "Without any door for this time, what runs is ended.")
-    worker_drain_sec: float = _own(30.0, INTERVAL, "P", "On SIGTERM, what runs may finish within this time.")
-    worker_heartbeat_sec: float = _own(5.0, INTERVAL, "P", "Time between heartbeats while something runs.")
-    worker_cpu_wait_sec: float = _own(30.0, INTERVAL, "P", "A busy machine asks for work again after this time anyway.")
+    worker_spool_max_bytes: int = _own(
+        2 * _GIB, whole(_MIB, 2**50), "P", "Maximum size of results that no door has accepted yet, in bytes."
+    )
+    worker_orphan_sec: float = _own(
+        600.0, INTERVAL, "P", "Without any door for this time, running programs are terminated."
+    )
+    worker_drain_sec: float = _own(30.0, INTERVAL, "P", "On SIGTERM, running programs may finish within this time.")
+    worker_heartbeat_sec: float = _own(5.0, INTERVAL, "P", "Time between heartbeats while a program runs.")
+    worker_cpu_wait_sec: float = _own(30.0, INTERVAL, "P", "A busy machine requests work again after this time anyway.")
 
     # Clients over TCP.
-    client_desired_par: int = _own(4, whole(1, 10_000), "F", "Jobs at once that a client asks for.")
-    clientx_grace_sec: float = _own(10.0, INTERVAL, "F", "A lost group has this time to come back.")
+    client_desired_par: int = _own(4, whole(1, 10_000), "F", "Concurrent jobs that a client requests.")
+    clientx_grace_sec: float = _own(10.0, INTERVAL, "F", "A lost group has this time to reconnect.")
 
     # Names in JetStream.
     exec_stream: str = declare("PYOCO_EXEC", NAME, "GDPK", "Stream of queued jobs.", has_variable=False)
@@ -220,7 +233,7 @@ class GridConfig:
             )
 
     def check_ack_wait(self, ack_wait_seconds: float) -> None:
-        """GRID-56: a lease must be seen to be old before the queue delivers again. Raises SettingError."""
+        """GRID-56: a lease must be recognized as stale before the queue redelivers. Raises SettingError."""
         if self.exec_lease_fresh_sec >= ack_wait_seconds:
             raise SettingError(
                 f"EXEC_LEASE_FRESH_SEC={written(self.exec_lease_fresh_sec)} must be below "
@@ -230,7 +243,7 @@ class GridConfig:
 
     @classmethod
     def read(cls, variables: Mapping[str, str], **overrides: object) -> Self:
-        """From these variables. What is not said of leases follows the AckWait that is. Raises SettingError."""
+        """Read the settings from these variables. Unset lease times follow from the AckWait. Raises SettingError."""
         values = values_in(variables, cls)
         values |= {name: value for name, value in overrides.items() if value is not None}
         leases = _leases(variables.get(_ACK_WAIT, ""), values.get("exec_lease_fresh_sec"))
@@ -251,8 +264,11 @@ def _auth(http_auth_mode: str) -> dict[str, Any]:
 
 
 def _leases(ack_wait: str, lease_seconds: float | None) -> dict[str, float]:
-    """What is used where nobody said otherwise: as long as the contract has it, and no longer than fits an AckWait that
-    was chosen before there were programs (GRID-56). An AckWait that cannot be is told of by whose setting it is."""
+    """Return the defaults of the lease times.
+
+    They are those of the contract, unless an AckWait set before programs existed requires shorter ones (GRID-56). An
+    invalid AckWait is ignored here; the setting's owner reports it.
+    """
     if lease_seconds is None:
         try:
             fitting = float(ack_wait) * 2 / 3

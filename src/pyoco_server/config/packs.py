@@ -1,4 +1,4 @@
-"""The settings of the packs: what they cost, and what they reach. A gateway checks inputs by some of them."""
+"""The settings of the packs: prices, and the services they use. Gateways use some of them to check inputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyoco_server.errors import SettingError
 __all__ = ["PackConfig"]
 
 _PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
-#: What a header may hold.
+#: Characters allowed in a header.
 _KEY_FORM = re.compile(r"[!-~]*", re.ASCII)
 
 
 def _is_literal(value: object) -> bool:
-    """`127.0.0.1:8443` or `[::1]:8443`: an address that is written out, and a port."""
+    """Whether this is a literal address with a port, such as `127.0.0.1:8443` or `[::1]:8443`."""
     if not isinstance(value, str):
         return False
     try:
@@ -68,47 +68,49 @@ _TEXT = Kind(str.strip, lambda value: None if isinstance(value, str) else "is no
 
 @dataclass(frozen=True, kw_only=True)
 class PackConfig:
-    """Wrong values raise SettingError, a ValueError that names the variable."""
+    """The settings of packs. Wrong values raise SettingError, a ValueError that names the variable."""
 
     decision_answerer: str = declare(
         "extractive",
         choice("extractive", "openai"),
         "W",
-        "Who answers decisions: `extractive` picks sentences of the context, without a model; `openai` asks a server "
-        "that speaks the chat API of OpenAI.",
+        "What answers decisions: `extractive` picks sentences of the context, without a model; `openai` calls a "
+        "server with the chat API of OpenAI.",
     )
-    decision_url: str = declare("", _ADDRESS, "W", "Base address of that server, up to and with `/v1`.", secret=True)
-    decision_model: str = declare("", _TEXT, "W", "Model that is asked there.")
-    decision_api_key: str = declare("", _KEY, "W", "Key that is sent there.", secret=True)
+    decision_url: str = declare("", _ADDRESS, "W", "Base URL of that server, including `/v1`.", secret=True)
+    decision_model: str = declare("", _TEXT, "W", "Model to use there.")
+    decision_api_key: str = declare("", _KEY, "W", "API key for that server.", secret=True)
 
     url_pack_allow_http: bool = declare(False, FLAG, "GW", "`1`: the url pack also fetches plain http, from port 80.")
     url_pack_ca_file: str = declare(
-        "", _file("extra-ca.pem"), "W", "PEM file of more certificates that the url pack trusts."
+        "", _file("extra-ca.pem"), "W", "PEM file of additional CA certificates that the url pack trusts."
     )
     url_pack_test_allow: str = declare(
         "",
         _TEST_ALLOW,
         "W",
-        "For tests alone: the url pack may fetch from exactly this literal address and port, such as "
+        "For tests only: the url pack may fetch from exactly this literal address and port, such as "
         "`127.0.0.1:8443`, whatever its rules say.",
     )
 
     ocr_engine: str = declare(
-        "auto", choice("auto", "tesseract", "rapidocr"), "W", "What reads images: `auto` takes the first there is."
+        "auto", choice("auto", "tesseract", "rapidocr"), "W", "OCR engine: `auto` takes the first one installed."
     )
     ocr_profiles_file: str = declare(
         "",
         _file("ocr-profiles.yaml"),
         "W",
-        "YAML file with what the OCR profiles P1, P2A, P2B and P3 select. Unset: what comes with it.",
+        "YAML file that defines the OCR profiles P1, P2A, P2B and P3. Unset: the built-in profiles.",
     )
 
-    price_url_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Of a url run, whatever it fetches.")
-    price_url_each_usd_micros: int = declare(2_000, _PRICE, "GW", "Of each URL to which a connection was attempted.")
-    price_ocr_page_usd_micros: int = declare(10_000, _PRICE, "GW", "Of each page that ocr processed.")
-    price_compliance_usd_micros: int = declare(20_000, _PRICE, "GW", "Of a compliance run.")
-    price_eval_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Of an eval run, whatever it has to judge.")
-    price_eval_case_usd_micros: int = declare(100, _PRICE, "GW", "Of each case of an eval run.")
+    price_url_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Base price of a url run.")
+    price_url_each_usd_micros: int = declare(
+        2_000, _PRICE, "GW", "Price of each URL to which a connection was attempted."
+    )
+    price_ocr_page_usd_micros: int = declare(10_000, _PRICE, "GW", "Price of each page that ocr processed.")
+    price_compliance_usd_micros: int = declare(20_000, _PRICE, "GW", "Price of a compliance run.")
+    price_eval_base_usd_micros: int = declare(5_000, _PRICE, "GW", "Base price of an eval run.")
+    price_eval_case_usd_micros: int = declare(100, _PRICE, "GW", "Price of each case of an eval run.")
 
     def __post_init__(self) -> None:
         check_all(self)
@@ -122,7 +124,7 @@ class PackConfig:
 
     @property
     def prices(self) -> Prices:
-        """The same in a gateway, which refuses reservations below them, and in a worker, which charges them."""
+        """The prices: a gateway refuses reservations below them, and a worker charges them."""
         return Prices(
             compliance=Tariff(self.price_compliance_usd_micros),
             eval=Tariff(self.price_eval_base_usd_micros, self.price_eval_case_usd_micros),
@@ -132,5 +134,5 @@ class PackConfig:
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Self:
-        """From these variables. Raises SettingError."""
+        """Read the settings from these variables. Raises SettingError."""
         return cls(**values_in(variables, cls))

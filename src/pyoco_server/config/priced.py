@@ -1,6 +1,6 @@
-"""The settings of priced runs: where their stores are, and how long each thing may take.
+"""The settings of priced runs: the addresses of their stores, and time limits.
 
-Defaults are the contract's constants. Timers are whole seconds; small ones are for tests and for the impatient.
+Defaults are the contract's constants. Timers are whole seconds; small values are for tests and demonstrations.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["AwsSettings", "PricedConfig"]
 
 _SECONDS = whole(1, 10**9)
 _MEMORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: Redis forgets a reservation after a while, and its money with it (PRICED-50). A run must have been given up by then,
-#: and one that was started in its last moment must have ended: a day is left for that.
+#: Redis drops a reservation and its money after a while (PRICED-50). A run must have been given up by then, and one
+#: that was started at the last moment must have ended: a day is left for that.
 _SPLIT_RESERVATION_SECONDS_MAX = constants.RESERVE_KEY_TTL_SECONDS - 86_400
 
 
@@ -56,7 +56,7 @@ _RESULTS = _address("s3", example="s3://dpp-results")
 
 @dataclass(frozen=True, kw_only=True)
 class AwsSettings:
-    """The usual variables of the AWS SDKs. Keys are read by the SDK itself, and are never in here."""
+    """The usual variables of the AWS SDKs. The SDK reads access keys itself; they are never stored here."""
 
     endpoint_url: str | None = None
     region: str = "us-east-1"
@@ -69,10 +69,10 @@ class AwsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PricedConfig:
-    """Wrong values raise SettingError, a ValueError that names the variable."""
+    """The settings of priced runs. Wrong values raise SettingError, a ValueError that names the variable."""
 
     priced_enabled: bool = declare(
-        True, FLAG, "GWK", "`0`: this process opens no ledger, and knows nothing of priced runs."
+        True, FLAG, "GWK", "`0`: this process opens no ledger and does not serve priced runs."
     )
     ledger_url: str = declare(
         "",
@@ -86,7 +86,7 @@ class PricedConfig:
         "",
         _BUDGET,
         "GWKA",
-        "`redis://host:port/0`: budgets live in Redis. Unset: in the ledger's own transactions. `memory://name` is for "
+        "`redis://host:port/0`: budgets are in Redis. Unset: in the ledger's own transactions. `memory://name` is for "
         "tests in one process; nothing survives the process.",
         secret=True,
     )
@@ -94,68 +94,75 @@ class PricedConfig:
         "", _QUEUE, "GWK", "`sqs://dpp-runs`: priced runs are queued in SQS. Unset: in JetStream."
     )
     results_url: str = declare(
-        "", _RESULTS, "GWK", "`s3://dpp-results`: results lie in S3. Unset: in the JetStream object store."
+        "", _RESULTS, "GWK", "`s3://dpp-results`: results are stored in S3. Unset: in the JetStream object store."
     )
     results_secret: str = declare(
         "",
         Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
         "G",
-        "Secret that signs the addresses of results; not used with S3. Unset: one is made and kept in NATS.",
+        "Secret that signs the URLs of results; not used with S3. Unset: one is generated and stored in NATS.",
         secret=True,
     )
     packs: tuple[str, ...] = declare(
-        (), PACKS, "GW", "Packs that are offered, and executed, with commas between. Unset: all there are."
+        (), PACKS, "GW", "Packs that are offered and executed, separated by commas. Unset: all installed packs."
     )
-    pack_slots: int = declare(0, whole(0, 4096), "W", "Priced runs at once on a worker; 0 = as many as it has slots.")
+    pack_slots: int = declare(
+        0, whole(0, 4096), "W", "Concurrent priced runs of a worker; 0 = as many as it has slots."
+    )
     pack_input_bucket: str = declare(
         "dpp-inputs", NAME, "GWK", "Bucket of files that packs read: an object store of NATS, or of S3 with S3 results."
     )
-    pack_input_max_bytes: int = declare(20_971_520, whole(1, 10**10), "GW", "A larger file is not taken, nor read.")
+    pack_input_max_bytes: int = declare(
+        20_971_520, whole(1, 10**10), "GW", "A larger file is neither accepted nor read."
+    )
     pack_input_tenant_max_bytes: int = declare(
-        1_073_741_824, whole(65_536, 10**15), "G", "What all uploads of a tenant may take, until they expire."
+        1_073_741_824, whole(65_536, 10**15), "G", "Maximum size of all unexpired uploads of a tenant, in bytes."
     )
     pack_stream: str = declare("DPP_RUNS", NAME, "GWK", "Stream of priced runs.", has_variable=False)
     pack_subject: str = declare("dpp.runs", SUBJECT, "GWK", "Subject of priced runs.", has_variable=False)
     results_bucket: str = declare("dpp-results", NAME, "GWK", "Object store of results.", has_variable=False)
 
     priced_lease_ttl_sec: int = declare(
-        constants.LEASE_TTL_SECONDS, _SECONDS, "GWK", "A worker that is silent for longer has lost its priced run."
+        constants.LEASE_TTL_SECONDS, _SECONDS, "GWK", "A worker without heartbeats for longer loses its priced run."
     )
     priced_heartbeat_sec: int = declare(
         constants.LEASE_HEARTBEAT_INTERVAL_SECONDS, _SECONDS, "W", "Time between heartbeats of a priced run."
     )
     priced_reaper_interval_sec: int = declare(
-        constants.REAPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for leases that have run out."
+        constants.REAPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for expired leases."
     )
     priced_sweeper_interval_sec: int = declare(
-        constants.SWEEPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for runs that nobody starts."
+        constants.SWEEPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for runs that no worker starts."
     )
     priced_reconcile_interval_sec: int = declare(
-        constants.RECONCILE_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for ends that were begun and not made."
+        constants.RECONCILE_INTERVAL_SECONDS,
+        _SECONDS,
+        "K",
+        "Time between scans for runs whose finalization was interrupted.",
     )
     priced_reconcile_after_sec: int = declare(
-        constants.FINALIZE_STALE_SECONDS, _SECONDS, "GWK", "Such an end is taken over after this time."
+        constants.FINALIZE_STALE_SECONDS, _SECONDS, "GWK", "Such a finalization is taken over after this time."
     )
     priced_reservation_ttl_sec: int = declare(
         constants.RESERVATION_TTL_SECONDS, _SECONDS, "GWK", "A run that is queued for longer is given up and refunded."
     )
     priced_submit_abandon_sec: int = declare(
-        constants.SUBMIT_ABANDON_SECONDS, _SECONDS, "GWK", "A submit that died half-way is given up after this time."
+        constants.SUBMIT_ABANDON_SECONDS, _SECONDS, "GWK", "An interrupted submission is given up after this time."
     )
     priced_resend_after_sec: int = declare(
         constants.RESEND_AFTER_SECONDS,
         _SECONDS,
         "GWK",
-        "A run that is not known to be sent is sent again after this.",
+        "A run whose queueing is unconfirmed is queued again after this time.",
     )
     priced_orphan_after_sec: int = declare(
-        600, _SECONDS, "K", "Money that no run holds is given back after this time (Redis)."
+        600, _SECONDS, "K", "Money reserved for no known run is released after this time (Redis)."
     )
     priced_retention_sec: int = declare(
         constants.RETENTION_DAYS * 86_400, _SECONDS, "GWK", "Results and inputs of priced runs are kept for this time."
     )
     priced_retention_interval_sec: int = declare(
-        constants.RETENTION_INTERVAL_SECONDS, _SECONDS, "K", "Time between looks for runs whose retention has passed."
+        constants.RETENTION_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for runs past their retention."
     )
     priced_audit_interval_sec: int = declare(
         constants.AUDIT_INTERVAL_SECONDS, _SECONDS, "K", "Time between audits of the journal."
@@ -164,10 +171,10 @@ class PricedConfig:
         constants.RATE_LIMIT_PER_MINUTE,
         whole(1, 10**9),
         "G",
-        "Requests a minute of a tenant: so many reads, and so many submits.",
+        "Requests per minute of a tenant: separately for reads and for submissions.",
     )
 
-    #: What the packs themselves go by.
+    #: The settings of the packs themselves.
     pack: PackConfig = field(default_factory=PackConfig)
 
     def __post_init__(self) -> None:
@@ -188,13 +195,13 @@ class PricedConfig:
 
     @classmethod
     def read(cls, variables: Mapping[str, str], **overrides: object) -> Self:
-        """From these variables. Raises SettingError."""
+        """Read the settings from these variables. Raises SettingError."""
         values = values_in(variables, cls)
         values["pack"] = PackConfig.read(variables)
         return cls(**{**values, **{name: value for name, value in overrides.items() if value is not None}})
 
     def ledger_address(self, data_dir: str) -> str:
-        """Where the ledger is, resolved."""
+        """The address of the ledger; by default a file in the data directory."""
         return self.ledger_url or f"sqlite:///{(Path(data_dir) / 'ledger.db').absolute()}"
 
     @property

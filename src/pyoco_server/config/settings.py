@@ -1,4 +1,4 @@
-"""How a setting is declared, read from text, checked and documented. The settings are in `config/__init__.py`."""
+"""Declaration, parsing, checks and documentation of settings. The settings are in `config/__init__.py`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ __all__ = [
     "written",
 ]
 
-#: Longer waits overflow the timers below us (threading.TIMEOUT_MAX, JetStream's nanoseconds in 64 bits).
+#: Longer waits overflow the underlying timers (threading.TIMEOUT_MAX, JetStream's nanoseconds in 64 bits).
 _SECONDS_MAX = 1e9
 INT64_MAX = 2**63 - 1
-#: Instead of a list of host names.
+#: Allows any host name.
 ANY_HOST = "*"
-#: NATS itself refuses messages above this, whatever its max_payload says.
+#: NATS refuses larger messages, whatever its max_payload.
 _MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
@@ -84,19 +84,19 @@ _USERS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read from text, and what is wrong with a value, if anything."""
+    """Parses and checks one type of value."""
 
-    #: Raises ValueError with half a sentence: "is not a whole number".
+    #: Raises ValueError with the predicate of a sentence, such as "is not a whole number".
     parse: Callable[[str], object]
-    #: The same half sentence, or None.
+    #: Returns the same kind of text, or None if the value is valid.
     problem: Callable[[object], str | None]
-    #: Shown when the default does not show how to write one.
+    #: Shown if the default does not show the format.
     example: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One declared setting, as tests and documents see it."""
+    """One declared setting, as used by tests and documentation."""
 
     name: str
     default: object
@@ -104,21 +104,21 @@ class Setting:
     #: Letters of `_USERS`.
     used_by: str
     help: str
-    #: Neither in repr nor in error messages.
+    #: Hidden in repr and in error messages.
     secret: bool = False
-    #: A bad value in the environment is a warning, and the default is used.
+    #: A bad value in the environment causes a warning, and the default is used.
     lenient: bool = False
     has_variable: bool = True
-    #: What its variable begins with. Those of the grid have names of their own.
+    #: Prefix of the variable. Variables of the grid have none.
     prefix: str = "PYOCO_"
 
     @property
     def variable(self) -> str:
-        """What the user knows it by."""
+        """The name shown to users."""
         return f"{self.prefix}{self.name.upper()}" if self.has_variable else self.name
 
     def read(self, text: str) -> object:
-        """The value this text stands for. Raises SettingError."""
+        """Parse and check a text. Raises SettingError."""
         try:
             return self.check(self.kind.parse(text))
         except SettingError:
@@ -127,7 +127,7 @@ class Setting:
             raise self.refusal(text, str(error)) from None
 
     def check(self, value: object) -> object:
-        """The same value. Raises SettingError when it is not allowed."""
+        """Return the value unchanged. Raises SettingError if it is not allowed."""
         problem = self.kind.problem(value)
         if problem is not None:
             raise self.refusal(value, problem)
@@ -143,7 +143,7 @@ class Setting:
 
 
 def written(value: object) -> str:
-    """A value as one would write it in the environment."""
+    """Format a value as in the environment."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -203,7 +203,7 @@ def _parse_modules(text: str) -> tuple[str, ...]:
 
 def _parse_packs(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.replace(",", " ").split()))
-    if not names and text.strip():  # nothing at all is as good as unset: that means all packs
+    if not names and text.strip():  # an empty value counts as unset, which means all packs
         raise ValueError("names no pack")
     return names
 
@@ -229,7 +229,7 @@ def _hosts_problem(value: object) -> str | None:
     return f"has {str(bad[0])[:80]!r}, which is not a host name in lower case without a port" if bad else None
 
 
-#: A JetStream in this process, for tests (`ports/nats/memory`).
+#: A JetStream in the memory of this process, for tests (`ports/nats/memory`).
 _MEMORY_SERVER = re.compile(r"memory://[A-Za-z0-9_-]{1,200}", re.ASCII)
 
 
@@ -247,10 +247,10 @@ def _nats_url_problem(value: object) -> str | None:
 
 
 def _is_subject_prefix(text: str) -> bool:
-    """`$` opens the subjects NATS keeps for itself."""
+    """Subjects that start with `$` are reserved by NATS."""
     tokens = text.split(".")
-    whole = text.isprintable() and not set(text) & set(" *>") and not text.startswith("$")
-    return whole and all(tokens) and len(text) <= 200
+    allowed = text.isprintable() and not set(text) & set(" *>") and not text.startswith("$")
+    return allowed and all(tokens) and len(text) <= 200
 
 
 def _matches(pattern: str) -> Callable[[str], bool]:
@@ -259,17 +259,17 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 
 
 FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
-#: NATS adds up what its streams may take, in 64 bits.
+#: NATS sums the limits of its streams in 64 bits.
 BYTES = whole(1, 2**62)
 MESSAGE_BYTES = whole(1, _MESSAGE_BYTES_MAX)
 COUNT = whole(1, 2**31 - 1)
-#: Above zero, and no shorter than a loop can keep up with.
+#: Above zero, and long enough for a loop to keep up.
 INTERVAL = _seconds(0.001)
 SECONDS_OR_NONE = _seconds(0.0)
 #: The server refuses a shorter max age.
 AGE = _seconds(0.1)
 PATH = _text(lambda text: bool(text.strip()) and "\0" not in text, "is not a path")
-#: A file that need not be named.
+#: An optional file.
 FILE = _text(lambda text: "\0" not in text, "is not the path of a file", "/etc/pyoco/file")
 NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
 SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
@@ -296,7 +296,7 @@ MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 
 
 def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:
-    """A dataclass field that knows what it is. `Any`, so that the field's own annotation decides."""
+    """Declare a dataclass field with its metadata. Returns `Any`, so that the field's own annotation decides."""
     metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
 
@@ -305,7 +305,7 @@ _known: dict[type[DataclassInstance], tuple[Setting, ...]] = {}
 
 
 def settings(cls: type[DataclassInstance]) -> tuple[Setting, ...]:
-    """Everything `cls` declares, in order. Read once."""
+    """Return the settings that `cls` declares, in order. Cached."""
     if cls not in _known:
         declared = (each for each in fields(cls) if each.metadata)
         _known[cls] = tuple(Setting(name=each.name, default=each.default, **each.metadata) for each in declared)
@@ -313,7 +313,7 @@ def settings(cls: type[DataclassInstance]) -> tuple[Setting, ...]:
 
 
 def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:
-    """What these variables say of the settings of `cls`. Raises SettingError."""
+    """Parse the variables that belong to settings of `cls`. Raises SettingError."""
     return {
         setting.name: setting.read(variables[setting.variable])
         for setting in settings(cls)
@@ -322,13 +322,13 @@ def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dic
 
 
 def check_all(config: DataclassInstance) -> None:
-    """Every value is one that its setting allows. Raises SettingError."""
+    """Check every value. Raises SettingError."""
     for setting in settings(type(config)):
         setting.check(getattr(config, setting.name))
 
 
 def check_apart(config: DataclassInstance, *names: str) -> None:
-    """No two of these may be equal, or lie below each other as subjects do."""
+    """Check that no two of these are equal or nested as subjects. Raises SettingError."""
     seen: dict[str, Setting] = {}
     for setting in settings(type(config)):
         if setting.name not in names:
@@ -341,7 +341,7 @@ def check_apart(config: DataclassInstance, *names: str) -> None:
 
 
 def reference_page(declared: Iterable[type[DataclassInstance]], elsewhere: Mapping[str, tuple[str, str]]) -> str:
-    """The page of all settings of these classes, and of variables that other parts read: (used by, meaning)."""
+    """Return the reference page of these classes, and of variables read by other parts: (used by, meaning)."""
     rows = [(s.variable, s) for cls in declared for s in settings(cls) if s.has_variable]
     lines = [f"| `{name}` | {_shown_default(s)} | {s.help} | {_users(s.used_by)} |" for name, s in rows]
     lines += [f"| `{name}` | unset | {text} | {_users(used_by)} |" for name, (used_by, text) in elsewhere.items()]

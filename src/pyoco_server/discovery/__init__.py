@@ -1,7 +1,7 @@
-"""Find the server on this machine that a command or a client means when nobody has named one (FIND-4 to FIND-9).
+"""Find the local server to use when none is configured (FIND-4 to FIND-9).
 
-A server in the current directory comes first, then the only one that this user runs. Clients import this module, so it
-needs the standard library, `errors` and `server_file` only.
+A server of the current directory comes first, then the only one that this user runs. Clients import this module, so it
+depends only on the standard library, `errors` and `server_file`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["FRAMES", "GROUPS", "HTTP", "NATS", "Found", "Need", "find", "is_quie
 
 @dataclass(frozen=True)
 class Need:
-    """The address that the caller connects to, and how a person names another one."""
+    """The kind of address that the caller needs, and the option that selects it explicitly."""
 
-    #: The member of the discovery file.
+    #: The field of the discovery file.
     member: str
     option: str
 
     def address(self, server: LocalServer) -> str:
-        """Empty where the server has no such address."""
+        """Return the address, or "" if the server has none of this kind."""
         if self.member == "nats":
             return server.nats_url
         if self.member == "http":
@@ -43,7 +43,7 @@ class Need:
         return server.frames or ""
 
     def choosing(self, address: str) -> str:
-        """What to write on the command line."""
+        """Return the command-line text that selects this address."""
         if self.member != "frames":
             return f"{self.option} {address}"
         host, _, port = address.rpartition(":")
@@ -58,11 +58,11 @@ GROUPS = Need("frames", "HOST:PORT")
 
 @dataclass(frozen=True)
 class Found:
-    """A running server, and the file that says where it is."""
+    """A running server and its discovery file."""
 
     server: LocalServer
     path: Path
-    #: The one that the caller needs.
+    #: The address of the kind that the caller needs.
     address: str
 
     @property
@@ -83,11 +83,11 @@ class Found:
 def find(
     need: Need, *, data_dir: str | None = None, known: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Found | None:
-    """The server that is meant, or None. Reads one file, or those of all servers of this user; sends nothing.
+    """Return the server to use, or None. Reads one file, or those of all servers of this user; sends nothing.
 
-    `data_dir`: the data directory that somebody has named, if any. `known`: the address that somebody has named; only a
-    server with this address is found, so that its data directory is not combined with another server.
-    Raises SeveralServers, SettingError.
+    `data_dir` is the explicitly configured data directory, if any. `known` is the explicitly configured address, if
+    any; it restricts the search to the server with this address, so that its data directory is not combined with
+    another server. Raises SeveralServers, SettingError.
     """
     variables = os.environ if environ is None else environ
     if not is_enabled(variables):
@@ -96,17 +96,20 @@ def find(
     if here is not None:
         return here
     every = [found for path in state_files(variables) if (found := _usable(path, need, known)) is not None]
-    # A server with a data directory of another name, in the current directory.
+    # A server in the current directory whose data directory has a different name.
     beside = [found for found in every if Path(found.server.data_dir).parent == _current_folder()]
     chosen = _distinct(beside or every)
     if len(chosen) > 1:
-        raise SeveralServers(_told(chosen, need))
+        raise SeveralServers(_choices(chosen, need))
     return chosen[0] if chosen else None
 
 
 def _distinct(candidates: Sequence[Found]) -> list[Found]:
-    """A door beside a server has a file of its own, with the same NATS and the same data directory: there is nothing to
-    choose between them, and the one that started first stands for both."""
+    """Drop duplicates.
+
+    A door next to a server has its own file with the same NATS and the same data directory: the two are equivalent, and
+    the one that started first is returned.
+    """
     first: dict[tuple[str, str], Found] = {}
     for each in sorted(candidates, key=lambda found: found.server.started_at):
         first.setdefault((each.address, each.server.data_dir), each)
@@ -124,25 +127,25 @@ def _usable(path: Path, need: Need, known: str | None) -> Found | None:
 
 
 def _is_same(known: str, server: LocalServer, need: Need) -> bool:
-    """Whether at least one of the addresses that somebody has named is one of this server."""
+    """Return whether at least one of the configured addresses belongs to this server."""
     addresses = server.nats if need.member == "nats" else (need.address(server),)
     return not {_place(each) for each in known.split(",")}.isdisjoint(map(_place, addresses))
 
 
 def _place(address: str) -> str:
-    """Host and port."""
+    """Return host and port."""
     return address.strip().rstrip("/").rpartition("://")[2].rpartition("@")[2]
 
 
 def _current_folder() -> Path | None:
     try:
         return Path.cwd()
-    except OSError:  # it was removed
+    except OSError:  # the directory was removed
         return None
 
 
-def _told(candidates: Sequence[Found], need: Need) -> str:
-    """FIND-8: each line begins with the option, ready to be pasted."""
+def _choices(candidates: Sequence[Found], need: Need) -> str:
+    """FIND-8: each line begins with the option, ready to copy."""
     head = f"{len(candidates)} local servers are running; choose one with {need.option}:"
     lines = [
         f"  {need.choosing(each.address)} of {each.server.data_dir} (pid {each.server.pid})" for each in candidates
@@ -151,5 +154,5 @@ def _told(candidates: Sequence[Found], need: Need) -> str:
 
 
 def is_quiet(environ: Mapping[str, str]) -> bool:
-    """FIND-7: whether the line about the server that is used is left out. Raises SettingError."""
+    """FIND-7: return whether to suppress the line about the server in use. Raises SettingError."""
     return flag(environ, "PYOCO_QUIET", default=False)

@@ -1,9 +1,9 @@
-"""A server that starts on this machine writes its discovery file (`discovery.server_file`). It serves within a block:
+"""Write the discovery file (`discovery.server_file`) of a server on this machine. The server runs within a block:
 
     with announced(command="up", data_dir=path, config=config, http=[address], nats=[url]):
         ...
 
-The file is removed at its end.
+The file is removed at the end of the block.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ def announced(
     frames: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[LocalServer | None]:
-    """Write the discovery file for the time of the block. Enter it once the server accepts work.
+    """Write the discovery file for the duration of the block. Enter the block once the server accepts work.
 
-    `nats` may be addresses with commas; credentials in addresses are left out. A place that cannot be written is one
-    warning, and the server goes on (FIND-2). Yields None when PYOCO_DISCOVERY is off. After a kill -9 the files stay:
-    readers see that the process is gone, and the next server of this user removes them. Raises SettingError.
+    `nats` may contain addresses separated by commas; credentials in addresses are removed. A path that cannot be
+    written causes one warning, and the server continues (FIND-2). Yields None if PYOCO_DISCOVERY is off. After a kill
+    -9 the files remain: readers detect that the process has exited, and the next server of this user removes them.
+    Raises SettingError.
     """
     variables = os.environ if environ is None else environ
     if not is_enabled(variables):
@@ -86,12 +87,16 @@ def announced(
 
 
 def without_credentials(address: str) -> str:
-    """FIND-3: the user, password or token before an `@` is left out, and whatever follows a `?` or `#`."""
+    """FIND-3: remove user, password or token before an `@`, and everything after a `?` or `#`."""
     return re.split(r"[?#]", _USERINFO.sub(r"\1", address), maxsplit=1)[0]
 
 
 def _places(server: LocalServer, variables: Mapping[str, str]) -> list[Path]:
-    """A door may use the data directory of `up`, whose file has to stay: clients over HTTP find their gateway by it."""
+    """Return the paths to write.
+
+    A door may use the data directory of `up`, whose file must not be overwritten: HTTP clients find their gateway with
+    it.
+    """
     here = Path(server.data_dir, FILE_NAME)
     other = read(here)
     places = [here] if other is None or not is_running(other) else []
@@ -121,7 +126,7 @@ def _write(place: Path, server: LocalServer) -> bool:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder, and those above it that are missing, with mode 0700. Raises OSError when it is not ours."""
+    """Create the folder and its missing parents with mode 0700. Raises OSError if another user owns it."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
@@ -134,7 +139,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _replace(place: Path, content: bytes) -> None:
-    """Readers see the old file or the whole new one. A link in the place of the file is replaced, not followed."""
+    """Write atomically: readers see the old or the complete new file. A symbolic link is replaced, not followed."""
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
@@ -150,16 +155,16 @@ def _replace(place: Path, content: bytes) -> None:
 
 
 def _remove(place: Path, server: LocalServer) -> None:
-    """Only the file of this server."""
+    """Remove the file if it is still the one of this server."""
     with contextlib.suppress(OSError):
         if place.read_bytes() == encode(server):
             place.unlink()
 
 
 def _remove_stale(variables: Mapping[str, str]) -> None:
-    """Files of this user whose server is gone (FIND-6).
+    """Remove files of this user whose server is no longer running (FIND-6).
 
-    Those of other machines stay, though they are stale here: the home directory may be shared, and the server runs.
+    Files of other machines stay: the home directory may be shared, and their servers may be running.
     """
     for path in state_files(variables):
         with contextlib.suppress(OSError):

@@ -1,13 +1,12 @@
-"""The discovery file: in it a running server on this machine says where it is (FIND-1 to FIND-6).
+"""The discovery file, in which a running server on this machine publishes its addresses (FIND-1 to FIND-6).
 
-`discovery.announcement` writes it, `discovery` looks for it. Clients import this module too, so it needs the standard
-library and `errors` only.
+`discovery.announcement` writes it, `discovery` finds it. Clients import this module too, so it depends only on the
+standard library and `errors`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import stat
@@ -43,46 +42,50 @@ DEFAULT_DATA_DIR = ".pyoco"
 #: Start times are compared with this tolerance: clock ticks are coarse, and clocks are adjusted.
 _TOLERANCE_SECONDS = 2.0
 _BYTES_MAX = 64 * 1024
-#: Crashed servers in containers leave files behind that no other machine removes.
+#: Crashed servers in containers leave files that no other machine removes.
 _FILES_MAX = 1000
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalServer:
-    """What a discovery file says. It holds no secret (FIND-3)."""
+    """The content of a discovery file. It contains no secret (FIND-3)."""
 
     id: str
     #: `up`, `dev`, `leader` or `cluster demo`.
     command: str
     version: str
     pid: int
-    #: Unix seconds. Another process that is given the same pid later has another start time.
+    #: Unix seconds. Distinguishes the process from a later one with the same pid.
     pid_started_at: float
     hostname: str
     started_at: float
-    #: Addresses of gateways; empty where none runs.
+    #: Addresses of gateways; empty if there is none.
     http: tuple[str, ...]
     nats: tuple[str, ...]
-    #: `host:port` of a door for frames over TCP.
+    #: `host:port` of a door that serves frames over TCP.
     frames: str | None
-    #: Absolute.
+    #: Absolute path.
     data_dir: str
     auth_mode: str
     pepper_fingerprint: str
 
     @property
     def nats_url(self) -> str:
-        """All nodes, as `PYOCO_NATS_URL` takes them."""
+        """All nodes, in the format of `PYOCO_NATS_URL`."""
         return ",".join(self.nats)
 
 
 def encode(server: LocalServer) -> bytes:
+    import json  # noqa: PLC0415 - not for the help of commands
+
     return json.dumps({"format": FORMAT, **asdict(server)}, indent=1).encode() + b"\n"
 
 
 def decode(content: bytes) -> LocalServer | None:
-    """None: the file is damaged, or a later version has written it."""
+    """Return None if the file is damaged or was written by a later version."""
+    import json  # noqa: PLC0415 - not for the help of commands
+
     try:
         document = json.loads(content)
         if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] != FORMAT:
@@ -141,10 +144,10 @@ _MEMBERS: Mapping[str, Any] = {
 
 
 def read(path: Path) -> LocalServer | None:
-    """The server of this file. None: there is no such file, or it must not be trusted (FIND-6).
+    """Return the server of this file, or None if the file does not exist or must not be trusted (FIND-6).
 
-    It says where requests and keys are sent to, so it has to be a plain file that the caller owns and nobody else may
-    write. It is checked after it was opened: the path may lead elsewhere a moment later.
+    Requests and keys are sent to its addresses, so it must be a regular file that the caller owns and no other user can
+    write. It is checked after opening: the path could be replaced a moment later.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -163,7 +166,7 @@ def read(path: Path) -> LocalServer | None:
 
 
 def is_running(server: LocalServer) -> bool:
-    """Whether the very process that wrote the file runs on this machine (FIND-6)."""
+    """Return whether the process that wrote the file is still running on this machine (FIND-6)."""
     if server.hostname != os.uname().nodename:
         return False
     began = started_at(server.pid)
@@ -171,7 +174,7 @@ def is_running(server: LocalServer) -> bool:
 
 
 def started_at(pid: int) -> float | None:
-    """When the process was started, in unix seconds. None: it does not run. A zombie does not run."""
+    """Return the start time of a process in Unix seconds, or None if it is not running or a zombie."""
     if sys.platform != "linux":
         return _started_at_by_ps(pid)
     try:
@@ -186,28 +189,28 @@ def started_at(pid: int) -> float | None:
 
 
 def _started_at_by_ps(pid: int) -> float | None:
-    """Where there is no /proc."""
+    """For systems without /proc."""
     import subprocess  # noqa: PLC0415 - only on such machines
 
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
         environment = {**os.environ, "LC_ALL": "C"}
-        said = subprocess.run(  # noqa: S603 - a fixed command and a number
+        output = subprocess.run(  # noqa: S603 - a fixed command and a number
             command, env=environment, capture_output=True, text=True, timeout=5, check=True
         ).stdout
-        state, _, began = said.strip().partition(" ")
+        state, _, began = output.strip().partition(" ")
         if not state.startswith("Z"):
             return time.mktime(time.strptime(began.strip(), "%a %b %d %H:%M:%S %Y"))
     return None
 
 
 def is_enabled(environ: Mapping[str, str]) -> bool:
-    """FIND-9. False, too, where there are no owners and modes of files to rely on. Raises SettingError."""
+    """FIND-9. Also False on systems without file owners and modes. Raises SettingError."""
     return os.name == "posix" and flag(environ, "PYOCO_DISCOVERY", default=True)
 
 
 def flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """A variable that is on or off; empty is unset. Raises SettingError."""
+    """Parse a boolean variable; empty counts as unset. Raises SettingError."""
     text = environ.get(name, "").strip().lower()
     if not text:
         return default
@@ -217,9 +220,9 @@ def flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def state_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where the files of all servers of this user are. None: the user has no home."""
+    """Return the folder with the files of all servers of this user, or None if the user has no home directory."""
     given = Path(environ.get("XDG_STATE_HOME", ""))
-    if given.is_absolute():  # a relative one is to be ignored, says the XDG specification
+    if given.is_absolute():  # the XDG specification says to ignore relative paths
         return given / "pyoco" / "servers"
     try:
         home = Path(environ.get("HOME") or Path.home())
@@ -229,7 +232,7 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def state_files(environ: Mapping[str, str]) -> list[Path]:
-    """The files there, whoever wrote them; the order is that of their names."""
+    """Return the files in that folder, by any owner, sorted by name."""
     folder = state_folder(environ)
     if folder is None:
         return []

@@ -1,9 +1,9 @@
-"""The servers we start ourselves, and how they die with us.
+"""The servers we start ourselves, and how they are terminated with us.
 
-    EmbeddedNats   the configuration of our own nats-server, its address, and what it says when it does not start
-    spawn, end     child processes that neither outlive us nor hear the terminal's Ctrl-C
+    EmbeddedNats   configuration and address of our own nats-server, and the reason if it does not start
+    spawn, end     child processes that do not outlive us and do not receive the terminal's Ctrl-C
 
-Linux is assumed where a parent's sudden death has to reach its children; elsewhere they are only stopped in order.
+If the parent dies suddenly, its children are only terminated on Linux; elsewhere they are only stopped in order.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 ]
 
 _MB = 1024 * 1024
-#: NATS refuses to be configured for more.
+#: NATS does not accept a higher limit.
 _PAYLOAD_BYTES_MAX = 64 * _MB
-#: Restoring a large store after a hard stop takes its time; a server that died is noticed at once.
+#: Restoring a large store after a hard stop takes time; a server that has exited is detected immediately.
 _START_SECONDS = 120.0
 _ROUTE_USER = "pyoco"
 _LOG_BYTES_MAX = 10 * _MB
@@ -54,13 +54,13 @@ _LOG_TAIL_BYTES = 64 * 1024
 
 
 def reachable_host(host: str) -> str:
-    """Where to reach, from this machine, what listens on `host`; ready to stand in a URL."""
+    """Return the address, ready for a URL, that reaches a server listening on `host` from this machine."""
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{host}]" if ":" in host else host
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on right now."""
+    """Return ports that are currently free."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -69,7 +69,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def find_command(name: str) -> Path | None:
-    """Beside our own commands first: a virtual environment need not be on the PATH."""
+    """Search beside our own commands first: a virtual environment need not be on the PATH."""
     for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
         if os.access(folder / name, os.X_OK):
             return folder / name
@@ -82,13 +82,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
-    """For a child, before it becomes another program: when the thread that made it ends, it gets the signal `how`."""
+    """Return a function for a child before exec: when the thread that created it ends, the child receives `how`."""
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts `… &` with SIGINT ignored, and that is inherited
         if sys.platform == "linux":
             _LIBC.prctl(_PR_SET_PDEATHSIG, how)
-            if os.getppid() != parent:  # it died before we asked. Not compared with 1: a parent may be process 1
+            if os.getppid() != parent:  # the parent died before prctl. Not compared with 1: the parent may be process 1
                 os._exit(1)
 
     return prepare
@@ -104,9 +104,9 @@ async def spawn(
     inherit: Sequence[int] = (),
     folder: Path | None = None,
 ) -> asyncio.subprocess.Process:
-    """A child in a session of its own. When we die, however suddenly, it gets the signal `death`.
+    """Start a child in a session of its own. When we die, however suddenly, it receives the signal `death`.
 
-    Only from the main thread: the kernel ties a child to the thread that made it, not to the process.
+    Only from the main thread: the kernel ties a child to the thread that created it, not to the process.
     """
     assert threading.current_thread() is threading.main_thread()
     return await asyncio.create_subprocess_exec(
@@ -123,12 +123,15 @@ async def spawn(
 
 
 async def end(process: asyncio.subprocess.Process, seconds: float | None) -> bool:
-    """SIGTERM to its process group; after `seconds` (None: no limit) SIGKILL. True when it went by itself."""
+    """Send SIGTERM to the process group, and SIGKILL after `seconds` (None: no limit).
+
+    Returns whether it exited before the SIGKILL.
+    """
     _signal_group(process.pid, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await process.wait()
-            # A wrapper may go before what it wraps, and nobody tells us of grandchildren.
+            # A wrapper may exit before its children, and we get no notification about grandchildren.
             while _signal_group(process.pid, None):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             return True
@@ -138,12 +141,12 @@ async def end(process: asyncio.subprocess.Process, seconds: float | None) -> boo
 
 
 def kill(process: asyncio.subprocess.Process) -> None:
-    """SIGKILL to its process group, now."""
+    """Send SIGKILL to the process group."""
     _signal_group(process.pid, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: signal.Signals | None) -> bool:
-    """False when nobody is left in it."""
+    """Signal the group. Returns False if it is empty."""
     try:
         os.killpg(group, number or 0)
     except (ProcessLookupError, PermissionError):
@@ -153,27 +156,29 @@ def _signal_group(group: int, number: signal.Signals | None) -> bool:
 
 @dataclass(frozen=True)
 class Membership:
-    """One node's place in a cluster of our own."""
+    """One node's membership in our own cluster."""
 
-    #: Its name in the cluster, and that of its folder. To the others it is the same node for as long as this stays.
+    #: Name of the node in the cluster and of its folder. It identifies the node to the others and must not change.
     node: str
     cluster: str
-    #: Where it listens for the other nodes.
+    #: Where the node listens for the other nodes.
     route_host: str
     route_port: int
     #: `host:port` of the nodes that it connects to.
     routes: Sequence[str]
-    #: `host:port` at which the other nodes reach it. Empty: NATS finds out.
+    #: `host:port` at which the other nodes reach it. Empty: NATS determines it.
     advertise: str = ""
-    #: Nodes that keep their stores on the same disk, this one included.
+    #: Nodes whose stores are on the same disk, including this one.
     disk_sharers: int = 1
     #: Password of route connections. Empty: none is required.
     secret: str = field(default="", repr=False)
 
 
 class EmbeddedNats:
-    """A nats-server of our own, without accounts: whoever reaches its port may do everything. So it listens on the
-    loopback address unless told otherwise. As a member of a cluster it needs a port that is known beforehand."""
+    """Our own nats-server, without accounts: any client that reaches its port may do everything.
+
+    It therefore listens on the loopback address by default. A member of a cluster needs a fixed port.
+    """
 
     def __init__(
         self,
@@ -188,7 +193,7 @@ class EmbeddedNats:
         assert port or member is None
         self._folder = data_dir / ("nats" if member is None else member.node)
         self._config, self._host, self._http_port, self._member = config, host, http_port, member
-        #: 0 until the first start has found a free one; from then on every restart takes the same.
+        #: 0 until the first start has found a free port; every restart uses the same one.
         self.port = port
         self._log_from = 0
 
@@ -198,12 +203,12 @@ class EmbeddedNats:
 
     @property
     def health_url(self) -> str:
-        """Where its monitoring port says whether it has caught up."""
+        """URL of the health check on its monitoring port."""
         return f"http://{reachable_host(self._host)}:{self._http_port}/healthz"
 
     @property
     def routes_url(self) -> str:
-        """Where its monitoring port lists the nodes that it is connected to."""
+        """URL of the list of connected nodes on its monitoring port."""
         return f"http://{reachable_host(self._host)}:{self._http_port}/routez"
 
     @property
@@ -212,16 +217,16 @@ class EmbeddedNats:
 
     @property
     def console_file(self) -> Path:
-        """What it says before its log is open, and when Go panics."""
+        """Its output before its log is open, and on a Go panic."""
         return self._folder / "console.txt"
 
     @property
     def pid_file(self) -> Path:
-        """Where a member of a cluster writes its process id, at each start."""
+        """File in which a member of a cluster stores its process id at each start."""
         return self._folder / "nats.pid"
 
     def command(self) -> list[str]:
-        """The command line that starts it. Raises UsageError when there is no such program."""
+        """Return the command line that starts it. Raises UsageError if the program is not installed."""
         program = find_command("nats-server")
         if program is None:
             raise UsageError(
@@ -231,7 +236,7 @@ class EmbeddedNats:
         return [str(program), "--config", str(self.prepare())]
 
     def prepare(self) -> Path:
-        """Write the configuration for the next start. Returns its path. Raises UsageError when it cannot be written."""
+        """Write the configuration for the next start. Returns its path. Raises UsageError if it cannot be written."""
         ports = self._folder / "ports"
         try:
             ports.mkdir(parents=True, exist_ok=True)
@@ -271,14 +276,14 @@ class EmbeddedNats:
         if member is not None:
             options["pid_file"] = str(self.pid_file)
             options["cluster"] = _cluster_options(member)
-        # Its format takes JSON; without the outer braces it also takes a comment.
+        # The nats.conf format accepts JSON; without the outer braces it also accepts a comment.
         written = json.dumps(options, indent=2, ensure_ascii=False)
         return f"# Written anew at each start by pyoco-server.\n{written[2:-2]}\n"
 
     async def until_listening(self) -> None:
-        """Returns when it takes connections. JetStream of a cluster answers later, once a majority is up.
+        """Return once it accepts connections. JetStream of a cluster answers later, once a majority is up.
 
-        Raises Unavailable after two minutes. Whoever calls it also watches the process.
+        Raises Unavailable after two minutes. The caller must also watch the process.
         """
 
         async def listens() -> bool:
@@ -287,14 +292,14 @@ class EmbeddedNats:
         await self._until(listens)
 
     async def until_ready(self) -> None:
-        """Returns when JetStream answers, and `port` is known. Raises Unavailable after two minutes.
+        """Return once JetStream answers and `port` is known. Raises Unavailable after two minutes.
 
-        Whoever calls it also watches the process: a server that ended will never answer.
+        The caller must also watch the process: a server that has exited never answers.
         """
         await self._until(self.answers)
 
     async def answers(self) -> bool:
-        """Whether JetStream answers right now."""
+        """Return whether JetStream answers now."""
         return self._find_port() and await jetstream_answers(self._host, self.port)
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
@@ -306,7 +311,7 @@ class EmbeddedNats:
             raise Unavailable(f"NATS did not answer within {_START_SECONDS:.0f} s; {self.reason()}") from None
 
     def _port_of_last_time(self) -> int:
-        """The port this data folder had before, if nobody has taken it: workers of before find us again. 0: none."""
+        """Return the port of the last start if it is still free, so that existing workers reconnect; otherwise 0."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
             port = int((self._folder / "port").read_text())
             with socket.socket() as probe:
@@ -318,22 +323,22 @@ class EmbeddedNats:
     def _find_port(self) -> bool:
         if not self.port:
             for file in (self._folder / "ports").glob("*.ports"):
-                with contextlib.suppress(OSError, ValueError, LookupError):  # not written to its end yet
+                with contextlib.suppress(OSError, ValueError, LookupError):  # file not completely written yet
                     self.port = int(json.loads(file.read_text())["nats"][0].rsplit(":", 1)[1])
                     (self._folder / "port").write_text(str(self.port))
         return self.port > 0
 
     def reason(self) -> str:
-        """Why the last start failed, in the server's own words."""
-        said = [line for line in self._log_since_start() if "[FTL]" in line] or self._console_lines()[:1]
+        """Return why the last start failed, from the server's log."""
+        lines = [line for line in self._log_since_start() if "[FTL]" in line] or self._console_lines()[:1]
         where = f"its log is {self.log_file}"
-        if not said:
+        if not lines:
             return f"it left no reason; {where}"
-        words = said[-1].rpartition("[FTL] ")[2]
+        words = lines[-1].rpartition("[FTL] ")[2]
         return f"it said: {words}; {where}"
 
     def failure(self) -> Unavailable | UsageError:
-        """The same as an error to raise."""
+        """Return the reason as an error to raise."""
         reason = self.reason()
         if "address already in use" in reason and self._member is None:
             return UsageError(f"NATS did not start, its port is taken: --nats-client-port 0 finds a free one; {reason}")
@@ -361,7 +366,7 @@ def _cluster_options(member: Membership) -> dict[str, object]:
         "routes": [f"nats://{login}{address}" for address in member.routes],
     }
     if member.advertise:
-        # Clients are told of no other node: those listen on the loopback address of their own machines.
+        # Do not advertise other nodes to clients: those listen on the loopback addresses of their own machines.
         options |= {"advertise": member.advertise, "no_advertise": True}
     if member.secret:
         options["authorization"] = {"user": _ROUTE_USER, "password": member.secret}
@@ -369,22 +374,28 @@ def _cluster_options(member: Membership) -> dict[str, object]:
 
 
 def _write_private(file: Path, text: str) -> None:
-    """Readable by this user only: the routes of a cluster may hold a secret. Raises OSError."""
+    """Write a file readable by this user only: the routes of a cluster may contain a secret. Raises OSError."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
-        os.fchmod(opened.fileno(), 0o600)  # an existing file keeps its mode otherwise
+        os.fchmod(opened.fileno(), 0o600)  # an existing file would keep its mode
         opened.write(text)
 
 
 def payload_bytes(config: NatsBackendConfig) -> int:
-    """The largest message we may send: a job holds a flow.yaml as JSON text, where a line break takes two bytes."""
+    """Return the size of the largest message we may send.
+
+    A job holds a flow.yaml as JSON text, in which a line break takes two bytes.
+    """
     needed = 2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + 128 * 1024
     return min(max(needed, _MB), _PAYLOAD_BYTES_MAX)
 
 
 def file_store_bytes(folder: Path, reserved_bytes: int, sharers: int = 1) -> int:
-    """Three quarters of the disk that is free or already ours, divided among the nodes that share it. Told to NATS,
-    since its own guess shrinks with each restart as the store grows; and no less than what our streams reserve, or they
-    could not be made."""
+    """Return three quarters of the disk space that is free or already ours.
+
+    The free part is divided among the nodes that share the disk. The result is passed to NATS, whose own estimate
+    shrinks with each restart as the store grows. It is at least what our streams reserve, because they could not be
+    created otherwise.
+    """
     used = sum(_size(file) for file in (folder / "store").rglob("*") if file.is_file())
     return max((shutil.disk_usage(folder).free // sharers + used) * 3 // 4, reserved_bytes + 256 * _MB)
 
@@ -392,12 +403,12 @@ def file_store_bytes(folder: Path, reserved_bytes: int, sharers: int = 1) -> int
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # a server of before is still tidying up
+    except FileNotFoundError:  # the previous server is still cleaning up
         return 0
 
 
 async def greets(host: str, port: int) -> bool:
-    """Whether a NATS server takes connections there."""
+    """Return whether a NATS server accepts connections there."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(2):
@@ -411,7 +422,7 @@ async def greets(host: str, port: int) -> bool:
 
 
 async def jetstream_answers(host: str, port: int) -> bool:
-    """One question in the NATS protocol, so that whoever only starts the server needs no client."""
+    """Send one request in the NATS protocol, so that processes that only start the server need no client."""
     address = reachable_host(host).strip("[]")
     writer: asyncio.StreamWriter | None = None
     try:

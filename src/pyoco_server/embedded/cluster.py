@@ -1,4 +1,4 @@
-"""A cluster of our own: several nats-servers, each with its own store and its own ports.
+"""Our own cluster: several nats-servers, each with its own store and its own ports.
 
 cluster_of   all nodes of a cluster on this machine
 member_of    one node of a cluster, whose others may be on other machines
@@ -31,8 +31,7 @@ _PREFIX = "nats-"
 
 
 def cluster_of(folder: Path, config: NatsBackendConfig, size: int) -> dict[str, EmbeddedNats]:
-    """Nodes by name, none of them started, on ports that were free a moment ago. A folder that held them before gives
-    them what they have stored."""
+    """Return the nodes by name, not started, on currently free ports. Existing stores in the folder are reused."""
     ports = free_ports(3 * size)
     clients, routes, monitors = ports[:size], ports[size : 2 * size], ports[2 * size :]
     names = [f"{_PREFIX}{number}" for number in range(1, size + 1)]
@@ -52,7 +51,7 @@ def cluster_of(folder: Path, config: NatsBackendConfig, size: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class NodeAddress:
-    """Where one node of a cluster is. `host` is how the other machines reach it."""
+    """The address of one node of a cluster. `host` is how the other machines reach it."""
 
     name: str
     host: str
@@ -65,30 +64,30 @@ class NodeAddress:
 
 
 def node_name(address: str) -> str:
-    """The same for the same `host:port`: under another name NATS would take a node for a new one."""
+    """Return the node's name, always the same for the same `host:port`: NATS treats another name as a new node."""
     return _PREFIX + re.sub(r"[^A-Za-z0-9_.-]+", "-", address).strip("-")
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One node of a cluster, and how it is to be started."""
+    """One node of a cluster, and its start parameters."""
 
     own: NodeAddress
     others: Sequence[NodeAddress]
-    #: Where it listens for clients, and for the other nodes.
+    #: Where it listens for clients and for the other nodes.
     client_host: str
     route_host: str
-    #: Nodes that keep their stores on the same disk, this one included.
+    #: Nodes whose stores are on the same disk, including this one.
     disk_sharers: int
     #: Password of route connections. Empty: none is required.
     secret: str = field(repr=False)
 
 
 def member_of(folder: Path, config: NatsBackendConfig, plan: NodePlan) -> EmbeddedNats:
-    """The node `plan.own`, not started.
+    """Return the node `plan.own`, not started.
 
-    A new cluster begins with the nodes that are up first, so its routes do not include itself: with all three listed, a
-    NATS without data waits until it has the vote of every one of them.
+    A new cluster forms from the nodes that are up first, so its routes exclude the node itself: with all three listed,
+    a NATS without data waits for the vote of every one of them.
     """
     own = plan.own
     member = Membership(
@@ -106,15 +105,15 @@ def member_of(folder: Path, config: NatsBackendConfig, plan: NodePlan) -> Embedd
 
 
 def cluster_url(nodes: Iterable[EmbeddedNats]) -> str:
-    """For whoever connects: any node will do."""
+    """Return the address for clients: all nodes, any of which will do."""
     return ",".join(node.url for node in nodes)
 
 
 def stored_nodes(folder: Path) -> list[str]:
-    """Names of the nodes that have stored something in this folder."""
+    """Return the names of the nodes with a store in this folder."""
     return sorted(each.name for each in folder.glob(f"{_PREFIX}*") if (each / "store").is_dir())
 
 
 def nodes_found(folder: Path) -> int:
-    """How many nodes have stored something in this folder."""
+    """Return the number of nodes with a store in this folder."""
     return len(stored_nodes(folder))

@@ -1,65 +1,65 @@
-"""Every error we raise, with the ids and texts a user meets.
+"""Every error we raise, with the ids and texts shown to users.
 
 PyocoError
-├── Refused               the input is wrong (422)
-│   ├── InvalidFlow       a flow.yaml breaks the policy
-│   ├── InvalidWheel      a file is not the wheel it says it is
-│   ├── InvalidArchive    a zip archive that is damaged, or would not stay where it is unpacked
+├── Refused               the input is invalid (422)
+│   ├── InvalidFlow       a flow.yaml violates the policy
+│   ├── InvalidWheel      a file is not a valid wheel of its name
+│   ├── InvalidArchive    a zip archive is damaged or would unpack outside its directory
 │   ├── InvalidListQuery
 │   └── InvalidWorkersRequest
-├── TooLarge              the input is too big (413)
+├── TooLarge              the input is too large (413)
 │   ├── WorkflowTooLarge
 │   └── WheelTooLarge
-├── TooSlow               the input did not come in time (408)
+├── TooSlow               the input did not arrive in time (408)
 ├── KeyMissing            no API key (401)
-├── KeyRefused            an API key that does not open (403)
+├── KeyRefused            an invalid API key (403)
 ├── RateLimited           too many bad API keys from one address (429)
-├── HostRefused           the gateway was asked by a name that is not its own (421)
-├── DashboardReadOnly     a browser asked for a change, and the dashboard may only look (403)
+├── HostRefused           the Host header names another server (421)
+├── DashboardReadOnly     a browser requested a change on a read-only dashboard (403)
 ├── NotFound              (404)
 │   ├── RunNotFound
 │   ├── DeadLetterNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
 │   └── ObjectNotFound
-├── Conflict              the request does not fit what is there (409)
+├── Conflict              the request conflicts with the current state (409)
 │   ├── KeyReused         an idempotency key was used for another submission
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
-│   ├── NotRepeatable     what a run was submitted with is no longer kept
-│   ├── NotOfThisKind     a run of another kind cannot do this
-│   ├── RunNotEnded       what is asked for is there when the run has ended
+│   ├── NotRepeatable     the submission of a run is no longer kept
+│   ├── NotOfThisKind     not possible for this kind of run
+│   ├── RunNotEnded       not available before the run has ended
 │   └── KeyBusy           the same idempotency key is being submitted right now
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
 ├── ArtifactExpired       the files of a program are no longer kept (410)
-├── TenantRateLimited     the tenant asks too often (429)
+├── TenantRateLimited     the tenant sends too many requests (429)
 ├── Unavailable           NATS did not answer: the write may have happened (503)
 │   ├── NotStored         NATS did not answer, and nothing was stored
 │   ├── ResourceMissing   NATS answered: the stream, bucket or object store does not exist
-│   ├── TooManyWatchers   this gateway serves as many event streams as it may
-│   ├── TooManyTransfers  this gateway moves as many files as it may
+│   ├── TooManyWatchers   this gateway is at its limit of event streams
+│   ├── TooManyTransfers  this gateway is at its limit of concurrent transfers
 │   ├── QueueFull         the queue of programs is at its limit; nothing was stored
-│   ├── JobInDoubt        nobody knows whether a job was stored; asking again under its id finds out
+│   ├── JobInDoubt        it is unknown whether a job was stored; submitting it again under its id is safe
 │   ├── NoRoom            the disk is full: of this process, or of NATS
-│   ├── DependencyUnavailable  a store of priced runs did not answer: what was asked may have happened
+│   ├── DependencyUnavailable  a store of priced runs did not answer: the operation may have happened
 │   │   └── OtherLedger   the ledger is not the one that this deployment uses (exit code 3 at start)
 │   └── SendFailed        a priced run could not be queued; it was refunded
-├── LedgerOutdated        the ledger's tables are of another version
-├── Corrupt               stored bytes are not what they should be
+├── LedgerOutdated        the ledger's tables have another version
+├── Corrupt               stored data is damaged
 │   └── RecordUnreadable  the record of a run cannot be decoded (503)
-├── InvalidJob            a queue message nobody can run
+├── InvalidJob            an invalid queue message
 ├── FlowNotResolved       this worker cannot build the flow
 │   └── CallableRefused   a flow.yaml names code that this worker does not offer
-├── WheelSyncFailed       a worker could not install a wheel; it tries again
-├── BackupFailed          a backup could not be made, or cannot be restored
-├── SnapshotTooLargeError a snapshot above the cap even after compaction
-├── DeploymentRefused     NATS is not, or cannot be made, what programs need (exit code 3)
+├── WheelSyncFailed       a worker could not install a wheel; it will retry
+├── BackupFailed          a backup could not be created or restored
+├── SnapshotTooLargeError a snapshot is above the cap even after compaction
+├── DeploymentRefused     NATS does not meet the requirements of programs (exit code 3)
 │   └── ExposureRefused   a port would be open to everybody
-├── PepperMismatch        keys made with this pepper would never open the server
-├── SeveralServers        nothing says which of several local servers is meant
-├── UsageError            a command line that cannot be obeyed
-└── SettingError          a setting that does not parse
+├── PepperMismatch        the server would reject keys made with this pepper
+├── SeveralServers        several local servers are running, and none was chosen
+├── UsageError            an invalid command line
+└── SettingError          a setting does not parse
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input: where it is, what it is, and a word for programs."""
+    """One problem of an input: its location, a message, and a type for programs."""
 
     loc: tuple[str | int, ...]
     msg: str
@@ -149,7 +149,7 @@ class Problem:
 class PyocoError(Exception):
     """Something went wrong."""
 
-    #: The line of the catalogue this error belongs to.
+    #: The number of this error's line in the catalogue.
     number: ClassVar[int] = 25
     #: The short English phrase of an HTTP error body (section 5 of the contract).
     phrase: ClassVar[str] = "internal error"
@@ -175,11 +175,11 @@ class InvalidFlow(Refused):
 
 
 class InvalidWheel(Refused):
-    """The file is not the wheel it says it is."""
+    """The file is not a valid wheel."""
 
 
 class InvalidArchive(Refused):
-    """The zip archive is damaged, or would not stay where it is unpacked."""
+    """The zip archive is damaged, or would unpack outside its directory."""
 
 
 class InvalidListQuery(Refused):
@@ -217,7 +217,7 @@ class WheelTooLarge(TooLarge):
 
 
 class TooSlow(PyocoError):
-    """The request body did not come in time."""
+    """The request body did not arrive in time."""
 
     number = 2
     phrase = "request timeout"
@@ -231,7 +231,7 @@ class KeyMissing(PyocoError):
 
 
 class KeyRefused(PyocoError):
-    """The API key does not open this server."""
+    """The API key is not valid for this server."""
 
     number = 15
     phrase = "api key invalid"
@@ -251,21 +251,21 @@ class RateLimited(PyocoError):
 
 
 class HostRefused(PyocoError):
-    """The gateway does not answer to the name in `Host`."""
+    """The gateway does not serve the host name in `Host`."""
 
     number = 2
     phrase = "this name in Host is not answered: PYOCO_HTTP_HOSTS lists those that are"
 
 
 class DashboardReadOnly(PyocoError):
-    """The dashboard is read-only: a browser may look and not act."""
+    """The dashboard is read-only: changes from a browser are refused."""
 
     number = 35
     phrase = "dashboard is read-only"
 
 
 class Conflict(PyocoError):
-    """The request does not fit what is there."""
+    """The request conflicts with the current state."""
 
     number = 2
     phrase = "conflict"
@@ -286,7 +286,7 @@ class WheelNotNewer(Conflict):
 
 
 class NotRepeatable(Conflict):
-    """What the run was submitted with is no longer kept, so it cannot be run again."""
+    """The submission of the run is no longer kept, so it cannot be run again."""
 
     number = 28
     phrase = "run cannot be repeated"
@@ -375,7 +375,7 @@ class ResourceMissing(Unavailable):
 
 
 def missing_resource(error: BaseException) -> ResourceMissing | None:
-    """The missing resource that this error was raised for, if it was: the error itself or one of its causes."""
+    """Return the error itself or the first of its causes that is a missing resource, or None."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ResourceMissing):
         cause = cause.__cause__
@@ -387,7 +387,7 @@ class QueueFull(NotStored):
 
 
 class JobInDoubt(Unavailable):
-    """NATS did not answer while a job was stored: submit it again under the same id, or look for its run."""
+    """NATS did not answer while a job was stored: submit it again under the same id, or look up its run."""
 
     def __init__(self, job_id: str, run_id: str, cause: Unavailable) -> None:
         super().__init__(str(cause))
@@ -395,14 +395,14 @@ class JobInDoubt(Unavailable):
 
 
 class TooManyWatchers(Unavailable):
-    """This gateway serves as many event streams as it may."""
+    """This gateway has reached its limit of event streams."""
 
     number = 30
     phrase = "too many watchers"
 
 
 class TooManyTransfers(Unavailable):
-    """This gateway moves as many files as it may."""
+    """This gateway has reached its limit of concurrent transfers."""
 
     number = 34
     phrase = "too many transfers"
@@ -486,7 +486,7 @@ class RunExpired(PyocoError):
         tokens_consumed: int = 0,
     ) -> None:
         super().__init__()
-        #: The money facts outlive the content (PRICED-83).
+        #: The amounts are kept longer than the content (PRICED-83).
         self.run_id = run_id
         self.reserved_usd_micros = reserved_usd_micros
         self.used_usd_micros = used_usd_micros
@@ -501,14 +501,14 @@ class ArtifactExpired(PyocoError):
 
 
 class TenantRateLimited(PyocoError):
-    """The tenant asks too often."""
+    """The tenant sends too many requests."""
 
     number = 40
     phrase = "too many requests"
 
 
 class Corrupt(PyocoError):
-    """Stored bytes are not what they should be: another digest, or a record that cannot be read."""
+    """Stored data is damaged: the digest differs, or a record cannot be read."""
 
     phrase = "stored data is damaged"
 
@@ -521,21 +521,21 @@ class RecordUnreadable(Corrupt):
 
     def __init__(self, key: str, reason: str, revision: int = 0) -> None:
         super().__init__(f"the record {key} cannot be decoded: {reason}")
-        #: Under which the record is stored: the run id.
+        #: The key of the record: the run id.
         self.key, self.reason = key, reason
-        #: The stored revision; 0: not known.
+        #: The stored revision; 0 if unknown.
         self.revision = revision
 
 
 class InvalidJob(PyocoError):
-    """The queue message is not a job anybody can run."""
+    """The queue message is not a valid job."""
 
     number = 12
     phrase = "invalid job"
 
     def __init__(self, message: str, *, run_id: str | None = None, problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(message, problems=problems)
-        #: Known when the message was broken but still told which run it belongs to (FLOW-316).
+        #: Known if the message was invalid but contained its run id (FLOW-316).
         self.run_id = run_id
 
 
@@ -575,21 +575,21 @@ class SnapshotTooLargeError(PyocoError, ValueError):
 
 
 class DeploymentRefused(PyocoError):
-    """What is in NATS, or how many nodes it has, cannot keep what programs are promised."""
+    """NATS, its resources or its number of nodes do not meet the guarantees of programs."""
 
     number = 45
     phrase = "deployment refused"
 
 
 class ExposureRefused(DeploymentRefused):
-    """A port that asks nobody for a key may only be opened on this machine."""
+    """A port without authentication may only be opened on this machine."""
 
     number = 47
     phrase = "exposure refused"
 
 
 class SeveralServers(PyocoError):
-    """Several local servers are running, and nothing says which one is meant."""
+    """Several local servers are running, and none was chosen."""
 
     number = 51
     phrase = "several local servers"
@@ -603,7 +603,7 @@ class PepperMismatch(PyocoError):
 
 
 class UsageError(PyocoError):
-    """The command line cannot be obeyed."""
+    """The command line is invalid."""
 
     number = 18
     phrase = "invalid arguments"

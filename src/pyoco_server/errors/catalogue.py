@@ -1,4 +1,4 @@
-"""The ids and texts a user meets, one line for each error. Which error has which: `errors.py`."""
+"""The ids and texts shown to users, one entry per error. The classes in `errors/__init__.py` refer to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Text:
     """One line of the catalogue: error n always belongs to message n (FLOW-565)."""
 
     number: int
-    #: Shown to users; both languages are product texts.
+    #: Product text for users, in both languages.
     en: str
     ja: str
     #: What the reader can do about it.

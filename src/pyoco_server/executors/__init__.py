@@ -1,1 +1,1 @@
-"""How one run is run. An executor sees neither a store, nor a queue, nor a door."""
+"""Executing runs. An executor uses no store, queue or door."""

@@ -1,4 +1,4 @@
-"""How one run is run. An executor never sees a store, a queue or a door."""
+"""The port for executing one run. An executor uses no store, queue or door."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Execution", "Executor", "Work"]
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be executed: the job, and the message it came in, ready to be handed on unread."""
+    """What to execute: the job, and the undecoded message it came in, to be passed on as it is."""
 
     job: Job
     data: bytes
@@ -23,50 +23,50 @@ class Work:
 
 
 class Execution(Protocol):
-    """One attempt under way."""
+    """One attempt in progress."""
 
     async def outcome(self) -> Outcome:
-        """How it ended. Waits for the end; never raises."""
+        """Wait for the end of the attempt and return its outcome. Never raises."""
 
     async def progress(self) -> Progress | None:
-        """How far it is, or None when the work is too busy to say. Returns within half a second."""
+        """Return the progress, or None if the work is too busy to report it. Takes at most half a second."""
 
     def ask_cancel(self) -> None:
-        """Ask it to stop at its next chance. Safe to repeat; the outcome tells when it has."""
+        """Request the work to stop at its next opportunity. Idempotent; the outcome shows when it has stopped."""
 
     def kill(self) -> bool:
-        """Stop it now, with everything it started. False: this executor has no such power."""
+        """Stop the work and everything it started immediately. Returns False if this executor cannot kill."""
 
 
 class Executor(Protocol):
-    """Runs work. `start` once, then as many `begin` at a time as it has slots."""
+    """Executes work. Call `start` once, then `begin` up to as many times concurrently as there are slots."""
 
-    #: Host processes that had to be replaced because they fell over or were killed.
+    #: Number of host processes that were replaced because they crashed or were killed.
     restarts: int
 
     @property
     def is_able(self) -> bool:
-        """Whether anything could run here now, or as soon as something else has ended. If not, what waits is better
-        left to others: it would be begun in vain."""
+        """Whether work could run here now, or as soon as other work has ended. If not, waiting jobs are better released
+        for other workers: beginning them here would fail."""
 
     async def start(self) -> None:
-        """Returns once it can take work. Raises UsageError when it never will."""
+        """Return once work can begin. Raises UsageError if that will never be possible."""
 
     async def stop(self) -> None:
-        """Ends whatever still runs, at once. May be called twice."""
+        """End all running work immediately. Idempotent."""
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> Execution | None:
         """Start one attempt. `when_free` is called once, as soon as there is room for another.
 
-        None: no room for it within two seconds, because what runs takes longer than it used to.
+        Returns None if no slot became free within two seconds, because running work takes longer than it used to.
         """
 
     async def renew(self, environment: Environment) -> None:
-        """What begins after this has returned sees `environment`; what runs goes on with what it began with.
+        """Switch to `environment`: attempts that begin after this call use it; running ones keep theirs.
 
-        May be called before `start`. Raises UsageError when nothing can be run there: then all is as it was.
+        May be called before `start`. Raises UsageError if nothing can run in the environment; then nothing has changed.
         """
 
     @property
     def paths_in_use(self) -> frozenset[str]:
-        """Directories of environments that something which runs may still read."""
+        """Directories of environments that running work may still read."""

@@ -1,6 +1,6 @@
-"""Flows in threads of this process: for a worker used as a library, with a resolver that lives in the program.
+"""Runs flows in threads of this process: for a worker used as a library, with a resolver defined in the program.
 
-What it cannot do: stop a task that does not want to stop. Threads cannot be killed (ENG-20).
+What it cannot do: stop an uncooperative task. Threads cannot be killed (ENG-20).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _ThreadExecution:
         self._run, self._when_free = run, when_free
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Outcome] = self._loop.create_future()
-        # A daemon, so that a task that never ends does not keep the program from ending.
+        # A daemon thread, so that a task that never ends does not keep the program from exiting.
         self._thread = threading.Thread(target=self._work, name="pyoco run", daemon=True)
         self._thread.start()
 
@@ -69,18 +69,19 @@ class ThreadExecutor:
         return True
 
     async def start(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing; there is nothing to prepare."""
 
     async def stop(self) -> None:
-        """Nothing that could be ended. This process looks for modules where it did before."""
+        """Restore the module search path if nothing runs. Running threads cannot be ended."""
         if not self._running:
             self._see(NO_WHEELS)
 
     async def renew(self, environment: Environment) -> None:
-        """Waits until nothing runs: this process has one set of modules, and it must not change under a run (FLOW-230).
+        """Wait until nothing runs, then switch: this process has one set of modules, which must not change under a run
+        (FLOW-230).
 
-        Modules of wheels that are gone are dropped, so the next import finds the new ones (FLOW-241). What the program
-        itself holds of the old ones, a flow with their functions for example, stays old until it imports them again.
+        Modules of removed wheels are dropped, so the next import finds the new ones (FLOW-241). Old objects that the
+        program itself references, for example a flow with their functions, stay old until it imports them again.
         """
         while self._running:
             await self._is_idle.wait()
@@ -89,14 +90,14 @@ class ThreadExecutor:
     def _see(self, environment: Environment) -> None:
         if environment == self._environment:
             return
-        gone = [path for path in self._environment.paths if path not in environment.paths]
-        stubborn = forget_modules(gone)
+        removed = [path for path in self._environment.paths if path not in environment.paths]
+        stubborn = forget_modules(removed)
         remove_wheels(self._environment.paths)
         place_wheels(environment.paths)
         self._environment = environment
         self._build.see(environment)
         if stubborn:
-            log.warning("extension modules of a changed wheel are loaded; a restart is needed", modules=stubborn)
+            log.warning("extension modules of a changed wheel are loaded; restart required", modules=stubborn)
 
     @property
     def paths_in_use(self) -> frozenset[str]:
@@ -109,7 +110,7 @@ class ThreadExecutor:
                 self._is_idle.set()
             when_free()
 
-        # Read anew: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
+        # Decoded again: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
         run = EngineRun(decode_job(work.data), self._build)
         self._running += 1
         self._is_idle.clear()

@@ -1,1 +1,1 @@
-"""The frame protocol over a socket: one connection, whole frames in, whole frames out."""
+"""The frame protocol over a socket: reads and writes complete frames on one connection."""

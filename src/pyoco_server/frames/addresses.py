@@ -1,4 +1,4 @@
-"""Which doors a client or worker knows, and how soon it tries them again (GRID-45, GRID-110, GRID-123)."""
+"""The known doors of a client or worker, and the delays between connection attempts (GRID-45, GRID-110, GRID-123)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pyoco_server.errors import UsageError
 
 __all__ = ["RETRY_SECONDS", "Address", "Addresses"]
 
-#: GRID-123. The last one goes on for ever.
+#: GRID-123. The last delay repeats without limit.
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _ADDRESSES_MAX = 64
 _JUMPS_MAX, _JUMPS_SECONDS = 5, 10.0
-#: SAFE-17: a shorter connection does not reset the delay; a door that accepts and closes would be called without pause.
+#: SAFE-17: a shorter connection does not reset the delay; otherwise a door that accepts and closes would be called
+#: without pause.
 _STABLE_SECONDS = 5.0
-#: SAFE-17: two workers of one id replace each other as soon as their delays allow. Shorter connections of a worker that
-#: is told to wait are one series: they do not reset the delay.
+#: SAFE-17: two workers with the same id replace each other as soon as their delays allow. Shorter connections of a
+#: worker that is ordered to wait count as one series and do not reset the delay.
 _SERIES_SECONDS = 60.0
 
 
@@ -31,7 +32,7 @@ class Address:
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """`host:port`, `[::1]:port`. Raises UsageError."""
+        """Parse `host:port` or `[::1]:port`. Raises UsageError."""
         host, _, port = text.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         is_port = len(port) <= 5 and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
@@ -41,7 +42,7 @@ class Address:
 
     @classmethod
     def find(cls, text: str | None) -> Address | None:
-        """What a door names as another one; None when it names none, or something that is none."""
+        """Parse the address of a door that another door has sent. None: missing or invalid."""
         try:
             return cls.read(text) if text is not None else None
         except UsageError:
@@ -49,46 +50,48 @@ class Address:
 
 
 class Addresses:
-    """Those from the command line, and those that doors have named. `chance` gives 0.0 to 1.0, `clock` never goes back.
+    """The configured doors and those that doors have announced. `chance` returns 0.0 to 1.0; `clock` is monotonic.
 
-    One round tries the door it was at, then each other one, without a pause. There is a delay between two rounds, and
-    after a connection also before the first one. The delay doubles up to half a minute.
+    One round tries the last connected door, then all others, without a pause. There is a delay between two rounds, and
+    also before the first one after a connection. The delay doubles up to half a minute.
     """
 
     def __init__(self, given: Sequence[Address], *, clock: Callable[[], float], chance: Callable[[], float]) -> None:
         self._given = tuple(dict.fromkeys(given))
-        self._told: dict[Address, None] = {}
+        self._announced: dict[Address, None] = {}
         self._at = self._given[0]
         self._clock, self._chance = clock, chance
         self._rounds = 0
         self._seconds_least = 0.0
         #: Whether the last connection ended with a door's order to wait.
         self._in_series = False
-        #: When the current connection began; None once its end was seen by `delay`.
+        #: When the current connection began; None after `delay` has accounted for its end.
         self._attached_at: float | None = None
         #: Whether there was a connection before.
         self.was_attached = False
         self._jumps: deque[float] = deque()
 
     def learn(self, doors: Iterable[str]) -> None:
-        """What a door says of the doors of its group; it forgets what was said before. Bad ones are left out."""
-        told: dict[Address, None] = {}
+        """Replace the announced doors by this list. Invalid addresses are left out; an empty result changes nothing."""
+        announced: dict[Address, None] = {}
         for text in doors:
             try:
-                told[Address.read(text)] = None
+                announced[Address.read(text)] = None
             except UsageError:
                 continue
-            if len(told) >= _ADDRESSES_MAX:
+            if len(announced) >= _ADDRESSES_MAX:
                 break
-        if told:
-            self._told = told
+        if announced:
+            self._announced = announced
 
     def round(self) -> list[Address]:
-        return list(dict.fromkeys([self._at, *self._told, *self._given]))
+        return list(dict.fromkeys([self._at, *self._announced, *self._given]))
 
     def delay(self) -> float:
-        """GRID-123, SAFE-17: seconds before the next round. It grows with each call, and is reset by a connection that
-        lasted. Call it when the connection has ended."""
+        """Return the seconds before the next round (GRID-123, SAFE-17). Call it after the connection has ended.
+
+        The delay grows with each call. A connection that lasted long enough resets it.
+        """
         if self._attached_at is not None:
             if self._seconds_least == 0.0:
                 self._in_series = False
@@ -101,8 +104,10 @@ class Addresses:
         return max(least, base * (0.8 + 0.4 * self._chance()))
 
     def wait_at_least(self, seconds: float) -> bool:
-        """The next delay is no shorter than this. True if a series of such orders begins: the connection before ended
-        in another way, or this one lasted a minute."""
+        """Set the minimum of the next delay. Returns True if a series of such orders begins.
+
+        A series begins if the previous connection ended in another way, or if this one lasted a minute.
+        """
         begins = not self._in_series or self._connected_seconds() >= _SERIES_SECONDS
         self._in_series = True
         self._seconds_least = max(self._seconds_least, seconds)
@@ -112,11 +117,11 @@ class Addresses:
         return 0.0 if self._attached_at is None else self._clock() - self._attached_at
 
     def attached(self, address: Address) -> None:
-        """A door said HelloAck."""
+        """Record that a door has sent HelloAck."""
         self._at, self._attached_at, self.was_attached = address, self._clock(), True
 
     def may_jump(self) -> bool:
-        """GRID-45: whether a door that was named may be tried at once; five times in ten seconds. It counts."""
+        """Return whether a named door may be tried immediately: five times in ten seconds (GRID-45). Counts calls."""
         now = self._clock()
         while self._jumps and now - self._jumps[0] >= _JUMPS_SECONDS:
             self._jumps.popleft()

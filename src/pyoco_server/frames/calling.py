@@ -1,4 +1,4 @@
-"""How a client or a worker comes to a door: it calls, says Hello, and tries the next one (GRID-45, GRID-123)."""
+"""How a client or a worker connects to a door: dial, send Hello, try the next door (GRID-45, GRID-123)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A door may ask for a longer pause; nobody waits longer than this.
+#: The upper limit of the pause that a door may request.
 PAUSE_SECONDS_MAX = 30.0
 _DIAL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A connection whose Hello was taken."""
+    """A connection whose Hello was accepted."""
 
     wire: Wire
     address: Address
@@ -38,26 +38,26 @@ class Session:
 
 @dataclass
 class Caller:
-    """Who calls. Payloads are asked for anew each time: what a worker runs changes."""
+    """Connects to doors. Payloads are built for each frame, because what a worker runs changes."""
 
     #: HELLO_CLIENT or HELLO_WORKER, and its payload.
     kind: Type
     hello: Callable[[], bytes]
     timers: Timers
     tls: ssl.SSLContext | None
-    #: What is raised when a door refuses it for good before any has taken it.
+    #: The exception to raise if a door refuses the Hello permanently before any door has accepted one.
     refusal: Callable[[Address, ErrorMessage], Exception]
     #: The payload of a Heartbeat.
     heartbeat: Callable[[], bytes] = bytes
     was_attached: bool = False
 
     async def call(self, address: Address) -> Session | NotLeader | ErrorMessage | None:
-        """Connect and say Hello. None: nobody there, or nobody who speaks frames. Raises `refusal`."""
+        """Connect and send Hello. None: unreachable, or not a door. Raises `refusal`."""
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 streams = await asyncio.open_connection(address.host, address.port, ssl=self.tls)
         except (OSError, TimeoutError) as error:
-            # A certificate does not mend itself: whoever waits should know.
+            # A certificate error needs an operator, so it is a warning.
             level = logging.WARNING if isinstance(error, ssl.SSLError) else logging.INFO
             why = why_unreachable(error)
             log.log(level, "door %s cannot be reached: %s", address, why, extra=_fields(address, reason=why))
@@ -74,22 +74,20 @@ class Caller:
                 extra=_fields(address, reason=closed.reason),
             )
         except GridRefused as error:
-            log.error(
-                "door %s said something that cannot be: %s", address, error, extra=_fields(address, reason=str(error))
-            )
+            log.error("door %s sent an invalid message: %s", address, error, extra=_fields(address, reason=str(error)))
         finally:
             if not isinstance(answer, HelloAck):
                 await wire.close("bad_hello")
         if isinstance(answer, ErrorMessage):
             fields = _fields(address, code=answer.code, reason=answer.message)
-            log.error("door %s refuses the Hello: %s: %s", address, answer.code, answer.message, extra=fields)
+            log.error("door %s refused the Hello: %s: %s", address, answer.code, answer.message, extra=fields)
             if not answer.retry and not self.was_attached:
                 raise self.refusal(address, answer)
         if not isinstance(answer, HelloAck):
             return answer
         self.was_attached = True
         for warning in answer.warnings:
-            log.warning("door %s warns: %s", address, warning, extra=_fields(address, reason=warning))
+            log.warning("warning from door %s: %s", address, warning, extra=_fields(address, reason=warning))
         return Session(wire, address, answer)
 
     async def _greet(self, wire: Wire, address: Address) -> HelloAck | NotLeader | ErrorMessage | None:
@@ -101,12 +99,12 @@ class Caller:
             case Type.NOT_LEADER:
                 message = NotLeader.read(frame.payload)
                 fields = _fields(address, reason=message.reason, leader=message.leader)
-                log.info("door %s is not the one to ask: %s", address, message.reason, extra=fields)
+                log.info("door %s is not the leader: %s", address, message.reason, extra=fields)
                 return message
             case Type.ERROR:
                 return ErrorMessage.read(frame.payload)
         log.error(
-            "door %s answered a Hello with type %#04x",
+            "door %s answered Hello with unexpected frame type %#04x",
             address,
             frame.type,
             extra=_fields(address, type=int(frame.type)),
@@ -115,7 +113,7 @@ class Caller:
 
 
 def _fields(address: Address, **more: object) -> dict[str, object]:
-    """Once more for those who read a log by its fields; a client's log may show messages only."""
+    """Return the log fields. The message repeats them, because a client's log may show only messages."""
     return {"door": str(address), **more}
 
 
@@ -124,8 +122,11 @@ async def search(
     call: Callable[[Address], Awaitable[T | NotLeader | ErrorMessage | None]],
     sleep: Callable[[float], Awaitable[None]],
 ) -> T:
-    """Rounds over all known doors, with a growing pause between two of them. Returns what the first door that accepts
-    has given; `call` gives None if no door answers. After a connection that ended there is a pause first (SAFE-17)."""
+    """Try all known doors in rounds, with a growing pause between rounds.
+
+    Returns the first result of `call` that is neither a refusal nor None; None means that the door does not answer.
+    After a connection has ended, a pause comes first (SAFE-17).
+    """
     if addresses.was_attached:
         await sleep(addresses.delay())
     while True:

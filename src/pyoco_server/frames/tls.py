@@ -1,4 +1,4 @@
-"""TLS towards a door: of clients, workers and routers (GRID-166)."""
+"""TLS from clients, workers and routers to a door (GRID-166)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ __all__ = ["client_context", "why_unreachable"]
 def client_context(
     *, ca: str | None = None, cert: str | None = None, key: str | None = None, option: str = "--tls"
 ) -> ssl.SSLContext:
-    """TLS 1.2 or later; the door's certificate must be of its address and signed by `ca`, or by one the system trusts.
+    """Return a context for TLS 1.2 or later that verifies the door's certificate and host name.
 
-    `cert` and `key`: an own certificate, for doors that demand one. `option`: how the options are called that these
-    come from, for messages. Reads files. Raises UsageError.
+    The certificate must be signed by `ca`, or by a CA that the system trusts. `cert` and `key` are a client
+    certificate, for doors that require one. `option` is the prefix of the option names in error messages. Reads files.
+    Raises UsageError.
     """
     if (cert is None) != (key is None):
         raise UsageError(f"{option}-cert and {option}-key go together")
     try:
-        if ca == "":  # OpenSSL would take those that the system trusts
+        if ca == "":  # OpenSSL would use the system's CAs
             raise FileNotFoundError
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
@@ -37,7 +38,7 @@ def client_context(
 
 
 def why_unreachable(error: Exception) -> str:
-    """Why a door was not reached, for people; what is wrong with its certificate, when that was it."""
+    """Return why a door was not reached, as text; for a certificate error, what is wrong with the certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"tls_error: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

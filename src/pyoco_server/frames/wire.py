@@ -1,4 +1,4 @@
-"""One connection: whole frames in, whole frames out, and the timers of both (sections 3 and 8.1).
+"""One connection: reads and writes complete frames, and enforces the timers (sections 3 and 8.1).
 
     wire = Wire(reader, writer, Timers.of(config))
     try:
@@ -9,8 +9,8 @@
     finally:
         await wire.close("draining")
 
-Whoever opens a wire closes it, whatever `receive` and `send` have raised: the first reason is the one that counts.
-TLS or not is the streams' affair.
+The owner of a wire must close it, whatever `receive` and `send` have raised; the first reason is kept. TLS is left to
+the streams.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pyoco_server.core.programs.faults import Code
 
 __all__ = ["CLOSE_REASONS", "PIECE_BYTES", "Timers", "Wire", "WireClosed", "fresh"]
 
-#: GRID-17: what is read, and written, at once.
+#: GRID-17: the most bytes per read and per write.
 PIECE_BYTES: Final = 64 * 1024
-#: What may wait to be written.
+#: The limits of the write queue.
 QUEUE_FRAMES_MAX: Final = 64
 QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
-#: Time for the last frames to reach a peer that is being left.
+#: How long `close` waits for the last frames to reach the peer.
 _LINGER_SECONDS = 2.0
-#: A peer that has been told goodbye and is silent for this long sends nothing more that would matter.
+#: How long `close` waits for further bytes of the peer.
 _SILENCE_SECONDS = 0.25
 
 #: Section 26.3.
@@ -65,18 +65,18 @@ CLOSE_REASONS: Final = frozenset(
 
 
 class WireClosed(Exception):
-    """The connection is over, or can no longer be read."""
+    """The connection has ended, or can no longer be read."""
 
     def __init__(self, reason: str, fault: FrameError | None = None) -> None:
         super().__init__(reason)
         #: One of CLOSE_REASONS.
         self.reason = reason
-        #: The bytes that were no frame. The peer may still be told: `close(reason, last=…)`.
+        #: Why the bytes were not a valid frame. The peer can still be sent an Error: `close(reason, last=…)`.
         self.fault = fault
 
 
 class _Settings(Protocol):
-    """What is needed of a GridConfig. The client library stands on this room, and knows no settings."""
+    """The required part of a GridConfig. The client library uses this package and must not depend on settings."""
 
     @property
     def exec_hello_sec(self) -> float: ...
@@ -94,15 +94,15 @@ class _Settings(Protocol):
 class Timers:
     """GRID-33, in seconds."""
 
-    #: From the connection to the first whole frame, while none has begun.
+    #: From the connection to the start of the first frame.
     hello: float = 10.0
     #: From the first byte of a frame to its last.
     frame: float = 30.0
-    #: Between two whole frames.
+    #: Between two complete frames.
     idle: float = 60.0
-    #: For a piece to leave.
+    #: For one write to be taken by the socket.
     write: float = 30.0
-    #: Of own silence, until a Heartbeat is sent.
+    #: Without a frame sent, until a Heartbeat is sent.
     heartbeat: float = 15.0
 
     @classmethod
@@ -117,16 +117,16 @@ class Timers:
 
 
 def fresh(kind: Type, payload: bytes = b"", *, corr_id: UUID = NIL, subject: str = "") -> Frame:
-    """A frame with an id of its own."""
+    """Return a frame with a new msgId."""
     return Frame(kind, payload, uuid4(), corr_id, subject)
 
 
 class Wire:
-    """Reading is for one task at a time; sending is for any number: frames never interleave (GRID-20).
+    """One task at a time may receive; any number may send: frames never interleave (GRID-20).
 
-    Memory: what the peer sent of one frame, one read of small frames, and the queue of frames to write. Nobody reads
-    while nobody asks: TCP then slows the peer down, and the time does not count against it.
-    It does not answer anything: no Error, no NotLeader.
+    Memory: one incomplete frame, one read of small frames, and the write queue. The socket is read only while `receive`
+    waits: otherwise TCP flow control slows the peer down, and that time does not count against its timers. A wire never
+    answers by itself: it sends no Error and no NotLeader.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Wire:
         timers: Timers,
         heartbeat: Callable[[], bytes] = bytes,
     ) -> None:
-        """`heartbeat` gives the payload of a Heartbeat. Must be called in a running loop."""
+        """`heartbeat` returns the payload of a Heartbeat. Must be called in a running event loop."""
         self.peer = _peer_of(writer)
         self.frames_read = self.bytes_read = 0
         self.frames_written = self.bytes_written = 0
@@ -144,40 +144,40 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder()
         self._ready: deque[Frame | FrameError] = deque()
-        #: Instants of the loop's clock: since when there was no whole frame; since when one is incomplete; when
-        #: `receive` was left.
+        #: Times of the loop's clock: of the last complete frame and of the last return of `_fill`; and below, when the
+        #: incomplete frame began.
         self._quiet_since = self._left_at = self._loop.time()
         self._frame_since: float | None = None
         self._patience: asyncio.Timeout | None = None
-        #: A stream takes one reader at a time.
+        #: A stream allows one reader at a time.
         self._reading = asyncio.Lock()
         self._outgoing: deque[tuple[Frame, bytes]] = deque()
         self._outgoing_bytes = 0
         self._reason: str | None = None
         self._fault: FrameError | None = None
-        #: Set when there is something to write or the end has come; when there is room, or the end has come.
+        #: Set if there is something to write, and if there is room in the queue; both are set when the wire ends.
         self._work, self._room = asyncio.Event(), asyncio.Event()
         self._is_finishing = False
-        self._gone = asyncio.Event()
+        self._closed_event = asyncio.Event()
         writer.transport.set_write_buffer_limits(high=PIECE_BYTES)
         self._task = self._loop.create_task(self._write(), name=f"wire to {self.peer}")
 
     @property
     def reason(self) -> str | None:
-        """Why it ended; None while it is open."""
+        """Why the wire has ended; None while it is open."""
         return self._reason
 
     @property
     def unwritten(self) -> tuple[Frame, ...]:
-        """Frames of which no byte was handed to the transport."""
+        """The frames of which no byte was passed to the transport."""
         return tuple(frame for frame, _ in self._outgoing)
 
     # Reading.
 
     async def receive(self) -> Frame:
-        """The next frame. May be cut off anywhere: nothing is lost.
+        """Return the next frame. Safe to cancel: no data is lost.
 
-        Raises WireClosed; FrameError for a frame that was read whole but is bad (BAD_SUBJECT): go on.
+        Raises WireClosed; FrameError for a complete but invalid frame (BAD_SUBJECT): the caller may continue.
         """
         if not self._ready:
             await self._fill()
@@ -191,7 +191,7 @@ class Wire:
         raise self._closed()
 
     async def _fill(self) -> None:
-        """At least one item, or WireClosed."""
+        """Read until there is at least one item. Raises WireClosed."""
         pause = self._loop.time() - self._left_at
         self._quiet_since += pause
         if self._frame_since is not None:
@@ -211,7 +211,7 @@ class Wire:
         try:
             data = await self._read_until(deadline)
         except TimeoutError:
-            self._end(reason)  # unless another reason has ended it, and woken us
+            self._end(reason)  # keeps the earlier reason if `_end` has interrupted the read
         except ssl.SSLError:
             self._end("tls_error")
         except OSError:
@@ -222,7 +222,7 @@ class Wire:
         return data
 
     async def _read_until(self, deadline: float) -> bytes:
-        """`_end` cuts it short. Raises TimeoutError, OSError."""
+        """Read once. `_end` interrupts it. Raises TimeoutError, OSError."""
         try:
             async with self._reading, asyncio.timeout_at(deadline) as self._patience:
                 return await self._reader.read(PIECE_BYTES)
@@ -253,7 +253,7 @@ class Wire:
     # Writing.
 
     async def send(self, frame: Frame) -> None:
-        """Queue it, and wait for room before. Raises WireClosed, and FrameError for a frame over the limit."""
+        """Wait for room and queue the frame. Raises WireClosed, and FrameError for a frame over the limit."""
         data = encode(frame)
         while self._reason is None and not self._has_room(len(data)):
             self._room.clear()
@@ -263,7 +263,7 @@ class Wire:
         self._put(frame, data)
 
     def send_soon(self, frame: Frame) -> bool:
-        """Queue it now. False: there is no room, or the wire has ended. Raises FrameError for one over the limit."""
+        """Queue the frame without waiting. False: no room, or the wire has ended. FrameError: over the size limit."""
         data = encode(frame)
         if self._reason is not None or not self._has_room(len(data)):
             return False
@@ -294,7 +294,7 @@ class Wire:
             self._end("peer_closed")
 
     async def _worked(self) -> bool:
-        """Wait for something to write. False: there was nothing for the time of a heartbeat."""
+        """Wait for something to write. False: the heartbeat interval has passed without any."""
         self._work.clear()
         try:
             async with asyncio.timeout(self._timers.heartbeat):
@@ -304,7 +304,7 @@ class Wire:
         return True
 
     async def _write_next(self) -> None:
-        """As many small frames as make a piece, or one large frame piece by piece. Raises TimeoutError, OSError."""
+        """Write small frames batched up to PIECE_BYTES, or one large frame in pieces. Raises TimeoutError, OSError."""
         self._check_open()
         pieces = [self._taken()]
         size = len(pieces[0])
@@ -321,7 +321,7 @@ class Wire:
         self.bytes_written += size
 
     def _check_open(self) -> None:
-        """uvloop's transports raise RuntimeError when they are used after their end."""
+        """Raise ConnectionResetError if closed. uvloop's transports raise RuntimeError when used after close."""
         if self._writer.is_closing():
             raise ConnectionResetError
 
@@ -331,7 +331,7 @@ class Wire:
         self.frames_written += 1
         return data
 
-    # The end.
+    # Closing.
 
     def _end(self, reason: str) -> None:
         if self._reason is None:
@@ -346,13 +346,13 @@ class Wire:
         return WireClosed(self._reason, self._fault)
 
     async def close(self, reason: str, last: Frame | None = None) -> None:
-        """Write what waits, then `last`, then leave; within 2 s or so. May be called again, and at any time.
+        """Write the queued frames, then `last`, then close; takes about 2 s at most. May be called more than once.
 
-        A `receive` or `send` that waits raises WireClosed. What the peer still sends is read and thrown away: a
-        connection that is closed over unread bytes is reset, and the last frame would be lost with it.
+        A blocked `receive` or `send` raises WireClosed. Bytes that the peer still sends are read and dropped: closing a
+        connection with unread bytes resets it, and the last frame would be lost.
         """
         if self._is_finishing:
-            await self._gone.wait()
+            await self._closed_event.wait()
             return
         self._is_finishing = True
         if last is not None:
@@ -367,12 +367,12 @@ class Wire:
             self._task.cancel()
             self._writer.close()
             self._writer.transport.abort()
-            self._gone.set()
+            self._closed_event.set()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     async def _say_goodbye(self) -> None:
-        async with self._reading:  # after a `receive` that is about to notice
+        async with self._reading:  # wait for an interrupted `receive` to return
             await self._drain_peer()
 
     async def _drain_peer(self) -> None:

@@ -1,1 +1,1 @@
-"""What runs for ever: one start/stop contract, one turn at a time."""
+"""Background loops: one start/stop contract, one turn at a time."""

@@ -1,4 +1,4 @@
-"""Ends the runs of jobs that the queue gives up, as soon as it says so."""
+"""Ends the runs of jobs that reached max deliveries, as soon as the queue reports them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["Advisories"]
 
 log = get_logger(__name__)
 
-#: How long one look waits for a notice. Between two of them the queue is stirred.
+#: How long one read waits for a notice. `stir` is called on the queue between two turns.
 _WAIT_SECONDS = 2.0
-#: Between two turns, so that trouble is not met twenty times a second.
+#: Pause between two turns, so that a persistent failure is not retried twenty times a second.
 _PAUSE_SECONDS = 0.5
-#: A notice in trouble comes again after this.
+#: A notice whose handling failed is redelivered after this.
 _AGAIN_SECONDS = 5.0
-#: Somebody works on the run: look again when its last heartbeat would be too old, or after this.
+#: The run still has a live worker: check again when its last heartbeat would be stale, or after this at the latest.
 _BUSY_SECONDS_MAX = 15.0
-#: A record that cannot be read may be mended by an operator.
+#: An operator may repair an unreadable record, so it is retried.
 _CORRUPT_SECONDS = 60.0
 _TURN_MAX = 500
 
 
 class Advisories(Loop):
-    """Takes the queue's notices one by one and gives up the jobs they tell of. Any number of keepers share them.
+    """Processes the queue's notices one by one and gives up the jobs they report. Any number of keepers share them.
 
-    A run ends within a second of its job's last ack timer while a worker serves the tag, and a few seconds after it
-    when nobody does.
+    A run ends within a second after its job's last ack timer expires while a worker serves the tag, and a few seconds
+    after that if no worker does.
 
-    What it cannot do: hear of what was given up before the stream of advisories was made, or of what NATS forgot when
-    it was killed. The Rescuer looks for those.
+    What it cannot do: see jobs that were given up before the stream of advisories was created, or advisories that NATS
+    lost in a crash. The Rescuer finds those.
     """
 
     def __init__(self, backend: Backend, *, wait_seconds: float = _WAIT_SECONDS) -> None:
@@ -56,7 +56,7 @@ class Advisories(Loop):
             leftover = await notice.leftover()
             busy = None if leftover is None else await give_up(self._backend, leftover, notice.deliveries)
         except PyocoError as error:
-            self.outage.failed("a job that was given up could not be dealt with; trying again", error)
+            self.outage.failed("could not process a job that reached max deliveries; retrying", error)
             await notice.put_off(_CORRUPT_SECONDS if isinstance(error, Corrupt) else _AGAIN_SECONDS)
             return
         if busy is None:

@@ -1,4 +1,4 @@
-"""Ends cancelled runs that nobody works on."""
+"""Ends cancelled runs that no worker is executing."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["Canceller"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 2.0
-#: A run that nobody has begun is left alone for this long: its worker may be about to end it.
+#: A run that was never claimed is left alone for this long: a worker may be about to end it.
 _QUIET_SECONDS = 2.0
 _PAGE = 500
-#: Cancelled runs looked at in one turn, newest first: the older ones are looked at when these have ended.
+#: Cancelled runs checked per turn, newest first; older ones are checked once these have ended.
 _TURN_MAX = 20_000
 _AT_ONCE = 32
-#: Packs cannot be cancelled; a program is ended by whoever claims it next.
+#: Packs cannot be cancelled; a program is ended by the worker that claims it next.
 _OF_OTHERS = (PACK, EXEC)
 
 
 class Canceller(Loop):
-    """Looks at every CANCELLING run, and ends those that nobody has begun or whose worker has gone silent.
+    """Checks every CANCELLING run, and ends those that were never claimed or whose worker stopped sending heartbeats.
 
-    So a cancelled run ends within seconds whether or not a worker serves its tag, and its job is dropped by whoever
-    takes it. Every keeper may do so at once: a compare-and-set decides.
+    A cancelled run therefore ends within seconds whether or not a worker serves its tag, and the worker that later
+    receives its job drops it. Several keepers may do this concurrently: a compare-and-set decides.
 
-    What it cannot do: stop work that goes on. That is the worker's: while it shows signs of life, its run is left
-    alone. Nor can it take the job of a run that it ends out of the queue: it does not know where that lies.
+    What it cannot do: stop running work. Only the worker can, and while it sends heartbeats its run is left alone. It
+    also cannot remove the job of a run that it ends from the queue: it does not have the job's sequence number.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Canceller(Loop):
 
     async def turn(self) -> None:
         if not await self._feeder.caught_up(0):
-            return  # half an index would be half a truth
+            return  # a partial index would give wrong results
         wanted = RunFilter(status=RunState.CANCELLING)
         place: ListPosition | None = None
         for _ in range(_TURN_MAX // _PAGE):
@@ -66,7 +66,7 @@ class Canceller(Loop):
                 return
 
     def _is_due(self, line: Summary) -> bool:
-        """Whether its record is worth a look: nobody has it, or whoever had it is silent. The record decides."""
+        """Whether to read its record: the run has no worker, or its worker's heartbeat is stale. The record decides."""
         now = self._backend.clock()
         if line.kind in _OF_OTHERS:
             return False
@@ -77,5 +77,5 @@ class Canceller(Loop):
         async with self._gate_at_once:
             try:
                 await end_cancelled(self._backend, run_id, self._quiet_seconds)
-            except PyocoError as error:  # one that cannot be ended must not hide the others
-                self.outage.failed("a cancelled run could not be ended; trying again", error, run_id=run_id)
+            except PyocoError as error:  # one failure must not block the others
+                self.outage.failed("could not end a cancelled run; retrying", error, run_id=run_id)

@@ -1,4 +1,4 @@
-"""Keeps the index of dead letters true."""
+"""Keeps the index of dead letters up to date."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["DeadLetterFeeder"]
 
 
 class DeadLetterFeeder(Feeder):
-    """Follows the dead letters from where the index stopped, for ever: what comes, and what goes.
+    """Follows the stream of dead letters from the index's last position, indefinitely: additions and deletions.
 
-    What it cannot do: show a letter before its message has arrived, or drop one before it was missed in its stream.
-    While NATS is away the index stands still. Memory is bounded: the next letters wait until these are written.
+    What it cannot do: show a dead letter before its message has arrived, or drop one before its deletion from the
+    stream is noticed. While NATS is unavailable the index does not change. Memory is bounded: further dead letters are
+    read only after the current ones have been written.
     """
 
     what = "the index of dead letters"
@@ -39,6 +40,6 @@ class DeadLetterFeeder(Feeder):
                     epoch = changes.epoch
                 await self._index.apply(changes)
                 if changes.caught_up and not self._is_true:
-                    # Later ones may tell of what went alone, while nobody hears of what came.
+                    # Later change sets may report deletions only, while reading additions is failing.
                     self._is_true = True
                     self._caught_up.set()

@@ -1,4 +1,4 @@
-"""One delivery, from hand to answer."""
+"""Processes one delivery, from receipt to acknowledgement."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pyoco_server.core.run import Owner, Run
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.pulse import Live, Pulse
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import Absent
@@ -29,12 +29,12 @@ log = get_logger(__name__)
 
 #: FLOW-321
 LATER_SECONDS = 2.0
-#: Somebody else is at it: look again when its last heartbeat would be too old, or after this.
+#: Another worker owns the run: check again when its last heartbeat would be stale, or after this at the latest.
 BUSY_SECONDS = 15.0
-#: A record that cannot be read may be mended by an operator; until then the job waits.
+#: An operator may repair an unreadable record; until then the job waits.
 CORRUPT_SECONDS = 10.0
 
-#: What the queue hears. A fenced worker says nothing: its ack would act on the new owner's delivery.
+#: The reply sent to the queue. A fenced worker replies nothing: its ack would affect the new owner's delivery.
 REPLIES: dict[type, Reply] = {
     Ended: Reply.ACK,
     Spent: Reply.ACK,
@@ -46,15 +46,15 @@ REPLIES: dict[type, Reply] = {
 
 @dataclass(frozen=True)
 class Worked:
-    """What became of one delivery."""
+    """The result of one delivery."""
 
     run_id: str | None
-    #: The terminal status, when this delivery ended the run.
+    #: The terminal status, if this delivery ended the run.
     ended: str | None = None
 
 
 class _Once:
-    """A call that happens once, however often it is asked for."""
+    """A callable that calls its target at most once."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
@@ -66,31 +66,33 @@ class _Once:
 
 
 class DeliveryProcessor:
-    """Carries one delivery after another from hand to answer. Used by the worker loop and by the library alike."""
+    """Processes deliveries from receipt to acknowledgement. Used by both the worker loop and the library."""
 
     def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
         self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
         self._outage = Outage(log)
         self.max_deliver = max_deliver
-        # The last deliveries are ended, not tried: were this worker to fall too, the next may still end the run.
+        # The last deliveries end the run instead of executing it: if this worker crashes too, the next delivery can
+        # still end the run.
         spare = 2 if max_deliver > 5 else 0
         self._last_count = max_deliver - spare if max_deliver > 1 else sys.maxsize
-        #: From here on nothing is begun any more; what was claimed goes back.
+        #: When set, no new execution begins and claimed runs are released.
         self.is_closing = False
 
     async def work(self, delivery: Delivery, when_free: Callable[[], None]) -> Worked:
-        """One delivery, from hand to answer. Each step adds one fact; nothing is decided twice.
+        """Process one delivery, from receipt to acknowledgement. Each step adds one fact; nothing is decided twice.
 
-        `when_free` is called once, as soon as there is room for another. Never raises for what a job did wrong.
+        `when_free` is called once, as soon as there is capacity for another delivery. Never raises for an error in the
+        job.
         """
         free = _Once(when_free)
         try:
             return await self._work(delivery, free)
         except Unavailable as error:  # FLOW-319
-            _log_error("NATS failed while a job was in hand; it comes again", error, delivery)
+            _log_error("NATS failed while a job was in flight; the job will be redelivered", error, delivery)
             await delivery.answer(Reply.LATER, LATER_SECONDS)
         except Corrupt as error:
-            self._outage.failed("the run's record cannot be read; the job comes again", error, tag=delivery.tag)
+            self._outage.failed("could not read the run's record; the job will be redelivered", error, tag=delivery.tag)
             await delivery.answer(Reply.LATER, CORRUPT_SECONDS)
         except SnapshotTooLargeError as error:
             return await self._give_up(delivery, error)
@@ -99,13 +101,13 @@ class DeliveryProcessor:
         return Worked(_run_id_of(delivery))
 
     async def _give_up(self, delivery: Delivery, error: SnapshotTooLargeError) -> Worked:
-        """The record is so full that it cannot even be claimed: no worker ever could."""
-        _log_error("the run's record has no room for a claim", error, delivery)
-        job = decode_job(delivery.data)  # it could be read before
+        """End a run whose record is so full that no worker can claim it."""
+        _log_error("the run's record is too large to be claimed", error, delivery)
+        job = decode_job(delivery.data)  # decoding succeeded before
         ended = await end_unclaimed(self._backend, job.run_id, str(error), DeadReason.EXECUTION_ERROR)
         if isinstance(ended, Run):
             await self._bury(ended, delivery)
-        elif isinstance(ended, Absent):  # a foreign producer's: its letter is all that is left of it
+        elif isinstance(ended, Absent):  # from a foreign producer: the dead letter is the only trace
             run = replace(run_of(job), tag=delivery.tag, error=str(error), reason=DeadReason.EXECUTION_ERROR)
             await self._bury(run, delivery)
         await delivery.answer(Reply.ACK)
@@ -121,11 +123,11 @@ class DeliveryProcessor:
                 job = decode_job(delivery.data)
             except InvalidJob as error:
                 return await self._refuse(delivery, error)
-            if job.tag != delivery.tag:  # a foreign producer's slip: the lane it lies in is the truth
+            if job.tag != delivery.tag:  # a foreign producer's mistake: the subject is authoritative
                 job = replace(job, tag=delivery.tag)
             taken = await claim_run(self._backend, job, self._me, first_delivery=delivery.count == 1)
             if isinstance(taken, Spent) and taken.run is not None:
-                await self._bury(taken.run, delivery)  # who ended it may have died before its letter, or before its ack
+                await self._bury(taken.run, delivery)  # its worker may have crashed before this, or before its ack
             if not isinstance(taken, FlowAttempt):
                 delay = taken.seconds + 0.5 if isinstance(taken, Busy) else 0.0
                 await delivery.answer(REPLIES[type(taken)], min(delay, BUSY_SECONDS))
@@ -133,7 +135,7 @@ class DeliveryProcessor:
             outcome = await self._perform(delivery, job, taken, live, free)
             if outcome is None:
                 await give_back(self._backend, taken)
-                # Not given back: somebody wants it cancelled, or it is not ours any more. The end finds out which.
+                # Not released: the run was cancelled, or this worker no longer owns it. `_end` finds out which.
                 outcome = Cancelled()
             return await self._end(delivery, taken, live, outcome)
         finally:
@@ -142,7 +144,7 @@ class DeliveryProcessor:
     async def _perform(
         self, delivery: Delivery, job: Job, held: FlowAttempt, live: Live, free: _Once
     ) -> Outcome | None:
-        """The work itself. Never raises: whatever happens is an outcome. None: there was no room to begin it."""
+        """Execute the job. Never raises: every result is an outcome. Returns None if there was no capacity to begin."""
         if delivery.count >= self._last_count:
             message = f"the job was delivered {delivery.count} times and no worker could end its run"
             return Failed(message=message, why=DeadReason.MAX_DELIVER)
@@ -152,16 +154,16 @@ class DeliveryProcessor:
         if execution is None:
             return None
         live.hold(held, execution)
-        self._pulse.touch()  # FLOW-197: the registry says so, too
+        self._pulse.touch()  # FLOW-197: the registry lists the run too
         outcome = await execution.outcome()
         live.execution = None
         return outcome
 
     async def _end(self, delivery: Delivery, held: FlowAttempt, live: Live, outcome: Outcome) -> Worked:
-        async with held.lock:  # a hand-back that is under way decides first
+        async with held.lock:  # a release in progress decides first
             given_back = held.given_back
         if given_back and not live.fenced:
-            # Growing, so that a worker without hosts does not use up a job's deliveries in a minute.
+            # Increasing delay, so that a worker without hosts does not use up a job's deliveries within a minute.
             await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)
         result: Ended | Fenced | Unwritten = Fenced() if live.fenced else await finish(self._backend, held, outcome)
@@ -177,12 +179,13 @@ class DeliveryProcessor:
         return Worked(run.run_id, run.status)
 
     async def _refuse(self, delivery: Delivery, error: InvalidJob) -> Worked:
-        """FLOW-316: the snapshot if its run is known, the dead letter, then away with it."""
+        """FLOW-316: end the run if it is known, write the dead letter, then drop the job."""
         _log_error("an invalid job was received", error, delivery, reason=DeadReason.INVALID_JOB)
         run = None
         if error.run_id is not None:
             ended = await end_unclaimed(self._backend, error.run_id, str(error), DeadReason.INVALID_JOB)
-            # One that had ended for another reason has had another job, and its own letter: this one is not of it.
+            # A run that had ended for another reason had a different job and has its own dead letter; this one does not
+            # belong to it.
             run = ended if isinstance(ended, Run) and ended.reason == DeadReason.INVALID_JOB else None
         letter = DeadLetter(
             timestamp=self._backend.clock(),
@@ -198,8 +201,8 @@ class DeliveryProcessor:
             tenant_id=run.tenant_id if run else None,
             api_key_id=run.api_key_id if run else None,
         )
-        nobodys = f"{error.run_id or self._backend.new_id()}.dlq.invalid"
-        await bury(self._backend, letter, f"{run.run_id}.dlq.{run.attempt}" if run else nobodys)  # as `bury_run`
+        unknown_run_id = f"{error.run_id or self._backend.new_id()}.dlq.invalid"
+        await bury(self._backend, letter, f"{run.run_id}.dlq.{run.attempt}" if run else unknown_run_id)  # as `bury_run`
         await delivery.answer(Reply.DROP)
         return Worked(error.run_id, run.status if run else None)
 
@@ -215,7 +218,7 @@ _NUMBERS = {DeadReason.INVALID_JOB: 12, DeadReason.FLOW_NOT_FOUND: 6}
 
 
 def _log_failure(run: Run) -> None:
-    refused = (run.error or "").startswith(CATALOGUE[31].err_id)  # a callable; the reason is wider than that
+    refused = (run.error or "").startswith(CATALOGUE[31].err_id)  # a refused callable; the reason covers more
     text = CATALOGUE[31 if refused else _NUMBERS.get(DeadReason(run.reason or ""), 7)]
     log.error(
         text.en,

@@ -1,4 +1,4 @@
-"""What every cache of a stream is fed by: it follows the stream, and knows whether the cache tells the truth."""
+"""Base class of the loops that feed a cache from a stream and track whether the cache is up to date."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Protocol
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.outages import Outage
+from pyoco_server.logs.outages import Outage
 from pyoco_server.ports.index.port import Mark
 
 __all__ = ["SILENCE_SECONDS", "Cache", "Feeder"]
 
 log = get_logger(__name__)
 
-#: A feed gives a sign of life every second. After three seconds without one it makes itself anew; whoever has not heard
-#: it for longer than that takes knows nothing of what is stored now.
+#: A feed signals progress every second and restarts itself after three seconds without a signal. After a longer silence
+#: the cache must be assumed stale.
 SILENCE_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 
 
 class Cache(Protocol):
     async def open(self) -> Mark:
-        """How far it has read. May be called again. Raises Unavailable."""
+        """Open the cache and return the position it has read up to. Idempotent. Raises Unavailable."""
 
     async def close(self) -> None: ...
 
     async def damaged(self) -> None:
-        """Returns when somebody has found that it is of no use."""
+        """Return when a reader has found the cache to be unusable."""
 
 
 class Feeder(abc.ABC):
-    """Feeds one cache from where it stopped, for ever. `start` and `stop` may be called twice and at once."""
+    """Feeds one cache from its last position, indefinitely. `start` and `stop` are idempotent and may be called
+    concurrently."""
 
-    #: What is fed, for messages.
+    #: Name of the cache, for log messages.
     what: str
 
     def __init__(self, cache: Cache) -> None:
@@ -46,16 +47,16 @@ class Feeder(abc.ABC):
         self._caught_up = asyncio.Event()
         self._mark = Mark()
         self._is_true = False
-        #: Up to when all that the feed told is in the cache.
+        #: Everything the feed delivered up to this monotonic time is in the cache.
         self._true_at = 0.0
         self._outage = Outage(log)
 
     @abc.abstractmethod
     async def _feed(self) -> None:
-        """Goes on from the mark, until something is in the way. It calls `_forget` when the stream is another one."""
+        """Follow the stream from the mark until an error occurs. Calls `_forget` if the stream was replaced."""
 
     async def start(self) -> None:
-        """Returns once the cache is open; `caught_up` tells when it is true. Raises Unavailable."""
+        """Return once the cache is open; `caught_up` reports when it is up to date. Raises Unavailable."""
         async with self._gate:
             if self._task is None:
                 self._stopping.clear()
@@ -64,20 +65,20 @@ class Feeder(abc.ABC):
                 self._task = asyncio.create_task(self._run(), name=type(self).__name__)
 
     async def stop(self) -> None:
-        """Returns once it has stopped and the cache is closed. May be called without a start."""
+        """Return once the feed has stopped and the cache is closed. May be called without `start`."""
         async with self._gate:
             self._stopping.set()
             task, self._task = self._task, None
             while task is not None and not task.done():
-                task.cancel()  # more than once: before Python 3.12 a cancel can be swallowed by a library
+                task.cancel()  # repeatedly: before Python 3.12 a library can swallow a cancellation
                 await asyncio.wait({task}, timeout=0.5)
             self._forget()
             await self._cache.close()
 
     async def caught_up(self, seconds: float) -> bool:
-        """Whether the cache holds all that was stored a moment ago; waits for it up to `seconds`.
+        """Whether the cache holds everything that was stored a moment ago; waits up to `seconds` for that.
 
-        False, too, when the feed has gone silent: it was true once, and nobody knows since when it is not.
+        Also returns False if the feed has stopped signalling: the cache was up to date once, but may be stale by now.
         """
         if time.monotonic() - self._true_at > SILENCE_SECONDS:
             self._caught_up.clear()
@@ -89,7 +90,7 @@ class Feeder(abc.ABC):
         return True
 
     def _forget(self) -> None:
-        """What was told is not true any more: the cache has to become whole again."""
+        """Mark the cache as stale until the feed has caught up again."""
         self._is_true = False
         self._caught_up.clear()
 
@@ -100,8 +101,8 @@ class Feeder(abc.ABC):
                     noticing = both.create_task(self._notice_damage())
                     await self._feed()
                     noticing.cancel()
-            except Exception:  # the top of a loop: start again from what the cache really holds
-                log.exception(f"feeding {self.what} failed; it goes on from the last mark", loop=type(self).__name__)
+            except Exception:  # top level of the loop: restart from what the cache really holds
+                log.exception(f"feeding {self.what} failed; continuing from the last mark", loop=type(self).__name__)
             self._forget()
             await self._reopen()
 
@@ -111,13 +112,13 @@ class Feeder(abc.ABC):
             try:
                 self._mark = await self._cache.open()
             except Unavailable as error:
-                self._outage.failed(f"{self.what} cannot be opened; trying again", error)
+                self._outage.failed(f"could not open {self.what}; retrying", error)
             else:
                 self._outage.worked()
                 return
 
     async def _notice_damage(self) -> None:
-        """Whoever reads may find it, while nothing is there to be written: it is for us to build it anew."""
+        """Raise Unavailable if a reader reports damage while there is nothing to write; the cache is then rebuilt."""
         await self._cache.damaged()
-        self._forget()  # at once: it may take a while until the feed is closed
+        self._forget()  # immediately: closing the feed may take a while
         raise Unavailable(f"{self.what} was found damaged")

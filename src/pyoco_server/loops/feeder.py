@@ -1,4 +1,4 @@
-"""Keeps the index of runs true."""
+"""Keeps the index of runs up to date."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ __all__ = ["IndexFeeder"]
 
 #: Changes are collected for this long before they are written: a short run then costs one write, not three.
 _COLLECT_SECONDS = 0.05
-#: While many come: a large batch costs half as much for each. Whoever waits for a change does not wait for this.
+#: While changes arrive at a high rate: a large batch halves the cost per change. `hurry` skips this delay.
 _COLLECT_SECONDS_MANY, _MANY = 0.2, 50
-#: More than this is written at once, however short the time: it bounds memory while the index is built.
+#: Above this number, changes are written without delay: it bounds memory while the index is built.
 _COLLECT_MAX = 5000
 
 
 class IndexFeeder(Feeder):
-    """Follows every change of a run from where the index stopped, for ever.
+    """Follows every change of a run from the index's last position, indefinitely.
 
-    What it cannot do: show a change before its message has arrived. While NATS is away the index stands still.
+    What it cannot do: show a change before its message has arrived. While NATS is unavailable the index does not
+    change.
     """
 
     what = "the index of runs"
 
     def __init__(self, runs: Runs, index: Index, *listeners: Callable[[Changes], None]) -> None:
-        """`listeners` hear every change at once, before it is written: they must be quick and must not raise."""
+        """`listeners` receive every change immediately, before it is written: they must be fast and must not raise."""
         super().__init__(index)
         self._runs, self._index, self._listeners = runs, index, listeners
-        #: The newest word on each run that has not been written yet.
+        #: The latest unwritten change of each run.
         self._pending: dict[str, Stored | Removed] = {}
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._hurry = asyncio.Event()
         self._is_whole = False
-        #: When the feed last said that it has told everything.
+        #: When the feed last reported that it had delivered everything.
         self._heard_at = 0.0
 
     def hurry(self) -> None:
-        """Somebody waits for what has arrived: write it now."""
+        """Write pending changes now: a caller is waiting for them."""
         self._hurry.set()
 
     async def _feed(self) -> None:
@@ -53,7 +54,7 @@ class IndexFeeder(Feeder):
             both.create_task(self._write())
 
     def _forget(self) -> None:
-        """What was told and is not written yet is told again."""
+        """Discard received but unwritten changes; the feed delivers them again."""
         super()._forget()
         self._pending.clear()
         self._is_whole = False
@@ -63,13 +64,13 @@ class IndexFeeder(Feeder):
         self._arrived.set()
 
     async def _follow(self) -> None:
-        """Collects changes. Waits when the writer is far behind, so that memory stays bounded."""
+        """Collect changes. Waits when the writer lags too far, so that memory stays bounded."""
         mark = self._mark
         async with aclosing(self._runs.changes(mark.revision, mark.epoch, self._on_heard)) as changes:
             async for change in changes:
                 if change.epoch != self._mark.epoch:
                     self._forget()
-                    self._mark = Mark(change.epoch, 0)  # first: a write that ends meanwhile makes nothing true any more
+                    self._mark = Mark(change.epoch, 0)  # first: a write in progress must not mark the index as current
                     await self._index.reset(change.epoch)
                 for listener in self._listeners:
                     listener(change)
@@ -104,7 +105,8 @@ class IndexFeeder(Feeder):
                 await self._become_true(mark.epoch, heard_at)
 
     async def _become_true(self, epoch: str, heard_at: float) -> None:
-        """All that had been told at `heard_at` is written; unless it was of another store than we follow by now."""
+        """Everything received by `heard_at` is written. Has no effect if it came from a store that has been replaced
+        since."""
         if not self._is_whole and epoch == self._mark.epoch:
             await self._index.whole()
         if epoch == self._mark.epoch:

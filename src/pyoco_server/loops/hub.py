@@ -1,4 +1,4 @@
-"""Carries every change of a run to whoever watches it, in this process."""
+"""Delivers every change of a run to its watchers in this process."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Follower", "Hub", "Lookout"]
 
 log = get_logger(__name__)
 
-#: A watcher costs some 20 KiB with its connection, and at worst a snapshot that it does not fetch.
+#: A watcher costs about 20 KiB with its connection, plus at worst one snapshot that it does not read.
 FOLLOWERS_MAX = 10_000
-#: How soon streams end after NATS was lost.
+#: How soon streams end after the connection to NATS is lost.
 _LOOK_SECONDS = 0.5
 
 
 class _Topic:
-    """One run that is watched. Its latest word is kept once, however many watch."""
+    """One watched run. Its latest state is stored once, however many followers it has."""
 
     __slots__ = ("followers", "is_broken", "removed", "run_id", "word")
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.word: Word | None = None
-        #: The revision at which the run was removed; a newer word outranks it.
+        #: The revision at which the run was removed; a state with a higher revision overrides it.
         self.removed = 0
         self.is_broken = False
         self.followers: set[Follower] = set()
@@ -43,17 +43,17 @@ class _Topic:
     def is_over(self) -> bool:
         return self.is_broken or self.removed == self.revision > 0
 
-    def hear(self, item: Stored | Removed) -> None:
-        """O(size of the run) for what is new, O(followers) when there is something to tell."""
+    def accept(self, item: Stored | Removed) -> None:
+        """Accept a change: O(size of the run) if it is new, plus O(followers) if it has to be reported."""
         if item.revision <= self.revision:
-            return  # the feed began again a little earlier, or a reader was faster
+            return  # the feed restarted from an earlier revision, or a reader already offered a newer state
         if isinstance(item, Removed):
             self.removed = item.revision
             self.end()
             return
         before = self.word
         self.word = next_word(before, item)
-        # A mere heartbeat wakes nobody: it shows with the next event of the stream.
+        # A heartbeat alone wakes no follower: it is sent with the next event of the stream.
         if before is None or before.content != self.word.content:
             for follower in self.followers:
                 follower.wake()
@@ -64,18 +64,18 @@ class _Topic:
             try:
                 if follower.on_over is not None:
                     follower.on_over()
-            except Exception:  # one watcher's trouble must not keep the others' streams open, nor stop the feed
-                log.exception("a watcher could not be told that its stream is over", run_id=self.run_id)
+            except Exception:  # one watcher's failure must not keep the others' streams open or stop the feed
+                log.exception("could not notify a watcher that its stream is over", run_id=self.run_id)
 
 
 class Follower:
-    """One watcher's place. Use it in a `with` block, or close it."""
+    """One watcher's subscription. Use it in a `with` block, or close it."""
 
     __slots__ = ("_hub", "_is_closed", "_loop", "_topic", "_waiter", "on_over")
 
     def __init__(self, hub: Hub, topic: _Topic) -> None:
         self._hub, self._topic = hub, topic
-        self._loop = asyncio.get_running_loop()  # kept: to ask for it again costs a system call before Python 3.12
+        self._loop = asyncio.get_running_loop()  # cached: looking it up costs a system call before Python 3.12
         self._waiter: asyncio.Future[None] | None = None
         self._is_closed = False
         self.on_over: Callable[[], None] | None = None
@@ -101,7 +101,7 @@ class Follower:
         return self._hub.is_current
 
     def offer(self, stored: Stored) -> None:
-        self._topic.hear(stored)
+        self._topic.accept(stored)
 
     async def wait(self, until: float) -> None:
         if self.is_over:
@@ -128,7 +128,8 @@ class Follower:
 class Hub:
     """One upstream consumer, any number of followers. Memory is O(followers + watched runs).
 
-    What it cannot do: tell what happened before somebody followed, or more than the latest word to whoever is slow.
+    What it cannot do: report changes from before a follower subscribed, or more than the latest state to a slow
+    follower.
     """
 
     def __init__(self, followers_max: int = FOLLOWERS_MAX) -> None:
@@ -136,15 +137,15 @@ class Hub:
         self._topics: dict[str, _Topic] = {}
         self._epoch = ""
         self._is_closed = False
-        #: How many follow right now.
+        #: Number of current followers.
         self.count = 0
-        #: Whether the feed has caught up with the store; whoever feeds it keeps that true.
+        #: Whether the feed has caught up with the store; kept up to date by the component that feeds the hub.
         self.is_current = False
 
     def on_changes(self, changes: Changes) -> None:
-        """A listener of the feeder: one dictionary lookup per change of a run that nobody watches."""
+        """Listener of the feeder: one dictionary lookup per change of a run without followers."""
         if changes.epoch != self._epoch:
-            if self._epoch:  # another store: revisions begin anew, and what was told may not be there
+            if self._epoch:  # another store: revisions restart, and reported states may not exist in it
                 self.break_off()
             self._epoch = changes.epoch
         if not self._topics:
@@ -152,12 +153,12 @@ class Hub:
         for item in changes.items:
             topic = self._topics.get(item.run.run_id if isinstance(item, Stored) else item.run_id)
             if topic is not None:
-                topic.hear(item)
+                topic.accept(item)
 
     def follow(self, run_id: str) -> Follower:
-        """Every change of this run from now on. Raises TooManyWatchers.
+        """Subscribe to every change of this run from now on. Raises TooManyWatchers.
 
-        A closed hub still gives a place, at which nothing happens: a stream then ends after its first snapshot.
+        A closed hub still returns a follower, which receives nothing: the stream then ends after its first snapshot.
         """
         if self.count >= self._followers_max:
             raise TooManyWatchers(f"{self.count} event streams are open")
@@ -173,29 +174,30 @@ class Hub:
         return follower
 
     def leave(self, follower: Follower, topic: _Topic) -> None:
-        """Called by a follower that closes."""
+        """Remove a follower; called when it closes."""
         topic.followers.discard(follower)
         self.count -= 1
         if not topic.followers and self._topics.get(topic.run_id) is topic:
             del self._topics[topic.run_id]
 
     def break_off(self) -> None:
-        """End every stream that is open; new ones may begin. O(followers)."""
+        """End all open streams; new ones may begin. O(followers)."""
         topics, self._topics = self._topics, {}
         for topic in topics.values():
             topic.is_broken = True
             topic.end()
 
     def close(self) -> None:
-        """End every stream, and let no new one last. May be called twice."""
+        """End all streams, and end new ones immediately. Idempotent."""
         self._is_closed = True
         self.break_off()
 
 
 class Lookout(Loop):
-    """Ends the streams when no change can come any more: NATS is away (FLOW-128), or the server is to stop.
+    """Ends the streams when no further change can arrive: NATS is unavailable (FLOW-128), or the server is stopping.
 
-    What it cannot do: see an outage shorter than its pause. The feed resumes after one, and tells what was missed.
+    What it cannot do: detect an outage shorter than its polling interval. The feed resumes after such an outage and
+    delivers what was missed.
     """
 
     def __init__(

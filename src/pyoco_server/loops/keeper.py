@@ -1,4 +1,4 @@
-"""The keeper: what has to be done now and then, by anybody, for all runs."""
+"""The keeper: periodic duties for all runs, which any keeper process can do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = get_logger(__name__)
 
 
 class KeeperHeartbeat(Loop):
-    """Asks the store of runs a question, and logs that the keeper lives and how long the answer took.
+    """Queries the run store, and logs that the keeper is alive and how long the query took.
 
-    Every duty of the keeper is a Loop of its own, made and stopped beside this one in `doors/cli/keeper.py`; a duty
-    must bear that several keepers do it at once.
+    Every duty of the keeper is a Loop of its own, created and stopped next to this one in `doors/cli/keeper.py`. A duty
+    must be safe to run in several keepers concurrently.
 
-    What it cannot do: tell more than "not available" while NATS is away. The link reconnects by itself.
+    What it cannot do: report more than "not available" during a NATS outage. The connection reconnects by itself.
     """
 
     def __init__(self, backend: Backend, *, every_seconds: float = 30.0) -> None:
@@ -36,7 +36,7 @@ class KeeperHeartbeat(Loop):
             await self._backend.runs.find(NO_RUN)
         except PyocoError as error:
             self.misses += 1
-            self.outage.failed("keeper heartbeat: the store of runs does not answer", error, beats=self.beats)
+            self.outage.failed("keeper heartbeat: the run store does not respond", error, beats=self.beats)
             return
         self.beats += 1
         milliseconds = round((time.monotonic() - began) * 1000, 1)

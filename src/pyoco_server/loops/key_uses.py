@@ -1,4 +1,4 @@
-"""Writes down, now and then, when each API key was last used."""
+"""Periodically records when each API key was last used."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ __all__ = ["KeyUses"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 60.0
-#: What a gateway that stops may take to write down the last uses.
+#: How long a stopping gateway may take to write the last uses.
 _LAST_SECONDS = 2.0
 
 
 class KeyUses(Loop):
-    """Collects uses in memory, O(keys), and writes the newest of each key once a minute: never on a request's way.
+    """Collects uses in memory, O(keys), and writes the latest use of each key once a minute: never in the path of a
+    request.
 
-    What it cannot do: be exact. A use shows up to a minute later, and a gateway that is killed takes what it has not
-    written along. Each gateway writes for itself; the latest use counts, whoever saw it.
+    What it cannot do: be exact. A use is visible up to a minute later, and a gateway that is killed loses its unwritten
+    uses. Each gateway writes its own uses; the latest one counts, whichever gateway recorded it.
     """
 
     def __init__(self, backend: GatewayBackend, *, every_seconds: float = _EVERY_SECONDS) -> None:
@@ -32,7 +33,7 @@ class KeyUses(Loop):
         self._uses: dict[str, float] = {}
 
     def note(self, key_id: str) -> None:
-        """The key has just opened. Under a microsecond: it is on the way of every request."""
+        """Record a use of the key now. Takes under a microsecond: it is in the path of every request."""
         self._uses[key_id] = self._backend.clock()
 
     async def turn(self) -> None:
@@ -40,12 +41,12 @@ class KeyUses(Loop):
             try:
                 await self._backend.keys.used(key_id, at)
             except PyocoError as error:
-                message = "the use of a key was not written down; it is tried again later"
+                message = "could not record the last use of a key; retrying later"
                 self.outage.failed(message, error, key_id=key_id)
                 if not self._backend.is_up():
                     return
                 continue
-            if self._uses.get(key_id) == at:  # unless it was used again meanwhile
+            if self._uses.get(key_id) == at:  # unless it was used again in the meantime
                 del self._uses[key_id]
 
     async def stop(self) -> None:

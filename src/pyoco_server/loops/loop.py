@@ -8,16 +8,17 @@ import contextlib
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.outages import Outage
+from pyoco_server.logs.outages import Outage
 
 __all__ = ["Loop"]
 
 
 class Loop(abc.ABC):
-    """Something that takes a turn every so often, for ever.
+    """A background task that takes a turn periodically until it is stopped.
 
-    `start` returns once it runs, `stop` once it has stopped; both may be called twice and at once. It stops by an
-    event it looks at, not by a cancel alone: before Python 3.12 a cancel can be swallowed by a library.
+    `start` returns once it runs, `stop` once it has stopped; both are idempotent and may be called concurrently. It is
+    stopped by an event that it checks, not by cancellation alone: before Python 3.12 a library can swallow a
+    cancellation.
     """
 
     def __init__(self, *, every_seconds: float, turn_seconds_max: float = 60.0) -> None:
@@ -32,7 +33,7 @@ class Loop(abc.ABC):
 
     @abc.abstractmethod
     async def turn(self) -> None:
-        """One pass: safe to cut off anywhere and to run again."""
+        """Do one pass. Must be safe to interrupt anywhere and to repeat."""
 
     async def start(self) -> None:
         async with self._gate:
@@ -59,9 +60,9 @@ class Loop(abc.ABC):
             try:
                 async with asyncio.timeout(self._turn_seconds_max):
                     await self.turn()
-            except Unavailable as error:  # an outage is no defect of ours
+            except Unavailable as error:  # an outage is not a defect in our code
                 self.outage.failed("a store is not available; retrying", error, loop=type(self).__name__)
-            except Exception as error:  # noqa: BLE001 - the top of a loop: one bad turn must not end it
+            except Exception as error:  # noqa: BLE001 - top level of the loop: one failed turn must not end it
                 self.outage.crashed("turn failed", error, loop=type(self).__name__)
             self.outage.settle()
             if self._stopping.is_set():

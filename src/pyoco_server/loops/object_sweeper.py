@@ -1,4 +1,4 @@
-"""Removes the bytes that broken uploads left in the object stores."""
+"""Removes the bytes that interrupted uploads left in the object stores."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["ObjectSweeper"]
 
 log = get_logger(__name__)
 
-#: More than the time for which a put may add nothing, five minutes, and the half minute that its last write may take.
+#: Longer than a put may go without adding bytes (five minutes) plus the half minute that its last write may take.
 _EVERY_SECONDS = 600.0
 #: By the clock of NATS.
 _OLDER_THAN_SECONDS = 3600.0
 
 
 class ObjectSweeper(Loop):
-    """Sweeps the strays of wheels, submitted flow.yaml files and files of programs: bytes that no object names, and to
-    which nobody has added for an hour.
+    """Sweeps the strays of wheels, submitted flow.yaml files and program files: bytes that no object references and to
+    which nothing was added for an hour.
 
-    No put that is under way is ever swept. The hour goes by the clock of NATS, which may jump; so a stray is removed
-    only when the turn before found the very same. Between two turns lie ten minutes, and a put that has added
-    nothing for five fails by itself: whoever has not shown his object by the second look will not show it.
+    A put in progress is never swept. The hour is measured by the clock of NATS, which may jump; so a stray is removed
+    only if the previous turn found exactly the same one. Two turns are ten minutes apart, and a put that has added
+    nothing for five minutes fails by itself: if its object is not visible at the second scan, it never will be.
 
-    Several keepers may sweep at once: each removes what is still there. A crash leaves some for the next turn, and one
-    that was just started needs two turns.
+    Several keepers may sweep concurrently: each removes what still exists. After a crash the next turn removes the
+    rest; a keeper that was just started needs two turns.
 
-    What it cannot do: sweep a store in which the description of an object cannot be read, since nobody knows which
-    bytes are its. It says so in the log at each turn.
+    What it cannot do: sweep a store in which the description of an object cannot be read, since it cannot tell which
+    bytes belong to that object. It logs this at each turn.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ObjectSweeper(Loop):
         if backend.programs is not None:
             self._stores[backend.programs.config.exec_artifacts_bucket] = backend.programs.artifacts
         self._older_than_seconds = older_than_seconds
-        #: What the last turn found in each store.
+        #: What the previous turn found in each store.
         self._found: dict[str, frozenset[Stray]] = {}
         self.removed_bytes = 0
 
@@ -58,7 +58,7 @@ class ObjectSweeper(Loop):
             try:
                 await self._sweep(bucket, store)
             except (Unavailable, Corrupt) as error:
-                self.outage.failed("an object store cannot be swept; it is tried again later", error, bucket=bucket)
+                self.outage.failed("could not sweep an object store; retrying later", error, bucket=bucket)
 
     async def _sweep(self, bucket: str, store: Objects) -> None:
         known = self._found.get(bucket, frozenset())
@@ -68,7 +68,7 @@ class ObjectSweeper(Loop):
             if stray in known and await store.sweep(stray):
                 self.removed_bytes += stray.size_bytes
                 log.info(
-                    "what a broken upload left was removed",
+                    "removed bytes of interrupted upload",
                     bucket=bucket,
                     object_id=stray.object_id,
                     size_bytes=stray.size_bytes,

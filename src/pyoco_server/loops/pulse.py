@@ -14,8 +14,8 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
 from pyoco_server.executors.port import Execution
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.loop import Loop
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery
 
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 @dataclass(eq=False)
 class Live:
-    """One delivery in hand, and the run it became."""
+    """One delivery in flight, and its run once claimed."""
 
     delivery: Delivery
     #: Monotonic times of the last in-progress ack and the last heartbeat.
@@ -41,14 +41,15 @@ class Live:
 
     def hold(self, held: FlowAttempt, execution: Execution) -> None:
         self.held, self.execution = held, execution
-        self.beaten_at = time.monotonic()  # the claim was the first sign of life
+        self.beaten_at = time.monotonic()  # the claim was the first heartbeat
 
 
 class Pulse(Loop):
-    """Keeps everything in hand alive. Its turn never waits for NATS: each run has its own heartbeat under way.
+    """Keeps all deliveries in flight alive. A turn does not wait for heartbeat writes: each run has its own heartbeat
+    task.
 
-    What it cannot do: beat while this process is stopped or starved. Then the heartbeats go stale, the job is
-    delivered elsewhere, and the first write after waking up tells that the run is fenced.
+    What it cannot do: write heartbeats while this process is suspended or starved of CPU. The heartbeats then become
+    stale, the job is redelivered to another worker, and the first write after resuming reports that the run is fenced.
     """
 
     def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord], ack_wait_seconds: float) -> None:
@@ -56,17 +57,18 @@ class Pulse(Loop):
         # FLOW-313: an existing consumer may have a shorter timer than the settings say.
         self._hold_every = min(config.ack_progress_interval_sec, ack_wait_seconds / 2)
         shortest = min(config.run_heartbeat_interval_sec, config.worker_heartbeat_interval_sec, self._hold_every)
-        # Four looks per interval: whatever is due is done a quarter late at most, however the intervals relate.
+        # Four checks per interval: each task is late by at most a quarter of its interval, whatever the ratio of the
+        # intervals.
         super().__init__(every_seconds=shortest / 4)
         self._shortest, self._early_seconds = shortest, shortest / 8
         self._backend, self._describe = backend, describe
-        #: In the order in which they began, so that a simulation can be repeated.
+        #: In order of their begin, so that a simulation is repeatable.
         self._lives: dict[Live, None] = {}
         self._announced_at = 0.0
         self._announcing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._dirty = True
-        # Beside the turns, so with outages of their own.
+        # These writes happen outside of the turns, so they have their own outages.
         self._unwritten, self._unannounced = Outage(log), Outage(log)
 
     def begin(self, delivery: Delivery) -> Live:
@@ -84,11 +86,11 @@ class Pulse(Loop):
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The runs that are executed right now."""
+        """The runs that are being executed."""
         return tuple(live.held.run.run_id for live in self._lives if live.held and live.execution)
 
     def touch(self) -> None:
-        """The registry record has changed; it is written with the next turn."""
+        """Mark the registry record as changed; the next turn writes it."""
         self._dirty = True
 
     async def turn(self) -> None:
@@ -106,13 +108,13 @@ class Pulse(Loop):
         return now - last >= every_seconds - self._early_seconds
 
     async def _hold(self, live: Live, now: float) -> None:
-        if live.fenced:  # our word would act on the new owner's delivery
+        if live.fenced:  # our ack would affect the new owner's delivery
             return
         try:
             await live.delivery.hold()
             live.held_at = now
         except Unavailable as error:
-            live.held_at = now - self._hold_every + 1.0  # again in a second, and not at every look
+            live.held_at = now - self._hold_every + 1.0  # retry in a second, not at every tick
             text = CATALOGUE[9]
             log.error(text.en, run_id=_run_id(live), err_id=text.err_id, msg_id=text.msg_id, cause=error)
 
@@ -132,19 +134,20 @@ class Pulse(Loop):
             if standing is Standing.FENCED:
                 self._fence(live, execution)
             elif standing is Standing.CANCEL_REQUESTED:
-                await self._press(live, held, execution)
+                await self._request_cancel(live, held, execution)
         except PyocoError as error:
-            self._unwritten.failed("a heartbeat was not written", error, run_id=held.run.run_id)
+            self._unwritten.failed("could not write a heartbeat", error, run_id=held.run.run_id)
 
     def _fence(self, live: Live, execution: Execution) -> None:
-        """FLOW-311: stop the work, write nothing more, answer nothing."""
+        """FLOW-311: stop the work, write nothing more, acknowledge nothing."""
         live.fenced = True
-        log.warning("the run belongs to somebody else by now; its work is stopped", run_id=_run_id(live))
+        log.warning("the run has a new owner; stopping its execution", run_id=_run_id(live))
         execution.ask_cancel()
         execution.kill()
 
-    async def _press(self, live: Live, held: FlowAttempt, execution: Execution) -> None:
-        """Ask at every heartbeat (FLOW-180); when the grace period is over, kill if that is possible."""
+    async def _request_cancel(self, live: Live, held: FlowAttempt, execution: Execution) -> None:
+        """Request cancellation at every heartbeat (FLOW-180); after the grace period, kill the execution if
+        possible."""
         now = time.monotonic()
         grace = self._backend.config.cancel_grace_period_sec
         if live.cancel_seen_at is None:
@@ -160,12 +163,12 @@ class Pulse(Loop):
             await report_overdue_cancel(self._backend, held, grace)
 
     def _announce_soon(self) -> None:
-        """Beside the turn: a registry that cannot be written must not hold up acks and heartbeats (FLOW-208)."""
+        """Write outside of the turn: an unwritable registry must not delay acks and heartbeats (FLOW-208)."""
         if self._announcing is None or self._announcing.done():
             self._announcing = asyncio.create_task(self.announce())
 
     async def announce(self) -> None:
-        """Write the registry record. Best effort: it never fails a run (FLOW-201)."""
+        """Write the registry record. Best effort: a failure never fails a run (FLOW-201)."""
         async with self._writing:
             self._dirty, self._announced_at = False, time.monotonic()
             try:
@@ -173,7 +176,7 @@ class Pulse(Loop):
                 self._unannounced.worked()
             except PyocoError as error:
                 self._dirty = True
-                self._unannounced.failed("the worker registry was not written", error)
+                self._unannounced.failed("could not write to the worker registry", error)
 
     async def stop(self) -> None:
         await super().stop()
@@ -183,7 +186,7 @@ class Pulse(Loop):
         waited = {task for task in under_way if task is not None and not task.done()}
         if waited:
             await asyncio.wait(waited, timeout=5)
-        if self._announcing is not None:  # or it would write over the record of the orderly stop
+        if self._announcing is not None:  # otherwise it would overwrite the record of the orderly stop
             self._announcing.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Takes workers out of the registry that have been gone for long."""
+"""Removes workers that stopped long ago from the registry."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _EVERY_SECONDS = 600.0
 
 
 class RegistrySweeper(Loop):
-    """Removes the records of workers that stopped or fell silent more than `PYOCO_WORKERS_RETENTION_SEC` ago.
+    """Removes the records of workers that stopped or last sent a heartbeat more than `PYOCO_WORKERS_RETENTION_SEC` ago.
 
-    A record is removed only while it is exactly what was looked at: a worker that comes back at that moment keeps it,
-    and of several keepers one removes it. Records that nobody can read are told of in the log when they are met, and
-    stay: a worker of that name writes over them.
+    A record is removed only if it has not changed since it was read: a worker that reconnects at that moment keeps its
+    record, and of several keepers only one removes it. Unreadable records are logged when they are found and are not
+    removed; a worker with that name overwrites them.
 
-    What it cannot do: tell a worker that has been cut off from NATS for all that time from one that is gone. When it
-    comes back, its next heartbeat makes the record anew.
+    What it cannot do: distinguish a worker that was cut off from NATS for all that time from one that exited. When such
+    a worker reconnects, its next heartbeat recreates the record.
     """
 
     def __init__(self, backend: Backend, *, every_seconds: float = _EVERY_SECONDS) -> None:
@@ -43,7 +43,7 @@ class RegistrySweeper(Loop):
                 continue
             if await registry.remove(record):
                 self.removed += 1
-                log.info("a worker that is long gone left the registry", worker_id=record.worker_id, state=record.state)
+                log.info("removed a stopped worker from the registry", worker_id=record.worker_id, state=record.state)
 
     async def stop(self) -> None:
         await super().stop()

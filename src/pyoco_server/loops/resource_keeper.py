@@ -1,4 +1,4 @@
-"""Creates what was deleted in NATS, where that loses no data, and fills the queues again (SAFE-15)."""
+"""Recreates resources that were deleted in NATS, where that loses no data, and refills the queues (SAFE-15)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["ResourceKeeper"]
 
 log = get_logger(__name__)
 
-#: Together: a deleted queue exists again within 15 s, plus the time of a turn.
+#: Both together: a deleted queue exists again within 15 s, plus the duration of a turn.
 _EVERY_SECONDS: Final = 5.0
-#: Not at once: a restore deletes a stream before it uploads the copy, and a cluster may be wrong for a moment.
+#: Not immediately: a restore deletes a stream before it uploads the copy, and a cluster may report wrong state briefly.
 _SETTLE_SECONDS: Final = 10.0
-#: A submission that has just failed withdraws its record within 17 s. Younger records are left to a later turn.
+#: A submission that has just failed withdraws its record within 17 s. More recent records are left to a later turn.
 _YOUNG_SECONDS: Final = 20.0
-#: By how much the clocks of those who write records may be ahead of the store's.
+#: How far the clocks of the processes that write records may be ahead of the store's.
 _SKEW_SECONDS: Final = 30.0
 _AT_ONCE: Final = 16
 _BATCH: Final = 500
@@ -41,15 +41,16 @@ _Put = Callable[[str, float], Awaitable[bool]]
 
 
 class ResourceKeeper(Loop):
-    """Compares the streams of NATS with those that this process uses. Queues, the worker registry and the list of doors
-    are created again with their last settings; anything else is reported and left to the operator, since an empty
-    bucket would hide the loss.
+    """Compares the streams in NATS with those that this process uses. Queues, the worker registry and the list of doors
+    are recreated with their last settings; any other missing resource is reported and left to the operator, since an
+    empty bucket would hide the loss.
 
-    A stream of jobs that is newer than records of PENDING runs cannot have their jobs: these are put again, for flows
-    and programs. Priced runs are sent again by their own sweeper. Any number of keepers may do this at once.
+    A stream of jobs that is newer than the records of PENDING runs cannot hold their jobs: these are queued again, for
+    flows and programs. Priced runs are queued again by their own sweeper. Any number of keepers may do this
+    concurrently.
 
-    What it cannot do: put a job whose params were too large to be kept, or whose flow.yaml is gone. The Rescuer ends
-    such a run.
+    What it cannot do: queue a job whose params were too large to be stored, or whose flow.yaml was deleted. The Rescuer
+    ends such a run.
     """
 
     def __init__(
@@ -65,65 +66,65 @@ class ResourceKeeper(Loop):
         super().__init__(every_seconds=every_seconds, turn_seconds_max=_TURN_SECONDS_MAX)
         self._backend, self._index, self._feeder = backend, index, feeder
         self._settle_seconds, self._young_seconds = settle_seconds, young_seconds
-        #: Since when each has been missing.
+        #: Since when each resource has been missing.
         self._since: dict[str, float] = {}
-        #: By queue, the creation time of the stream that has been filled.
+        #: Per queue, the creation time of the stream that has been refilled.
         self._filled: dict[Holds, float] = {}
-        self._looks: dict[str, QueueSnapshot] = {}
+        self._snapshots: dict[str, QueueSnapshot] = {}
         self._left_young = False
         self._room = asyncio.Semaphore(_AT_ONCE)
-        #: Called after the resource with this content was created again.
+        #: Callbacks, called after the resource with this content was recreated.
         self.when_made: dict[Holds, Callable[[], None]] = {}
 
     async def turn(self) -> None:
         now = self._backend.clock()
-        gone = await self._backend.resources.missing()
-        self._since = {each.name: self._since.get(each.name, now) for each in gone}
-        for each in gone:
-            await self._see_to(each, now - self._since[each.name])
+        missing = await self._backend.resources.missing()
+        self._since = {each.name: self._since.get(each.name, now) for each in missing}
+        for each in missing:
+            await self._recreate(each, now - self._since[each.name])
         if await self._feeder.caught_up(0):
             await self._fill(Holds.JOBS, self._index.unfinished, self._put_flow)
             if self._backend.programs is not None:
                 await self._fill(Holds.PROGRAM_JOBS, self._index.open_programs, self._put_program)
 
-    async def _see_to(self, gone: StoreGone, seconds: float) -> None:
-        lost, _ = LOST[gone.holds]
-        if gone.holds not in REBUILT:
-            message = "a resource in NATS is missing, and its data with it; restore it from a backup"
-            self.outage.failed(message, ResourceMissing(gone.name), resource=gone.name, lost=lost)
+    async def _recreate(self, missing: StoreGone, seconds: float) -> None:
+        lost, _ = LOST[missing.holds]
+        if missing.holds not in REBUILT:
+            message = "a resource in NATS and its data are missing; restore it from a backup"
+            self.outage.failed(message, ResourceMissing(missing.name), resource=missing.name, lost=lost)
             return
         if seconds < self._settle_seconds:
             return
         try:
-            made = await self._backend.resources.make_again(gone.name)
+            made = await self._backend.resources.make_again(missing.name)
         except Unavailable as error:
-            self.outage.failed("a missing resource cannot be created", error, resource=gone.name, lost=lost)
+            self.outage.failed("could not create a missing resource", error, resource=missing.name, lost=lost)
             return
         if made:
-            log.warning("created a missing resource again", resource=gone.name, lost=lost)
-        then = self.when_made.get(gone.holds)
-        if then is not None:
-            then()
+            log.warning("recreated a missing resource", resource=missing.name, lost=lost)
+        callback = self.when_made.get(missing.holds)
+        if callback is not None:
+            callback()
 
-    # The jobs of runs that wait.
+    # Jobs of waiting runs.
 
     async def _fill(self, holds: Holds, listed: _List, put: _Put) -> None:
         begun_at = await self._backend.resources.begun_at(holds)
         if begun_at is None or self._filled.get(holds) == begun_at:
             return
-        self._looks.clear()
+        self._snapshots.clear()
         self._left_young = False
         number = 0
         async for run_ids in self._waiting(listed, begun_at + _SKEW_SECONDS):
             number += sum(await asyncio.gather(*(self._guarded(put, run_id, begun_at) for run_id in run_ids)))
         if number:
-            log.warning("queued runs again whose jobs were lost", queue=holds.value, runs=number)
+            log.warning("queued lost jobs again", queue=holds.value, runs=number)
         if not self._left_young:
             self._filled[holds] = begun_at
 
     @staticmethod
     async def _waiting(listed: _List, before: float) -> AsyncIterator[list[str]]:
-        """PENDING runs, by the index, that were last updated before this instant; the oldest first."""
+        """Yield PENDING runs, according to the index, that were last updated before this instant; oldest first."""
         after = 0.0
         while True:
             lines = await listed(after, before, _BATCH)
@@ -133,13 +134,13 @@ class ResourceKeeper(Loop):
             after = lines[-1].updated_at
 
     async def _guarded(self, put: _Put, run_id: str, begun_at: float) -> bool:
-        """An odd record must not hide the others; it is tried again in the next turn."""
+        """Log an error instead of raising it: one malformed record must not block the others. The next turn retries."""
         async with self._room:
             try:
                 return await put(run_id, begun_at)
             except PyocoError as error:
                 self._left_young = True
-                self.outage.failed("a run could not be queued again", error, run_id=run_id)
+                self.outage.failed("could not queue a run again", error, run_id=run_id)
                 return False
 
     async def _put_flow(self, run_id: str, begun_at: float) -> bool:
@@ -149,10 +150,10 @@ class ResourceKeeper(Loop):
         if found.stored_at >= begun_at or self._is_young(found):
             return False
         tag = found.run.tag
-        look = self._looks.get(tag)
-        if look is None:
-            look = self._looks[tag] = await snapshot_queue(self._backend, tag)
-        return has_no_job(found, look.stock) and await queue_again(self._backend, found)
+        snapshot = self._snapshots.get(tag)
+        if snapshot is None:
+            snapshot = self._snapshots[tag] = await snapshot_queue(self._backend, tag)
+        return has_no_job(found, snapshot.stock) and await queue_again(self._backend, found)
 
     async def _put_program(self, run_id: str, begun_at: float) -> bool:
         return await put_lost(self._backend, run_id, begun_at)

@@ -1,4 +1,4 @@
-"""Keeps child processes running until it is told to stop; then stops them in order."""
+"""Keeps child processes running until it is stopped, then stops them in order."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _DEATHS_MAX = 5
 _DEATHS_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
 _PAUSE_SECONDS_MAX = 5.0
-#: A first start that ends sooner than this, with an exit code for "the user can fix it", is not tried again. A busy
-#: machine needs more than ten seconds until a worker has found out.
+#: A first start that exits sooner than this, with an exit code for "the user can fix it", is not retried. On a busy
+#: machine a worker needs more than ten seconds to detect such a problem.
 _FIRST_SECONDS = 60.0
 _FIXABLE = frozenset({1, 3})
 
 
 class Outlet(Protocol):
-    """The two ends that a child writes to."""
+    """The two streams that a child writes to."""
 
     #: None: the child inherits ours.
     stdout: int | None
     stderr: int
 
     def close(self) -> None:
-        """Called once the child has them."""
+        """Called once the child has inherited them."""
 
 
 class Console(Protocol):
-    """Where the output of the children goes."""
+    """Receives the output of the children."""
 
     async def outlet(self, name: str) -> Outlet:
-        """For the next start of this child."""
+        """Return the outlet for the next start of this child."""
 
     def last_words(self, name: str) -> list[str]:
         """The last lines that the child wrote to stderr."""
@@ -57,50 +57,50 @@ class Part:
     """One process to keep running."""
 
     name: str
-    #: Asked anew at each start.
+    #: Called at each start.
     command: Callable[[], Sequence[str | Path]]
     environment: Callable[[], Mapping[str, str]]
-    #: Higher ones are stopped later; equal ones together.
+    #: Parts with higher numbers are stopped later; equal ones together.
     stops: int
-    #: None: as long as it takes.
+    #: Time to stop before it is killed; None: unlimited.
     stop_seconds: float | None
-    #: Returns when it can be used; raises when that takes too long. Without it, a part is ready once it runs.
+    #: Returns when the part is usable; raises if that takes too long. Without it, a part is ready once it runs.
     until_ready: Callable[[], Awaitable[None]] | None = None
-    #: What it gets when we die without a word.
+    #: The signal it receives if this process dies unexpectedly.
     death: signal.Signals = signal.SIGKILL
     inherit: Sequence[int] = field(default=())
-    #: Where it works; None: where we do.
+    #: Working directory; None: ours.
     folder: Path | None = None
     #: A file for stdout and stderr, instead of the console.
     output: Path | None = None
-    #: Why it could not be started, if it can tell better than its last words on stderr.
+    #: Returns the reason why it could not be started, if that is more specific than its last lines on stderr.
     failure: Callable[[], PyocoError] | None = None
-    #: The others cannot start while this one is away; of several, while half of them are.
+    #: Other parts cannot start while this one is down; if there are several, while at least half of them are.
     is_base: bool = False
 
 
 class _Base:
-    """What the other parts stand on."""
+    """Tracks the base parts, which the other parts depend on."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._size = sum(part.is_base for part in parts)
-        self._there: set[str] = set()
+        self._running: set[str] = set()
         self._ready = asyncio.Event()
         if not self._size:
             self._ready.set()
 
-    def comes(self, name: str) -> None:
-        self._there.add(name)
-        if 2 * len(self._there) > self._size:
+    def add(self, name: str) -> None:
+        self._running.add(name)
+        if 2 * len(self._running) > self._size:
             self._ready.set()
 
-    def goes(self, name: str) -> None:
-        self._there.discard(name)
-        if 2 * len(self._there) <= self._size:
+    def remove(self, name: str) -> None:
+        self._running.discard(name)
+        if 2 * len(self._running) <= self._size:
             self._ready.clear()
 
     def release(self) -> None:
-        """Nobody waits for it any more."""
+        """Let all waiters continue: the base is no longer waited for."""
         self._ready.set()
 
     async def wait(self) -> None:
@@ -108,12 +108,12 @@ class _Base:
 
 
 class Child:
-    """One part's process, through all its lives."""
+    """The process of one part, across restarts."""
 
     def __init__(self, part: Part, console: Console, base: _Base, tell_back: Callable[[str, int], None]) -> None:
         self.part = part
         self._console, self._base, self._tell_back = console, base, tell_back
-        #: Unset while somebody wants it away.
+        #: Cleared while the part must not run.
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._process: asyncio.subprocess.Process | None = None
@@ -123,7 +123,8 @@ class Child:
         self._stopping = asyncio.Event()
 
     async def live(self) -> None:
-        """Start it, and again whenever it ends. Returns after `stop`. Raises PyocoError when it is hopeless."""
+        """Start the process, and restart it whenever it ends. Returns after `stop`. Raises PyocoError if restarting is
+        pointless."""
         while not self._stopping.is_set():
             if not self.part.is_base:
                 await self._base.wait()
@@ -132,12 +133,12 @@ class Child:
                 return
             process = await self._start()
             if await self._becomes_ready(process):
-                self._tell_ready(process.pid)
+                self._report_ready(process.pid)
             status = await process.wait()
             if self.part.is_base:
-                self._base.goes(self.part.name)
+                self._base.remove(self.part.name)
             if not self._stopping.is_set():
-                await self._mourn(process, status)
+                await self._handle_exit(process, status)
 
     async def _start(self) -> asyncio.subprocess.Process:
         part = self.part
@@ -152,14 +153,14 @@ class Child:
             finally:
                 outlet.close()
         self._started_at = time.monotonic()
-        if self._stopping.is_set():  # told while it was being made
+        if self._stopping.is_set():  # stopped while it was being started
             await end(self._process, part.stop_seconds)
         return self._process
 
     async def _spawn(self, stdout: int | None, stderr: int) -> asyncio.subprocess.Process:
         part = self.part
         command = part.command()
-        log.info("starting a child", child=part.name)
+        log.info("starting a child process", child=part.name)
         return await spawn(
             command,
             death=part.death,
@@ -171,7 +172,7 @@ class Child:
         )
 
     async def _becomes_ready(self, process: asyncio.subprocess.Process) -> bool:
-        """False when it ended before."""
+        """Returns False if it ended before it was ready."""
         if self.part.until_ready is None:
             return True
         ready = asyncio.ensure_future(self.part.until_ready())
@@ -185,24 +186,24 @@ class Child:
                 return True
             if self._is_first and isinstance(error, PyocoError):
                 raise error
-            log.warning("a child did not become ready; it is killed", child=self.part.name, error=error)
+            log.warning("child process did not become ready; killing it", child=self.part.name, error=error)
             kill(process)
             return False
         finally:
             ready.cancel()
             ended.cancel()
 
-    def _tell_ready(self, pid: int) -> None:
+    def _report_ready(self, pid: int) -> None:
         if self.part.is_base:
-            self._base.comes(self.part.name)
+            self._base.add(self.part.name)
         if not self._is_first:
-            log.info("a child is back", child=self.part.name, pid=pid)
+            log.info("child process restarted", child=self.part.name, pid=pid)
             self._tell_back(self.part.name, pid)
 
-    async def _mourn(self, process: asyncio.subprocess.Process, status: int) -> None:
-        """Say how it ended, and wait before the next start. Raises when there is no use in one."""
+    async def _handle_exit(self, process: asyncio.subprocess.Process, status: int) -> None:
+        """Log how it ended, and wait before the next start. Raises if another start would be pointless."""
         name, now = self.part.name, time.monotonic()
-        await end(process, 5.0)  # whatever it left in its process group must not meet its successor
+        await end(process, 5.0)  # processes left in its group must not interfere with the next one
         if now - self._started_at > _DEATHS_SECONDS:
             self._deaths.clear()
         self._deaths.append(now)
@@ -213,7 +214,7 @@ class Child:
             raise self._failure(f"{name} ended {_DEATHS_MAX} times within {_DEATHS_SECONDS:.0f} s, last: {how}")
         self._is_first = False
         pause = min(_PAUSE_SECONDS * 2 ** (len(self._deaths) - 1), _PAUSE_SECONDS_MAX)
-        log.warning(f"{name} ended and is started again", child=name, reason=how, pause_seconds=pause)
+        log.warning(f"{name} exited; restarting", child=name, reason=how, pause_seconds=pause)
         try:
             async with asyncio.timeout(pause):
                 await self._stopping.wait()
@@ -221,16 +222,16 @@ class Child:
             return
 
     def _failure(self, what: str) -> PyocoError:
-        """With the id that the child itself gave, if it gave one."""
+        """Return the error with the id that the child itself printed, if any."""
         if self.part.failure is not None:
             return self.part.failure()
         words = "\n".join(self._console.last_words(self.part.name))
         ids = re.findall(r"^ERR-PYOCO-(\d{4}): ", words, re.MULTILINE)
         kind = {"0003": Unavailable, "0018": UsageError, "0049": OtherLedger}.get(ids[-1] if ids else "", PyocoError)
-        return kind(f"{what}; what it said stands above" if words else what)
+        return kind(f"{what}; see its output above" if words else what)
 
     def expect_end(self) -> None:
-        """From here on it is not started again."""
+        """Do not restart it from now on."""
         self._stopping.set()
         self._base.release()
         self._wanted.set()
@@ -240,22 +241,22 @@ class Child:
         if self._process is None or self._process.returncode is not None:
             return
         if not await end(self._process, self.part.stop_seconds):
-            log.warning("a child did not stop in time and was killed", child=self.part.name)
+            log.warning("child process did not stop in time; killed it", child=self.part.name)
 
     async def restart(self) -> None:
-        """An orderly end; `live` starts it again. Nothing, while it does not run."""
+        """Stop it in an orderly way; `live` restarts it. No effect if it is not running."""
         process = self._process
         if process is not None and process.returncode is None and not self._stopping.is_set():
             await end(process, self.part.stop_seconds)
 
     @property
     def pid(self) -> int | None:
-        """None: it does not run."""
+        """None: it is not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """SIGKILL; it is started again after the block."""
+        """Kill it with SIGKILL; it is restarted after the block."""
         self._wanted.clear()
         try:
             if self._process is not None and self._process.returncode is None:
@@ -281,36 +282,36 @@ class Supervisor:
     def __init__(
         self, parts: Sequence[Part], console: Console, tell_back: Callable[[str, int], None] = lambda name, pid: None
     ) -> None:
-        """`tell_back` hears the name and the new process id of each child that had ended and can be used again."""
+        """`tell_back` receives the name and the new process id of each child that was restarted and is ready."""
         base = _Base(parts)
         self._children = [Child(part, console, base, tell_back) for part in parts]
         self._lives: dict[asyncio.Task[None], Child] = {}
 
     def start(self) -> None:
-        """Begin; in the order of the parts."""
+        """Start the children, in the order of the parts."""
         for child in self._children:
             self._lives[asyncio.create_task(child.live(), name=child.part.name)] = child
 
     async def failed(self) -> None:
-        """Waits until one of them is hopeless, and raises why."""
+        """Wait until one of them cannot be restarted, and raise the reason."""
         done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_EXCEPTION)
         for life in done:
             life.result()
 
     def pids(self) -> dict[str, int]:
-        """Of those that run, by their names."""
+        """Process ids of the running children, by name."""
         return {child.part.name: child.pid for child in self._children if child.pid is not None}
 
     def away(self, name: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """Without this child, killed, for as long as the block takes."""
+        """Kill this child and keep it down for the duration of the block."""
         return next(child for child in self._children if child.part.name == name).away()
 
     async def restart_base(self) -> None:
-        """Returns when it has ended; it is started again as after any other end."""
+        """Return when the base parts have ended; they are restarted as after any other exit."""
         await asyncio.gather(*(child.restart() for child in self._children if child.part.is_base))
 
     async def stop(self) -> None:
-        """Returns when none of them runs any more. May be called twice."""
+        """Return when no child is running any more. Idempotent."""
         for child in self._children:
             child.expect_end()
         for stage in sorted({child.part.stops for child in self._children}):
@@ -319,6 +320,6 @@ class Supervisor:
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def kill(self) -> None:
-        """All of them, now. `stop` then returns at once."""
+        """Kill all children immediately. `stop` then returns without delay."""
         for child in self._children:
             child.kill()

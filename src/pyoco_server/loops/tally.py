@@ -1,4 +1,4 @@
-"""Counts what happens to runs while this process watches: durations, waits, repeats."""
+"""Counts run events while this process watches the feed: durations, waiting times, redeliveries."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from pyoco_server.ports.runs.port import Changes, Stored
 
 __all__ = ["OTHER_FLOWS", "Ends", "Histogram", "Listener", "Tally"]
 
-#: How many flows are told apart. Names are the users' own: without a limit each new one would cost memory for ever.
+#: Number of flows counted separately. Users choose the names: without a limit each new one would cost memory forever.
 _FLOWS_MAX = 200
-#: Where the flows beyond that are counted, all together.
+#: All flows beyond the limit are counted under this name.
 OTHER_FLOWS = "(other)"
-#: Label texts are cut here; a stranger's record may hold a name of any length.
+#: Label values are truncated to this length; a foreign record may hold a name of any length.
 _NAME_LENGTH_MAX = 512
-#: Runs on a second or later attempt that are kept in mind. The oldest is forgotten first.
+#: Number of runs on a second or later attempt that are remembered. The oldest is forgotten first.
 _REPEATED_MAX = 10_000
-#: Runs whose submission was told of last: some 1 MB. A feed that is behind by more submissions passes some over.
+#: Number of runs whose submission was reported last: about 1 MB. If the feed lags by more submissions than this, some
+#: are missed.
 _SUBMITTED_MAX = 5_000
-#: What a run is in its first record, and in no other.
+#: The status of a run in its first record, and in no later one.
 _FIRST = RunState.PENDING
 
 
 class Histogram:
-    """How many values fell between which bounds, and their sum. Seconds."""
+    """A histogram in seconds: the number of values per bucket, and their sum."""
 
-    #: Upper bounds, from a flow that does nothing to one that takes an afternoon; the last bucket has none.
+    #: Upper bounds, from a flow that does nothing to one that takes an afternoon; the last bucket is unbounded.
     BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
     def __init__(self) -> None:
@@ -46,16 +47,16 @@ class Histogram:
 
 @dataclass
 class Ends:
-    """The runs of one flow that ended in one way."""
+    """The runs of one flow with the same terminal status."""
 
-    #: From the submission to the beginning of the last attempt.
+    #: From the submission to the start of the last attempt.
     wait: Histogram = field(default_factory=Histogram)
-    #: From the beginning of the last attempt to the end.
+    #: From the start of the last attempt to the end.
     duration: Histogram = field(default_factory=Histogram)
 
 
 class Listener(Protocol):
-    """Hears of each run twice: when it was submitted, and when it has ended. Must be quick and must not raise."""
+    """Called twice for each run: when it is submitted, and when it has ended. Must be fast and must not raise."""
 
     def on_submitted(self, run: Run) -> None: ...
 
@@ -63,37 +64,37 @@ class Listener(Protocol):
 
 
 class Tally:
-    """Listens to the feed. What was there before this process watched is history, and is not counted.
+    """Listens to the feed. Events from before this process started watching are not counted.
 
-    Every run ends once in the feed, so each is counted once; what the feed says again, after the index was opened
-    anew, is known by its revision. While the connection is down nothing is lost: the feed goes on where it stopped.
+    Every run ends once in the feed, so each is counted once; repeated changes, after the index was reopened, are
+    recognized by their revision. An outage loses nothing: the feed continues where it stopped.
 
-    What it cannot do: count a run that ended while no gateway of this process ran. And every gateway counts every
-    run: figures of several gateways are views of the same runs, not parts of a sum.
+    What it cannot do: count a run that ended while this gateway process was not running. Every gateway counts every
+    run: the numbers of several gateways are views of the same runs and must not be summed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, listener: Listener | None = None) -> None:
         self._clock, self._listener = clock, listener
-        #: By flow and end.
+        #: By flow and terminal status.
         self.ends: dict[tuple[str, str], Ends] = {}
         #: Attempts beyond a run's first.
         self.redeliveries = 0
         self.lag = Lag()
         self._flows: set[str] = set()
-        #: The newest attempt seen, of runs that are on their second or a later one.
+        #: The latest attempt seen, of runs on their second or a later one.
         self._attempts: dict[str, int] = {}
         self._epoch: str | None = None
         self._is_live = False
         self._live_since = 0.0
-        #: Everything up to here has been counted or is history.
+        #: Everything up to this revision has been counted or predates the tally.
         self._revision = 0
-        #: Runs whose submission has been told of, and when it was. Whatever was submitted up to `_submitted_until` has
-        #: been told of, or is history.
+        #: Runs whose submission has been reported, with its time. Every submission up to `_submitted_until` has been
+        #: reported, or predates the tally.
         self._submitted: dict[str, float] = {}
         self._submitted_until = 0.0
 
     def on_changes(self, changes: Changes) -> None:
-        """A listener of the feeder: O(changes), and next to nothing for a run that has not ended. Never raises."""
+        """Listener of the feeder: O(changes), with almost no cost for a run that has not ended. Never raises."""
         if changes.epoch != self._epoch:
             self._epoch, self._is_live, self._revision = changes.epoch, False, 0
             self._attempts.clear()
@@ -110,7 +111,7 @@ class Tally:
             if item.revision <= counted:
                 continue
             if type(item) is not Stored:
-                self._attempts.pop(item.run_id, None)  # type: ignore[union-attr]  # the check is quicker than isinstance
+                self._attempts.pop(item.run_id, None)  # type: ignore[union-attr]  # faster than isinstance
                 continue
             run = item.run
             if run.attempt not in (1, 0):
@@ -124,10 +125,10 @@ class Tally:
 
     def _on_repeat(self, run: Run) -> None:
         if type(run.attempt) is not int or run.attempt < 2 or type(run.run_id) is not str:
-            return  # a stranger's record
+            return  # a foreign record
         before = self._attempts.pop(run.run_id, None)
         if before is None:
-            # Seen for the first time: this attempt may have begun before we watched, and so may earlier ones.
+            # First seen here: this attempt may have begun before we watched, and so may earlier ones.
             self.redeliveries += run.start_time is not None and run.start_time >= self._live_since
         else:
             self.redeliveries += max(0, run.attempt - before)
@@ -137,14 +138,14 @@ class Tally:
                 del self._attempts[next(iter(self._attempts))]
 
     def _on_submission(self, run: Run, listener: Listener) -> None:
-        """Its first record, which is written once; or a later one: the store keeps the newest word only, and a quick
-        worker changes a run before the feed has told of it."""
+        """Report a submission once: from the run's first record, or from a later one, since the store keeps only the
+        latest record and a fast worker may change a run before the feed has delivered the first."""
         if type(run.run_id) is not str or run.run_id in self._submitted:
             return
         self._submitted[run.run_id] = run.submitted_at
         if len(self._submitted) > _SUBMITTED_MAX:
             oldest = next(iter(self._submitted))
-            # Not beyond now: one record from the future must not hide what comes.
+            # Not beyond the current time: one record with a future timestamp must not hide later submissions.
             until = min(self._submitted.pop(oldest), self._clock())
             self._submitted_until = max(self._submitted_until, until)
         listener.on_submitted(run)
@@ -153,16 +154,16 @@ class Tally:
         if run.start_time is None or run.end_time is None:
             return  # it never began
         ends = self._ends_of(run)
-        # Clocks of gateway and workers may differ by seconds (FLOW-209): nothing takes less than no time.
+        # Clocks of gateway and workers may differ by seconds (FLOW-209), so negative durations are clamped to zero.
         ends.wait.observe(max(0.0, run.start_time - run.submitted_at))
         ends.duration.observe(max(0.0, run.end_time - run.start_time))
 
     def _ends_of(self, run: Run) -> Ends:
         flow = run.flow_name if type(run.flow_name) is str else str(run.flow_name)
-        if run.is_pack:  # a flow may be called the same
+        if run.is_pack:  # a flow may have the same name
             flow = f"pack:{flow}"
         if flow not in self._flows:
-            # Lone surrogates, which a stranger's JSON may hold, cannot be sent.
+            # Lone surrogates, which a foreign JSON record may hold, cannot be encoded.
             flow = flow[:_NAME_LENGTH_MAX].encode("utf-8", "replace").decode()
             if flow not in self._flows:
                 if len(self._flows) < _FLOWS_MAX:

@@ -1,4 +1,4 @@
-"""Feeds the memory of the last hour: with what the tally hears of, and with a look at the counts every few seconds."""
+"""Records the trend of the last hour: from the tally's events, and from the index counts every few seconds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["TrendSampler"]
 
 log = get_logger(__name__)
 
-#: Twice in a step, so that none is left without a look because a turn came a little late.
+#: Twice per step, so that a slightly late turn leaves no step without a sample.
 _EVERY_SECONDS = STEP_SECONDS / 2
 
 
 class TrendSampler(Loop):
-    """A listener of the tally, and a loop that looks at the index: O(statuses + tags with waiting runs), no round trip.
+    """A listener of the tally and a loop that reads the index: O(statuses + tags with waiting runs), no round trip.
 
-    What it cannot do: look while lists are not true. Then the step has no sample, rather than a wrong one.
+    What it cannot do: sample while the lists are not up to date. The step then has no sample rather than a wrong one.
     """
 
     def __init__(self, backend: GatewayBackend, trend: Trend, lists_are_true: Callable[[], Awaitable[bool]]) -> None:
@@ -35,8 +35,8 @@ class TrendSampler(Loop):
             return
         try:
             counts = await self._backend.index.counts()
-        except Unavailable as error:  # the feeder tells of it, and opens the index again
-            log.debug("the counts cannot be read", error=error)
+        except Unavailable as error:  # the feeder reports it and reopens the index
+            log.debug("could not read the counts", error=error)
             return
         in_flight = sum(counts.by_status.get(status, 0) for status in (RunState.RUNNING, RunState.CANCELLING))
         depths = {tag: waiting.count for tag, waiting in counts.waiting.items()}
@@ -49,17 +49,17 @@ class TrendSampler(Loop):
         now = self._backend.clock()
         wait = duration = None
         if run.start_time is not None and run.end_time is not None:
-            # Clocks may differ by seconds (FLOW-209): nothing takes less than no time.
+            # Clocks may differ by seconds (FLOW-209), so negative durations are clamped to zero.
             wait = max(0.0, run.start_time - run.submitted_at)
             duration = max(0.0, run.end_time - run.start_time)
         self._trend.ended(now, run.status, wait, duration)
         if run.is_pack:
-            return  # its name is a pack's, and its tag nobody's: a flow may be called the same
+            return  # the name is a pack's and no worker serves the tag: a flow may have the same name
         self._trend.ended_of(now, run.status, _text(run.tenant_id or ""), _text(run.flow_name), _text(run.tag))
 
 
 def _text(value: object) -> str:
-    """A stranger's record may hold anything for a name, and half a pair of surrogates, which cannot be sent."""
-    if type(value) is str and value.isascii():  # nearly always
+    """Return a value that can be encoded: a foreign record may hold any type as a name, and lone surrogates."""
+    if type(value) is str and value.isascii():  # the common case
         return value
     return str(value).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Installations of wheels under way. One that takes long does not hold up those that do not."""
+"""Wheel installations in progress. A slow one does not delay the others."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["Ended", "Order", "WheelJobs"]
 
 log = get_logger(__name__)
 
-#: A pass waits this long for what it has begun; what takes longer is seen by a later pass.
+#: A pass waits this long for the installations it has begun; slower ones are collected by a later pass.
 _PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Order:
-    """One wheel to be brought."""
+    """One wheel to install."""
 
     wheel: Wheel
     info: ObjectInfo
-    #: It is installed already, and something it needs is to be fetched.
-    there: Ready | None
+    #: Set if the wheel is installed already and only its dependencies have to be fetched.
+    installed: Ready | None
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How that ended."""
+    """The result of one installation."""
 
     wheel: Wheel
     how: Ready | Lacking | WheelSyncFailed
@@ -46,13 +46,13 @@ class WheelJobs:
 
     @property
     def wheels(self) -> list[Wheel]:
-        """What is being brought."""
+        """The wheels being installed."""
         return list(self._wheels.values())
 
     async def bring(self, orders: Iterable[Order], around: Surroundings, wanted: Collection[str]) -> list[Ended]:
-        """Begin with these, and wait for them for a while. Returns everything that has ended by then.
+        """Start these installations and wait for them for a limited time. Returns all results available by then.
 
-        `wanted`: ids of uploads. What is under way of others is ended.
+        `wanted`: ids of uploads. Installations of other uploads are cancelled.
         """
         await self._end([name for name, wheel in self._wheels.items() if wheel.nuid not in wanted])
         begun = []
@@ -75,20 +75,20 @@ class WheelJobs:
 
         how: Ready | Lacking | WheelSyncFailed
         try:
-            how = await self._installer.bring(order.wheel, read, order.there, around)
+            how = await self._installer.bring(order.wheel, read, order.installed, around)
         except WheelSyncFailed as error:
             how = error
         except (
             PyocoError
-        ) as error:  # the registry: away, its bytes are others than they should be, or replaced just now
+        ) as error:  # the registry is unavailable, the bytes do not match, or the wheel was just replaced
             how = WheelSyncFailed(f"the wheel cannot be read from the registry: {error}")
-        except Exception as error:  # the top of one wheel: a defect of ours must cost this wheel only
-            log.exception("a wheel was not dealt with; it is tried again", wheel_name=order.wheel.name.file_name)
+        except Exception as error:  # top level for one wheel: a defect in our code must affect this wheel only
+            log.exception("installing a wheel failed; retrying later", wheel_name=order.wheel.name.file_name)
             how = WheelSyncFailed(f"unexpectedly: {error!r}")
         return Ended(order.wheel, how)
 
     async def stop(self) -> None:
-        """End what is under way; nothing of it is left."""
+        """Cancel the installations in progress; nothing of them remains."""
         await self._end(list(self._tasks))
 
     async def _end(self, names: Iterable[str]) -> None:

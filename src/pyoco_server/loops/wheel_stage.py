@@ -1,4 +1,4 @@
-"""Which installed wheels runs see, and the change from one set of them to the next."""
+"""The set of installed wheels that runs see, and the change from one set to the next."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pyoco_server.loops.wheel_troubles import Troubles
 
 __all__ = ["Patience", "Shown", "WheelStage", "environment_of"]
 
-#: A try that failed after this time is not made again with the others in place: an import that hangs goes on hanging.
+#: A change that failed after this time is not retried together with the others: an import that hangs will hang again.
 _SLOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One wheel that runs see."""
+    """One wheel visible to runs."""
 
     ready: Ready
-    #: Where that lies which was fetched for it.
+    #: Directory of the dependencies fetched for it.
     fetched: Path | None = None
-    #: Packages that were.
+    #: Names of the fetched packages.
     fetched_packages: frozenset[str] = frozenset()
 
     @property
@@ -42,9 +42,9 @@ class Shown:
 
 
 def environment_of(wheels: Iterable[Shown]) -> Environment:
-    """Wheels come before whatever was fetched: one that is registered later wins over a copy from an index.
+    """Build the environment. Wheels precede fetched packages: a wheel registered later wins over a copy from an index.
 
-    A module that is named like one of the standard library is never found in a wheel, so it is not offered either.
+    A module named like one of the standard library is never found in a wheel, so it is not offered either.
     """
     wheels = sorted(wheels, key=lambda one: one.package)
     paths = [str(one.ready.home) for one in wheels] + [str(one.fetched) for one in wheels if one.fetched is not None]
@@ -52,13 +52,13 @@ def environment_of(wheels: Iterable[Shown]) -> Environment:
     return Environment(tuple(paths), tuple(sorted(modules)))
 
 
-#: What is to change, by package; None: it is to be seen no more.
+#: Changes by package; None: remove the package.
 _Step = dict[str, Shown | None]
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long hosts may take to start with another set of wheels; the executor has a limit of its own."""
+    """How long hosts may take to start with another set of wheels; the executor has its own limit."""
 
     #: With all changes at once.
     seconds: float | None = None
@@ -73,12 +73,13 @@ _ANY = Patience()
 class _Failure:
     step: _Step
     error: UsageError
-    #: It took so long that it is not worth trying twice.
+    #: It took so long that it is not worth retrying.
     is_slow: bool
 
 
 class WheelStage:
-    """What runs see, and `renew` to change it. `renew` raises UsageError when no host can start there."""
+    """The wheels that runs see, and `renew` to change them. `renew` raises UsageError if no host can start with the new
+    set."""
 
     def __init__(self, renew: Callable[[Environment], Awaitable[None]], troubles: Troubles) -> None:
         self._renew, self._troubles = renew, troubles
@@ -92,12 +93,14 @@ class WheelStage:
     async def change_to(
         self, wanted: dict[str, Shown], proven: Collection[str] = (), patience: Patience = _ANY
     ) -> bool:
-        """Show these. Where hosts do not start with one of them, or without one, that one stays as it was.
+        """Make these wheels visible. If hosts fail to start with one of them, or without one, that package stays as it
+        was.
 
-        `proven`: packages that hosts are known to start with. They come first, and are there whatever the others do.
+        `proven`: packages that hosts are known to start with. They are applied first, whether or not the others
+        succeed.
 
-        Costs one `renew`, or when that fails two for each change at most: one wheel may hold what the resolver needs
-        for any other to be tried. False: nothing has changed. A cancel leaves what was reached until then.
+        Costs one `renew`, or if that fails at most two per change: no change may work before a wheel that the resolver
+        imports is in place. Returns False if nothing has changed. A cancellation keeps what was reached until then.
         """
         if environment_of(wanted.values()) == self.environment:
             self.shown = wanted
@@ -121,16 +124,16 @@ class WheelStage:
         failures = await self._try_each(steps, seconds)
         for failure in failures:
             if failure.is_slow:
-                self._tell(failure)
+                self._report(failure)
         left = [failure for failure in failures if not failure.is_slow]
         if len(failures) < len(steps):
             left = await self._try_each([failure.step for failure in left], seconds)
         for failure in left:
-            self._tell(failure)
+            self._report(failure)
         return len(failures) < len(steps)
 
     async def _try_each(self, steps: list[_Step], seconds: float | None) -> list[_Failure]:
-        """Returns those that failed."""
+        """Return the changes that failed."""
         return [failure for step in steps if (failure := await self._try(step, seconds)) is not None]
 
     async def _try(self, step: _Step, seconds: float | None) -> _Failure | None:
@@ -140,12 +143,13 @@ class WheelStage:
             async with asyncio.timeout(seconds):
                 await self._renew(environment_of(after.values()))
         except (UsageError, TimeoutError) as error:
-            told = error if isinstance(error, UsageError) else UsageError(f"it was not ready within {seconds or 0:g} s")
-            return _Failure(step, told, is_slow=time.monotonic() - began >= _SLOW_SECONDS)
+            if isinstance(error, TimeoutError):
+                error = UsageError(f"it was not ready within {seconds or 0:g} s")
+            return _Failure(step, error, is_slow=time.monotonic() - began >= _SLOW_SECONDS)
         self.shown = after
         return None
 
-    def _tell(self, failure: _Failure) -> None:
+    def _report(self, failure: _Failure) -> None:
         for package, one in failure.step.items():
             entry = (one or self.shown[package]).ready.entry
             why = "no host process starts with it" if one is not None else "it stays: no host process starts without it"

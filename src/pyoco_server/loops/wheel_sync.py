@@ -1,4 +1,4 @@
-"""Keeps a worker's wheels the ones it wants of the registry (section 12.3)."""
+"""Keeps a worker's installed wheels in sync with the registry (section 12.3)."""
 
 from __future__ import annotations
 
@@ -29,37 +29,40 @@ __all__ = ["WheelSync"]
 
 log = get_logger(__name__)
 
-#: Each part of a pass has a limit of its own; this one is for the sum of them.
+#: Each part of a pass has its own limit; this one covers their sum.
 _TURN_SECONDS_MAX = 3600.0
-#: A worker that starts waits this long for its wheels, whatever they do, and looks after the rest while it works.
+#: A starting worker waits at most this long for its wheels and installs the rest while it executes runs.
 _START_SECONDS = 60.0
-#: So one that hangs leaves time for the others. What is not shown for that is tried again with more patience.
+#: So a wheel that hangs leaves time for the others. Wheels that do not become visible in time are retried with a longer
+#: limit.
 _START_PATIENCE = Patience(seconds=20.0, each_seconds=10.0)
-#: Stands in the report for a wheel when the trouble is not with one of them.
+#: Takes the place of the wheel name in the report if the problem is not with a single wheel.
 _ALL = "*"
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Default callback: do nothing."""
 
 
 class WheelSync(Loop):
-    """Compares the registry with what is installed here, installs and removes, and shows the outcome to new runs.
+    """Compares the registry with the installed wheels, installs and removes wheels, and makes the result visible to new
+    runs.
 
         with open_shelf(Path(config.wheel_sync_dir)) as shelf:
             sync = WheelSync(backend.wheels, shelf, tags, config, clock, executor.renew, lambda: executor.paths_in_use)
             await sync.first_sync()   # one pass, now
             await sync.start()        # and one every PYOCO_WHEEL_SYNC_INTERVAL_SEC
 
-    A run is never changed under way (FLOW-230): every installation is a directory of its own, a run keeps those it
-    began with, and they are removed after its end. A wheel that fails costs only itself: others are installed, an
-    older version of it that is installed and still registered stays, and it is tried again, later each time. One that
-    no host started with is known to the worker that starts here next, which begins without it and then tries it again.
+    The wheels of a run in progress never change (FLOW-230): every installation has its own directory, a run keeps the
+    directories it began with, and they are removed after its end. A failing wheel affects only itself: others are
+    installed, an older version that is installed and still registered stays, and the wheel is retried with increasing
+    delays. A wheel with which no host started is recorded for the next worker on this machine, which starts without it
+    and then retries it.
 
-    A pass without change costs one look at the list of wheels, O(wheels). What a crash leaves behind: files that the
-    manifest does not name, which the next pass removes.
+    A pass without changes costs one read of the list of wheels, O(wheels). A crash leaves behind files that the
+    manifest does not list; the next pass removes them.
 
-    What it cannot do: tell whether a wheel works. That it installs and that hosts start with it is all that is known.
+    What it cannot do: verify that a wheel works. It only checks that the wheel installs and that hosts start with it.
     """
 
     def __init__(
@@ -81,36 +84,36 @@ class WheelSync(Loop):
         self._one_at_a_time = asyncio.Lock()
         self._turning: asyncio.Task[SyncReport] | None = None
         self._next_at = 0.0
-        #: What is installed, by wheel name: as the manifest. None: it has not been read.
+        #: The installed wheels by name, as in the manifest. None: the manifest has not been read.
         self._ready: dict[str, Ready] | None = None
-        #: What the registry was when all of it was dealt with; None: deal with it whether it has changed or not.
+        #: The registry generation that was fully processed; None: run a full pass even if the registry has not changed.
         self._generation: int | None = None
         self._infos: dict[str, ObjectInfo] = {}
         self._choice = Choice((), ())
         self._removed: tuple[str, ...] = ()
-        #: Everything installed that could be shown.
+        #: All installed wheels that could be made visible.
         self._candidates: list[Shown] = []
-        #: What the manifest says; None: it is not known.
+        #: The content of the manifest; None: unknown.
         self._saved: dict[str, InstalledWheel] | None = None
         self._is_swept = False
         #: Uploads that hosts started with when this worker last ran.
         self._proven: frozenset[str] = frozenset()
         self._saved_refused: dict[str, Trouble] = {}
-        #: The first pass has left something to the next.
+        #: The first pass left work for the next one.
         self._has_left_some = False
-        #: What the last pass found; None before the first.
+        #: The result of the last pass; None before the first.
         self.report: SyncReport | None = None
-        #: Called after a pass that found something else than the one before: whoever tells others of it need not wait.
+        #: Called after a pass whose result differs from the previous one, so that a listener need not poll.
         self.when_changed: Callable[[], None] = _nothing
 
     @property
     def environment(self) -> Environment:
-        """What runs see."""
+        """The environment that runs see."""
         return self._stage.environment
 
     @property
     def is_installing(self) -> bool:
-        """Whether a later pass may show more than the last one did."""
+        """Whether a later pass may make more wheels visible than the last one."""
         return bool(self._jobs.wheels) or self._has_left_some
 
     async def turn(self) -> None:
@@ -121,7 +124,7 @@ class WheelSync(Loop):
             self._turning.cancel()
 
     async def stop(self) -> None:
-        """Also without `start`: ends what is being installed."""
+        """Stop the loop and cancel installations in progress. May be called without `start`."""
         self._stopping.set()
         if self._turning is not None:
             self._turning.cancel()
@@ -129,13 +132,13 @@ class WheelSync(Loop):
         await self._jobs.stop()
 
     async def sync_if_due(self) -> SyncReport:
-        """A pass when the last one is as long ago as the interval says (FLOW-229); else what that one found."""
+        """Run a pass if the interval has elapsed since the last one (FLOW-229); otherwise return the last report."""
         if self.report is not None and time.monotonic() < self._next_at:
             return self.report
         return await self.sync()
 
     async def first_sync(self) -> SyncReport:
-        """The pass of a worker that starts: it ends within a minute. What it did not get to is left to the next one."""
+        """Run the first pass of a starting worker: it ends within a minute. The next pass does the rest."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 return await self.sync()
@@ -149,7 +152,7 @@ class WheelSync(Loop):
             return self.report
 
     async def sync(self) -> SyncReport:
-        """One look at the registry, and what follows from it. Never raises, except when it is cancelled."""
+        """Run one pass: read the registry and apply the changes. Never raises, except when it is cancelled."""
         async with self._one_at_a_time:
             problem = None
             try:
@@ -161,8 +164,8 @@ class WheelSync(Loop):
                 problem = WheelSyncFailed(f"the registry of wheels cannot be read: {error}")
             except OSError as error:
                 problem = WheelSyncFailed(tell_os_error(error))
-            except Exception as error:  # the top of a pass: a defect of ours must not end the worker
-                log.exception("wheels were not looked after; that is tried again")
+            except Exception as error:  # top level of a pass: a defect in our code must not end the worker
+                log.exception("wheel sync pass failed; retrying later")
                 problem = WheelSyncFailed(f"unexpectedly: {error!r}")
             if problem is not None:
                 log.error("wheel sync failed", error=problem)
@@ -178,7 +181,7 @@ class WheelSync(Loop):
         try:
             catalogue = await self._objects.catalogue()
         except PyocoError:
-            if self.report is None:  # the first pass: better what was there when this worker last ran than nothing
+            if self.report is None:  # the first pass: better the wheels of the previous worker than none
                 await self._stage.change_to(self._as_it_was(), (), _START_PATIENCE)
             raise
         is_news = catalogue.generation != self._generation
@@ -190,14 +193,14 @@ class WheelSync(Loop):
         around = await self._look_around(catalogue)
         wanted = {wheel.nuid for wheel in self._choice.wanted}
         if orders := self._orders(around, is_news):
-            log.info("wheels are being installed", count=len(orders), wheel_name=orders[0].wheel.name.file_name)
+            log.info("installing wheels", count=len(orders), wheel_name=orders[0].wheel.name.file_name)
         for ended in await self._jobs.bring(orders, around, wanted):
             self._note(ended)
         await self._show(around)
         self._generation = catalogue.generation
 
     async def _begin(self) -> None:
-        """Look at what is here."""
+        """Read what is installed."""
         ready, refused = await asyncio.to_thread(self._load)
         self._troubles.remember(refused)
         uploads = {(name, trouble.nuid) for name, trouble in refused.items()}
@@ -210,7 +213,7 @@ class WheelSync(Loop):
         return {name: ready for name, ready in found.items() if ready is not None}, self._shelf.load_refused()
 
     def _as_it_was(self) -> dict[str, Shown]:
-        """The newest wheel of each package that hosts started with, with whatever was fetched for it."""
+        """Return the newest wheel of each package that hosts started with, with the dependencies fetched for it."""
         assert self._ready is not None
         proven = [ready for ready in self._ready.values() if ready.entry.nuid in self._proven]
         proven.sort(key=lambda ready: ready.version)
@@ -222,14 +225,14 @@ class WheelSync(Loop):
         self._infos = {info.name: info for info in catalogue.objects}
         wheels = {}
         for wheel in self._choice.wanted:
-            there = self._ready.get(wheel.name.file_name)
-            is_here = there is not None and there.entry.nuid == wheel.nuid
-            extras = there.needs.extras if there is not None and is_here else Extras()
+            installed = self._ready.get(wheel.name.file_name)
+            is_current = installed is not None and installed.entry.nuid == wheel.nuid
+            extras = installed.needs.extras if installed is not None and is_current else Extras()
             wheels[wheel.name.package] = Provided(wheel.name.version, "the registry has", extras)
         return Surroundings(worker, wheels, self._in_use())
 
     def _choose(self, catalogue: Catalogue) -> tuple[WorkerPackages, Choice]:
-        """O(wheels), and as it reads each of their names, not on the event loop."""
+        """Choose the wheels to install. O(wheels), and parses each name, so it does not run on the event loop."""
         worker = look_at_worker(self._shelf.directory)
         choice = choose(wheels_of(catalogue), self._tags, supported_tags())
         own = [wheel.name for wheel in choice.wanted if wheel.name.package in worker.own]
@@ -238,21 +241,22 @@ class WheelSync(Loop):
         return worker, Choice(wanted, (*choice.skipped, *skipped))
 
     def _orders(self, around: Surroundings, is_news: bool) -> list[Order]:
-        """What is wanted and not there, unless it is too early to try again. What lacks others is tried at any news."""
+        """Return the installations to start: wheels that are wanted and not installed, unless it is too early to retry.
+        A wheel with missing dependencies is retried on any change of the registry."""
         assert self._ready is not None
         hurdles = {Hurdle.INSTALLING} if is_news else {Hurdle.INSTALLING, Hurdle.NEEDS}
         orders = []
         for wheel in self._choice.wanted:
             name = wheel.name.file_name
-            there = self._ready.get(name)
-            if there is not None and there.entry.nuid != wheel.nuid:  # FLOW-234
-                there = None
-            if there is not None:
-                lacks = self._installer.to_be_fetched(there, around)
-                if not lacks or self._installer.has_fetched(self._installer.fetched_home(there.home, lacks)):
+            installed = self._ready.get(name)
+            if installed is not None and installed.entry.nuid != wheel.nuid:  # FLOW-234
+                installed = None
+            if installed is not None:
+                lacks = self._installer.to_be_fetched(installed, around)
+                if not lacks or self._installer.has_fetched(self._installer.fetched_home(installed.home, lacks)):
                     continue
             if not self._troubles.must_wait(name, wheel.nuid, *hurdles):
-                orders.append(Order(wheel, self._infos[name], there))
+                orders.append(Order(wheel, self._infos[name], installed))
         return orders
 
     def _note(self, ended: Ended) -> None:
@@ -268,7 +272,7 @@ class WheelSync(Loop):
                 self._troubles.add(name, nuid, Hurdle.INSTALLING, str(error))
 
     async def _show(self, around: Surroundings) -> None:
-        """Let runs see what is there now, and remove what they see no more."""
+        """Make the installed wheels visible to runs, and remove those that are no longer visible."""
         options = self._options(around)
         self._candidates = [one for some in options for one in some]
         chosen = resolve([[one.option for one in some] for some in options], around.worker.provided)
@@ -277,7 +281,7 @@ class WheelSync(Loop):
             self._tell_needs(one.option, one.ready.entry.nuid, provided)
         by_name = {one.option.wheel_name: one for one in self._candidates}
         wanted = {package: by_name[option.wheel_name] for package, option in chosen.items()}
-        if self.report is None:  # the worker starts
+        if self.report is None:  # the worker is starting
             proven = [package for package, one in wanted.items() if one.ready.entry.nuid in self._proven]
             is_changed = await self._stage.change_to(wanted, proven, _START_PATIENCE)
         else:
@@ -288,7 +292,7 @@ class WheelSync(Loop):
         await self._tidy(is_changed)
 
     def _options(self, around: Surroundings) -> list[list[Shown]]:
-        """For each wanted package what could be shown of it: the wanted wheel, then older ones that are registered."""
+        """Return the candidates of each wanted package: the wanted wheel, then older registered ones."""
         assert self._ready is not None
         by_package: dict[str, list[Ready]] = {}
         for name, ready in self._ready.items():
@@ -309,16 +313,16 @@ class WheelSync(Loop):
         return Shown(ready, home, frozenset(lack.package for lack in lacks))
 
     def _tell_needs(self, option: Option, nuid: str, provided: Mapping[str, Provided]) -> None:
-        """An installed wheel may lack what has been removed since, or what failed."""
+        """Record missing dependencies: an installed wheel may lack a package that was removed since, or that failed."""
         if lacks := unmet(option, provided):
             if self._troubles.has_failed(option.wheel_name, nuid, Hurdle.INSTALLING):
-                return  # it was to be fetched, and why that failed is told already
+                return  # it was to be fetched, and that failure is already reported
             self._troubles.add(option.wheel_name, nuid, Hurdle.NEEDS, tell_lacks(lacks))
         else:
             self._troubles.over(option.wheel_name, nuid, Hurdle.NEEDS)
 
     async def _tidy(self, is_changed: bool) -> None:
-        """Forget what is neither wanted nor shown, write the manifest, remove the files (FLOW-240)."""
+        """Forget wheels that are neither wanted nor visible, write the manifest, and remove their files (FLOW-240)."""
         assert self._ready is not None
         names = self._wanted_names | self._shown_names
         removed = sorted(self._ready.keys() - names)
@@ -328,7 +332,7 @@ class WheelSync(Loop):
         self._troubles.keep_only({(wheel.name.file_name, wheel.nuid) for wheel in self._choice.wanted} | shown)
         if removed or is_changed:
             self._removed = tuple(removed)
-            log.info("the wheels of this worker have changed", installed=sorted(self._shown_names), removed=removed)
+            log.info("the wheels of this worker changed", installed=sorted(self._shown_names), removed=removed)
         try:
             refused = self._troubles.at(Hurdle.HOSTS)
             if refused != self._saved_refused:
@@ -375,7 +379,7 @@ class WheelSync(Loop):
         )
 
     def _instead_of(self, package: str | None, nuid: str) -> str:
-        """Told of a wanted wheel that failed: what runs see of its package meanwhile."""
+        """Suffix for the error of a wanted wheel: the version of its package that runs see meanwhile."""
         shown = self._stage.shown.get(package) if package is not None else None
         if shown is None or shown.ready.entry.nuid == nuid:
             return ""

@@ -1,4 +1,4 @@
-"""The worker: takes as many jobs as it has slots, and hands them to the crew."""
+"""The worker: takes as many jobs as it has slots, and passes them to the delivery processor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable, UsageError
 from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.delivery_processor import DeliveryProcessor, Worked
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.loops.wheel_sync import WheelSync
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 
@@ -27,26 +27,26 @@ __all__ = ["Lane", "Worker", "WorkerDescription"]
 
 log = get_logger(__name__)
 
-#: When runs are this short, some are claimed ahead, so that no host waits for the network.
+#: While runs are shorter than this, some are claimed ahead, so that no host waits for the network.
 _SHORT_SECONDS = 0.02
-#: How many. More brings nothing: they only have to bridge two round trips.
+#: How many runs are claimed ahead. More brings no benefit: they only have to bridge two round trips.
 _AHEAD_MAX = 8
-#: A job that met a defect of ours comes again after this; it is ended when that has happened too often.
+#: A job that hit a defect in our code is redelivered after this; it is ended after too many deliveries.
 _DEFECT_SECONDS = 10.0
-#: Of a queue that serves several tags more may arrive than was wanted: what cannot begin by then goes back.
+#: An intake of several tags may deliver more than was requested: a job that cannot begin within this time is released.
 _AT_HAND_SECONDS = 0.5
-#: As often the intake looks whether it is still heard, and the worker at what waits in its hand.
+#: How often the intake checks its connection, and the worker checks the deliveries that wait in memory.
 _TICK_SECONDS = 0.5
-#: While wheels are installed that the resolver may live in, it is tried again as often.
+#: While wheels are being installed that may contain the resolver, the start is retried this often.
 _WAIT_FOR_WHEELS_SECONDS = 0.5
-#: What was killed at the end of a drain has this long to be gone.
+#: How long processes killed at the end of a drain may take to exit.
 _KILLED_SECONDS = 10.0
 
 
 class Lane(Protocol):
-    """Something else that runs in this worker, and belongs into its record."""
+    """Another kind of work that runs in this worker and is part of its registry record."""
 
-    #: Called whenever something of the below has changed.
+    #: Called whenever one of the properties below has changed.
     when_changed: Callable[[], None]
     last_status: str | None
 
@@ -58,11 +58,11 @@ class Lane(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Members of the worker's record that no other lane has a say in."""
+        """Fields of the worker's record that only this lane sets."""
 
 
 class WorkerDescription:
-    """What a worker tells the registry of itself."""
+    """Builds the worker's registry record."""
 
     def __init__(
         self, backend: Backend, me: Owner, tags: Sequence[str], slots: int, versions: Mapping[str, str]
@@ -71,10 +71,10 @@ class WorkerDescription:
         self.running: tuple[str, ...] = ()
         self.last_status: str | None = None
         self.host_restarts = 0
-        #: What its lanes say of themselves.
+        #: Fields contributed by the lanes.
         self.facts: Mapping[str, Any] = {}
         self.intake: Intake | None = None
-        #: What became of the last look at the wheel registry (FLOW-243); None: this worker takes no wheels.
+        #: The result of the last wheel sync (FLOW-243); None: this worker installs no wheels.
         self.wheels: SyncReport | None = None
 
     def describe(self) -> WorkerRecord:
@@ -101,12 +101,12 @@ class WorkerDescription:
 
 
 class Worker:
-    """Runs up to `slots` jobs at once until it is told to stop.
+    """Runs up to `slots` jobs at once until it is stopped.
 
-    It asks the queue for exactly what it has room for. While runs are short it claims a few more, so that the next
-    one begins the moment a slot frees; as soon as one takes longer, those are handed back for others to take.
+    It requests exactly as many jobs as it has room for. While runs are short it claims a few more, so that the next one
+    begins the moment a slot frees; as soon as one takes longer, the extra jobs are released for other workers.
 
-    With `wheels` it looks at the wheel registry before its first host starts, and then every so often, beside the runs.
+    With `wheels` it reads the wheel registry before its first host starts, and then periodically, alongside the runs.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Worker:
         self._lanes: list[Lane] = []
 
     def add_lane(self, lane: Lane) -> None:
-        """The registry tells of its runs, too."""
+        """Include the lane's runs and facts in the registry record."""
         self._lanes.append(lane)
         lane.when_changed = lambda: self._on_lane(lane)
         self._on_lane(lane)
@@ -153,7 +153,7 @@ class Worker:
             self._pulse.touch()
 
     async def start(self) -> None:
-        """Returns once it takes work. Raises UsageError or Unavailable when it cannot."""
+        """Return once the worker takes jobs. Raises UsageError or Unavailable if it cannot start."""
         await self._start_hosts()
         self._intake = await self._backend.queue.open_intake(self._tags, self._on_delivery)
         self._description.intake = self._intake
@@ -170,9 +170,10 @@ class Worker:
             await self._wheels.start()
 
     async def _start_hosts(self) -> None:
-        """With the wheels there are: a resolver may live in one (FLOW-229). A registry that does not answer, or a slow
-        installation, is waited for a while only, unless nothing can be run without it. The registry hears of this
-        worker after that: a record says that jobs are taken."""
+        """Start the hosts with the installed wheels: a resolver may live in one (FLOW-229). A registry that does not
+        respond, or a slow installation, is waited for only a limited time, unless no host starts without it. The worker
+        is registered after that: a record promises that jobs are taken.
+        """
         if self._wheels is None:
             return await self._executor.start()
         await self._wheels.first_sync()
@@ -189,8 +190,8 @@ class Worker:
                 await self._wheels.sync()
 
     async def stop(self, reason: str, drain_seconds: float) -> None:
-        """Take nothing more, let what runs finish, say goodbye. After `drain_seconds` (0: no limit) what still
-        runs is handed back to the queue. A cancel of this call leaves everything to redelivery."""
+        """Take no more jobs, let running ones finish, record the stop. After `drain_seconds` (0: no limit) runs still
+        in progress are released to the queue. Cancelling this call leaves everything to redelivery."""
         self._stopping = True
         self._changed.set()
         if self._wheels is not None:
@@ -203,7 +204,7 @@ class Worker:
             await self._intake.close()
         await self._return_at_hand()
         if self._tasks:
-            log.info("finishing what runs", running=len(self._tasks))
+            log.info("draining: waiting for running jobs", running=len(self._tasks))
             await asyncio.wait(set(self._tasks), timeout=drain_seconds or None)
         if self._tasks:
             await self._hand_back()
@@ -213,7 +214,7 @@ class Worker:
         try:
             await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
         except Unavailable as error:
-            log.warning("the orderly stop was not recorded", error=error)
+            log.warning("could not record the orderly stop", error=error)
 
     def _describe(self) -> WorkerRecord:
         self._description.host_restarts = self._executor.restarts + sum(lane.restarts for lane in self._lanes)
@@ -248,15 +249,15 @@ class Worker:
         def freed() -> None:
             self._busy -= 1
             seconds = time.monotonic() - began
-            # One long run is enough to stop claiming ahead; it takes several short ones to begin again.
+            # One long run is enough to stop claiming ahead; it takes several short ones to resume.
             weight = 0.1 if seconds < self._usual_seconds else 1.0
             self._usual_seconds += (seconds - self._usual_seconds) * weight
             self._fill()
 
         try:
             worked = await self._processor.work(delivery, freed)
-        except Exception:  # the top of one delivery: a defect of ours must not end the worker
-            log.exception("a delivery was not dealt with; it comes again")
+        except Exception:  # top level for one delivery: a defect in our code must not end the worker
+            log.exception("processing a delivery failed; it will be redelivered")
             await delivery.answer(Reply.LATER, _DEFECT_SECONDS)
             worked = Worked(None)
         if worked.ended is not None:
@@ -265,24 +266,24 @@ class Worker:
             self._pulse.touch()
 
     async def _ask(self, intake: Intake) -> None:
-        """Tells the queue how much room there is, whenever that changes."""
+        """Request as many jobs as there is room for, whenever that number changes."""
         while not self._stopping:
             try:
                 await self._ask_once(intake)
                 self._outage.worked()
-            except Exception as error:  # noqa: BLE001 - the top of a loop: a worker that no longer asks would be alive and deaf
-                self._outage.crashed("asking for work failed; trying again", error, loop=type(self).__name__)
+            except Exception as error:  # noqa: BLE001 - top level: a worker that stops requesting would be alive but idle
+                self._outage.crashed("requesting jobs failed; retrying", error, loop=type(self).__name__)
                 await asyncio.sleep(1)
 
     async def _ask_once(self, intake: Intake) -> None:
         await self._changed.wait()
         self._changed.clear()
         if self._ticker is None:
-            # One for all waits, and not one for each: there are two in the life of every run.
+            # One timer for all waits instead of one per wait: every run causes two of them.
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
             await intake.tick()
         await self._return_what_waits()
-        # Without a host every job would be taken and given back, until it had been delivered too often.
+        # Without a host every job would be taken and released until it reached max deliveries.
         room = self._room if self._executor.is_able else 0
         await intake.want(max(0, room - self._busy - len(self._at_hand)))
 
@@ -302,21 +303,21 @@ class Worker:
             await delivery.answer(Reply.LATER)
 
     async def _hand_back(self) -> None:
-        """The time to finish is over: what still runs is stopped here and started anew elsewhere."""
+        """Release the runs still in progress after the drain: they are stopped here and restarted by another worker."""
         assert self._pulse is not None
         assert self._processor is not None
         self._processor.is_closing = True
         for live in self._pulse.lives:
             if live.held is None or live.execution is None:
                 continue
-            log.warning("the run did not finish in time; it is handed back", run_id=live.held.run.run_id)
+            log.warning("run did not finish in time; releasing it", run_id=live.held.run.run_id)
             try:
                 await give_back(self._backend, live.held)
             except Unavailable as error:
-                log.warning("the run could not be handed back; it is taken over later", error=error)
+                log.warning("could not release the run; it will be redelivered later", error=error)
                 live.fenced = True
             live.execution.kill()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_KILLED_SECONDS)
-        for live in self._pulse.lives:  # whatever the end of its host looks like, it is not the end of its run
+        for live in self._pulse.lives:  # however its host ends, that does not end the run
             live.fenced = True

@@ -1,1 +1,1 @@
-"""Settings in, ports out: the only package that names an adapter."""
+"""Build adapters from settings: the only package that names adapters."""

@@ -1,4 +1,4 @@
-"""What an operator does before anybody else may come: rights, and the streams and buckets that others may not make."""
+"""Operator setup before the first start: NATS permissions, and streams and buckets that other roles may not create."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def nats_rights(
 
 
 async def prepare(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> list[str]:
-    """Make every stream and bucket that is missing, those of priced runs and programs included, have stores keep
-    their objects for as long as the settings say now, and buckets of earlier versions refuse rollups. What is there is
-    else left as it is. Returns all their names.
+    """Create every missing stream and bucket, including those of priced runs and programs, and return all names.
 
-    Raises Unavailable, DeploymentRefused, SettingError.
+    Also sets the retention of the priced stores to the current settings, and makes buckets of earlier versions refuse
+    rollups. Otherwise existing resources are not changed. Raises Unavailable, DeploymentRefused, SettingError.
     """
     of_priced_runs = priced_resources(config, priced) if priced.priced_enabled else ()
     every = (*resources_of(config), *grid_resources(config, grid), *of_priced_runs)

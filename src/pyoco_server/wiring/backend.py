@@ -1,4 +1,4 @@
-"""Settings in, a Backend out. The only file that names an adapter."""
+"""Build backends from settings."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ __all__ = [
     "versions",
 ]
 
-#: A worker has a run to lose, so it waits longer for NATS than somebody who waits for an answer.
+#: A worker would lose its runs, so it waits longer for NATS than a caller that needs a response.
 WORKER_PATIENCE = Patience(down_seconds=15.0)
 
 
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
-    """Make every stream and bucket that is missing; leave what exists as it is (FLOW-284, FLOW-285).
+    """Create every missing stream and bucket; leave existing ones unchanged (FLOW-284, FLOW-285).
 
-    Raises Unavailable (ERR-PYOCO-0003) when NATS or JetStream cannot be used.
+    Raises Unavailable (ERR-PYOCO-0003) if NATS or JetStream cannot be used.
     """
     config = config or NatsBackendConfig.from_env()
     async with _linked(config, "pyoco-setup", Patience()) as link:
@@ -108,15 +108,20 @@ async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> A
 async def _prepared(
     link: Link, config: NatsBackendConfig, grid: GridConfig | None = None, without: Collection[str] = ()
 ) -> AsyncIterator[StoreClock]:
-    """What the process uses is made, and the store's own time known. Raises Unavailable, DeploymentRefused."""
+    """Create the resources that the process uses, and yield the store's clock.
+
+    Raises Unavailable, DeploymentRefused.
+    """
     await ensure_product(link, config, grid, without)
     async with open_clock(link, f"KV_{config.runs_kv_bucket}") as clock:
         yield clock
 
 
 class _Ids:
-    """Fresh UUIDs (version 4, FLOW-36) as text. Randomness is drawn for many at once: a call to the system for each
-    would let go of the interpreter each time."""
+    """Fresh UUIDs (version 4, FLOW-36) as text.
+
+    Random bytes are drawn for many at a time: a system call for each would release the interpreter lock each time.
+    """
 
     def __init__(self) -> None:
         self._drawn: list[str] = []
@@ -140,7 +145,7 @@ async def open_backend(
     priced: tuple[PricedConfig, AwsSettings] | None = None,
     grid: GridConfig | None = None,
 ) -> AsyncIterator[Backend]:
-    """What a worker or a keeper reaches; with the settings of priced runs or of programs, those too.
+    """Open the backend of a worker or a keeper; with the settings of priced runs or programs, their stores too.
 
     Raises Unavailable, DeploymentRefused, SettingError.
     """
@@ -182,7 +187,7 @@ async def open_backend(
 async def open_door_backend(
     config: NatsBackendConfig, grid: GridConfig, name: str = "pyoco-door", patience: Patience = WORKER_PATIENCE
 ) -> AsyncIterator[DoorBackend]:
-    """What a door or a router reaches, with keys, lanes, slots, doors and ACL kept in memory.
+    """Open the backend of a door or a router, with keys, lanes, slots, doors and ACL cached in memory.
 
     Raises Unavailable, DeploymentRefused, SettingError.
     """
@@ -217,7 +222,7 @@ async def open_door_backend(
 
 @contextlib.asynccontextmanager
 async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> AsyncIterator[OperatorBackend]:
-    """What an operator's command about programs reaches. Raises Unavailable, DeploymentRefused."""
+    """Open the backend of operator commands for programs. Raises Unavailable, DeploymentRefused."""
     async with (
         _linked(config, "pyoco-operator", Patience()) as link,
         _prepared(link, config, grid) as clock,
@@ -245,7 +250,7 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
 
 
 async def _living(registry: JetStreamRegistry, clock: StoreClock, config: NatsBackendConfig) -> list[WorkerRecord]:
-    """Raises Unavailable."""
+    """Return the records of live workers. Raises Unavailable."""
     now, silence = clock(), config.worker_disconnect_timeout_sec
     return [record for record in await registry.all() if record.is_alive(now, silence)]
 
@@ -256,8 +261,10 @@ async def open_gateway_backend(
     priced: tuple[PricedConfig, AwsSettings] | None = None,
     grid: GridConfig | None = None,
 ) -> AsyncIterator[GatewayBackend]:
-    """What a gateway reaches, with registry and keys kept in memory; the settings of priced runs and of programs are
-    those of the environment unless they are given. Raises Unavailable, LedgerOutdated, DeploymentRefused, UsageError.
+    """Open the backend of a gateway, with registry and keys cached in memory.
+
+    By default the settings of priced runs and of programs are read from the environment. Raises Unavailable,
+    LedgerOutdated, DeploymentRefused, UsageError.
     """
     grid = (grid or grid_from_env()).at_gateway()
     with open_index(config) as index, open_dead_letter_index(config) as dead_letter_index:
@@ -313,7 +320,7 @@ async def open_gateway_backend(
 async def open_deployment(
     config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
 ) -> AsyncIterator[JetStreamDeployment]:
-    """A look at whatever is there: nothing is made, and a NATS that cannot be reached is no error."""
+    """Open a read-only view of a deployment: creates nothing, and does not raise if NATS is unreachable."""
     link = Link(PATIENCE)
     buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
     stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
@@ -328,21 +335,21 @@ async def open_deployment(
 
 @contextlib.contextmanager
 def open_index(config: NatsBackendConfig) -> Iterator[SqliteIndex]:
-    """An index of runs for this process alone. Raises UsageError."""
+    """Open an index of runs, exclusive to this process. Raises UsageError."""
     with index_slot(Path(config.data_dir) / "index", config.runs_kv_bucket) as path:
         yield SqliteIndex(path)
 
 
 @contextlib.contextmanager
 def open_dead_letter_index(config: NatsBackendConfig) -> Iterator[SqliteDeadLetterIndex]:
-    """An index of dead letters for this process alone. Raises UsageError."""
+    """Open an index of dead letters, exclusive to this process. Raises UsageError."""
     with index_slot(Path(config.data_dir) / "index", f"letters.{config.dlq_stream}") as path:
         yield SqliteDeadLetterIndex(path)
 
 
 @contextlib.asynccontextmanager
 async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
-    """The key store for the admin command. Raises Unavailable."""
+    """Open the key store for the admin command. Raises Unavailable."""
     async with _linked(config, "pyoco-admin", Patience()) as link:
         await ensure(link, [item for item in resources_of(config) if item.name == f"KV_{config.auth_kv_bucket}"])
         keys = JetStreamKeys(link, config.auth_kv_bucket)
@@ -355,7 +362,7 @@ async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
 
 @contextlib.asynccontextmanager
 async def open_runs(config: NatsBackendConfig) -> AsyncIterator[JetStreamRuns]:
-    """The records of runs, for an operator's command. Makes nothing. Raises Unavailable."""
+    """Open the records of runs for an operator command. Creates nothing. Raises Unavailable."""
     async with _linked(config, "pyoco-admin", Patience()) as link:
         yield _runs(link, config)
 
@@ -364,8 +371,10 @@ async def open_runs(config: NatsBackendConfig) -> AsyncIterator[JetStreamRuns]:
 async def open_backups(
     config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
 ) -> AsyncIterator[JetStreamStreams]:
-    """Everything that is stored in NATS, to be copied out or put back; with the settings of priced runs and of
-    programs, that of theirs as well. Makes nothing. Raises Unavailable."""
+    """Open all data stored in NATS for backup or restore.
+
+    With the settings of priced runs and of programs, their data too. Creates nothing. Raises Unavailable.
+    """
     async with _linked(config, "pyoco-backup", Patience()) as link:
         yield JetStreamStreams(link, config, priced, grid)
 
@@ -374,13 +383,13 @@ async def open_backups(
 async def open_replicas(
     config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
 ) -> AsyncIterator[JetStreamReplicas]:
-    """On how many nodes everything is kept. Makes nothing. Raises Unavailable."""
+    """Open the view of replica counts. Creates nothing. Raises Unavailable."""
     async with _linked(config, "pyoco-replicas", WORKER_PATIENCE) as link:
         yield JetStreamReplicas(link, config, priced, grid)
 
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
-    """None: the ledger is no file."""
+    """Return the SQLite file of the ledger, or None if the ledger is not a file."""
     from pyoco_server.ports.ledger.connect import address, file_of  # noqa: PLC0415 - as above
 
     path = file_of(address(priced.ledger_address(config.data_dir)))
@@ -404,16 +413,16 @@ def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -
 
 def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:
     files = YamlFlowFiles(config.workflow_yaml_max_bytes)
-    # The program's own process: what it has in its environment cannot be taken from it.
+    # Runs in the caller's own process: its environment variables cannot be removed.
     build = FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
     return ThreadExecutor(build)
 
 
 @contextlib.asynccontextmanager
 async def open_wheel_sync(backend: Backend, executor: Executor, tags: Sequence[str]) -> AsyncIterator[WheelSync | None]:
-    """Keeps what runs see the wheels that the registry has for these tags; None where that is not wanted (FLOW-228).
+    """Keep the wheels for these tags up to date with the registry. Yields None if wheel sync is disabled (FLOW-228).
 
-    Raises UsageError when the directory cannot be used.
+    Raises UsageError if the directory cannot be used.
     """
     config = backend.config
     if not config.wheel_sync_enabled:
@@ -430,7 +439,7 @@ async def open_wheel_sync(backend: Backend, executor: Executor, tags: Sequence[s
 
 
 def versions() -> dict[str, str]:
-    """What a worker tells of its software."""
+    """Return the software versions that a worker reports."""
     found = {}
     for name in ("pyoco-server", "pyoco", "nats-py"):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""The native lane of programs, put together. Only workers of programs need it."""
+"""Build the native lane of programs. Only workers of programs need it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 def checked_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Each once; all programs when there is none. Raises UsageError."""
+    """Return the patterns without duplicates; by default one for all programs. Raises UsageError."""
     chosen = tuple(dict.fromkeys(patterns)) or (PATTERN_DEFAULT,)
     if len(chosen) > PATTERNS_MAX:
         raise UsageError(f"a worker has at most {PATTERNS_MAX} patterns; example: {PATTERN_DEFAULT}")
@@ -38,18 +38,21 @@ def checked_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
         except GridRefused as error:
             raise UsageError(f"{pattern[:80]!r}: {error.message}; example: {PATTERN_DEFAULT}") from error
         if not can_match_assign(pattern):
-            log.warning("a pattern matches no program; job.assign.NAME would", pattern=pattern[:80])
+            log.warning("pattern matches no program; did you mean job.assign.NAME?", pattern=pattern[:80])
     return chosen
 
 
 def those_there(exec_dir: str) -> tuple[str, ...]:
-    """A pattern for each program that lies in the directory now, so that a worker takes no job that another could do
-    and it could not. All programs when there are none yet, or more than a worker may name."""
+    """Return a pattern for each program installed in the directory now.
+
+    So a worker does not take jobs that only other workers can run. Matches all programs if none is installed yet, or if
+    there are more than the maximum number of patterns.
+    """
     names = names_in(exec_dir)
     return tuple(map(assign_subject, names)) if 0 < len(names) <= PATTERNS_MAX else (PATTERN_DEFAULT,)
 
 
 def program_lane(backend: Backend, worker_id: str, patterns: Sequence[str]) -> ProgramLane:
-    """By the settings of programs that the backend was opened with. The patterns have been checked."""
+    """Build the lane with the backend's settings of programs. The patterns must have been checked."""
     executor = LocalPrograms(Settings.of(programs_of(backend).config, os.environ), os.environ)
     return ProgramLane(backend, executor, worker_id, patterns)

@@ -1,4 +1,4 @@
-"""Settings in, out comes what an operator needs to change the ledger of a deployment."""
+"""Access to a deployment's ledger for operator commands, built from settings."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["LedgerHere", "find_ledger", "give_ledger_id", "open_known_ledger", "
 
 @dataclass(frozen=True)
 class LedgerHere:
-    """What is at the ledger's address."""
+    """The ledger found at the configured address."""
 
-    #: Without a password.
+    #: The address, without a password.
     where: str
-    #: False: there is nothing, or a database without our tables.
+    #: False if the address holds nothing, or a database without our tables.
     exists: bool
-    #: None: it was created by an older version, or does not exist.
+    #: None if the ledger was created by an older version, or does not exist.
     ledger_id: str | None
 
 
 def find_ledger(config: NatsBackendConfig, priced: PricedConfig) -> LedgerHere:
-    """Changes nothing. Raises DependencyUnavailable, UsageError."""
+    """Read the state of the ledger without changing it. Raises DependencyUnavailable, UsageError."""
     url = _address(config, priced)
     exists = migrate.status(url).version is not None
     return LedgerHere(redact_url(url.partition("?")[0]), exists, migrate.stored_id_at(url) if exists else None)
 
 
 def give_ledger_id(config: NatsBackendConfig, priced: PricedConfig) -> str:
-    """Of a ledger that exists: the id it has, or a new one. Raises DependencyUnavailable, LedgerOutdated."""
+    """Return the id of an existing ledger; assign one if it has none. Raises DependencyUnavailable, LedgerOutdated."""
     url = _address(config, priced)
     migrate.check(migrate.status(url))
     return migrate.give_id_at(url)
@@ -47,7 +47,7 @@ def give_ledger_id(config: NatsBackendConfig, priced: PricedConfig) -> str:
 
 @contextlib.asynccontextmanager
 async def open_known_ledger(config: NatsBackendConfig) -> AsyncIterator[KnownLedger]:
-    """Raises Unavailable."""
+    """Open the record of the deployment's ledger id. Raises Unavailable."""
     link = await open_link(access_of(config), "pyoco-admin", Patience())
     try:
         known = JetStreamKnownLedger(link, config)
@@ -58,10 +58,10 @@ async def open_known_ledger(config: NatsBackendConfig) -> AsyncIterator[KnownLed
 
 
 async def remember_restored(config: NatsBackendConfig, priced: PricedConfig) -> str | None:
-    """After a ledger was restored on purpose: the deployment uses it, whichever it used before. The id that was
-    remembered instead of its own; None: nothing had to change, or nothing was remembered.
+    """After an intended restore, make the restored ledger the deployment's ledger, whichever was used before.
 
-    A ledger of an older version has no id: then none is remembered, and the next gateway gives it one. Raises Conflict,
+    Returns the id that was recorded before, or None if nothing had to change or no id was recorded. A ledger of an
+    older version has no id: then none is recorded, and the next gateway assigns one. Raises Conflict,
     DependencyUnavailable.
     """
     async with open_known_ledger(config) as known:

@@ -1,4 +1,4 @@
-"""Settings in, the packs that a gateway offers and a worker executes out."""
+"""The packs that a gateway offers and a worker executes, built from settings."""
 
 from __future__ import annotations
 
@@ -31,27 +31,30 @@ log = get_logger(__name__)
 
 
 def offered_packs(priced: PricedConfig) -> Mapping[str, PackSpec]:
-    """The packs that are installed and that the settings name; none named: all. What cannot be offered is told in the
-    log. Imports the specs of others, and blocks meanwhile. Raises SettingError for a name that is not installed."""
-    there = known_names()
-    if strangers := [name for name in priced.packs if name not in there]:
+    """Return the installed packs that the settings name; by default all.
+
+    Packs that cannot be offered are logged. Imports third-party specs, which blocks. Raises SettingError for a name
+    that is not installed.
+    """
+    known = known_names()
+    if unknown := [name for name in priced.packs if name not in known]:
         raise SettingError(
-            f"PYOCO_PACKS={written(priced.packs)!r} has {', '.join(strangers)}, which is not installed here; "
-            f"there are: {', '.join(there)}"
+            f"PYOCO_PACKS={written(priced.packs)!r} has {', '.join(unknown)}, which is not installed here; "
+            f"there are: {', '.join(known)}"
         )
     installed = installed_packs(priced.packs)
     for each in installed.left_out:
-        log.error("a pack cannot be offered; it is left out", pack=each.name, package=each.package, why=each.why)
+        log.error("pack cannot be offered; skipped", pack=each.name, package=each.package, why=each.why)
     return installed.packs
 
 
 def packs_here(priced: PricedConfig) -> Packs:
-    """For the doctor: what this machine has. Imports and blocks as `offered_packs` does, and refuses nothing."""
-    there, installed, engine = known_names(), installed_packs(priced.packs), engine_here(priced.pack.ocr_engine)
+    """Report the packs of this machine to the doctor. Imports and blocks like `offered_packs`, but raises nothing."""
+    known, installed, engine = known_names(), installed_packs(priced.packs), engine_here(priced.pack.ocr_engine)
     return Packs(
         offered=tuple(installed.packs),
-        known=there,
-        strangers=tuple(name for name in priced.packs if name not in there),
+        known=known,
+        strangers=tuple(name for name in priced.packs if name not in known),
         left_out=tuple((each.name, each.package, each.why) for each in installed.left_out),
         bad_files=tuple(map(str, file_problems(priced))),
         ocr_engine=engine,
@@ -68,12 +71,12 @@ def _languages(engine: str) -> tuple[str, ...] | Unknown:
 
 
 async def pack_worker(priced: Priced, config: NatsBackendConfig) -> PackWorker:
-    """The lane of priced runs in a worker. Raises SettingError."""
+    """Build the lane of priced runs of a worker. Raises SettingError."""
     slots, settings = priced.config.pack_slots or config.slots, priced.config
     known = replace(priced, packs=await asyncio.to_thread(offered_packs, settings))
     if settings.pack.url_pack_test_allow and "url" in known.packs:
         log.warning(
-            "PYOCO_URL_PACK_TEST_ALLOW is for tests alone: the url pack may fetch from there, whatever its rules say",
+            "PYOCO_URL_PACK_TEST_ALLOW is for tests only: the url pack may fetch from there, whatever its rules",
             url_pack_test_allow=settings.pack.url_pack_test_allow,
         )
     memory = config.host_memory_max_bytes or memory_bytes() * 8 // 10

@@ -1,7 +1,7 @@
-"""Settings in, the executors of packs out. They are made in the processes that execute packs, and nowhere else; whoever
-starts such processes can see beforehand whether the files are good that the settings name.
+"""Build the executors of packs from settings. This happens only in the processes that execute packs.
 
-A process imports what its own packs need and no more: one that answers decisions does not load what reads images.
+Code that starts such processes can check beforehand whether the files that the settings name are valid. A process
+imports only what its own packs need: one that answers decisions does not load OCR.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LOADER", "check_files", "executors", "file_problems", "ocr_languages", "pack_abilities"]
 
-#: What a pack process is told to call.
+#: The function that a pack process calls.
 LOADER: Final = "pyoco_server.wiring.packs:executors"
-#: For an engine to say what it reads, where somebody waits for the answer.
+#: Time limit for an OCR engine to list its languages, where a caller is waiting.
 _ASK_SECONDS: Final = 5.0
 
 
 def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute]:
-    """The executors of these packs, by name. `packs` says where each one is, as `module:attribute`; empty: it is one
-    of ours. Raises whatever an import raises, and TypeError for what cannot be called."""
+    """Return the executors of these packs, by name.
+
+    `packs` gives the location of each as `module:attribute`; empty for a built-in pack. Raises any error of the import,
+    and TypeError if the attribute is not callable.
+    """
     return {name: _imported(place) if place else _BUILT_IN[name](config) for name, place in packs.items()}
 
 
@@ -45,14 +48,16 @@ def _imported(place: str) -> Execute:
 
 
 def check_files(priced: PricedConfig) -> None:
-    """The files that the settings of packs name, if packs are executed with them. Blocks. Raises SettingError: before
-    anything is started, as every other bad setting does."""
+    """Check the files that the settings of packs name, if packs are enabled. Blocks.
+
+    Raises SettingError before anything is started, like any other bad setting.
+    """
     for problem in file_problems(priced) if priced.priced_enabled else ():
         raise problem
 
 
 def file_problems(priced: PricedConfig) -> Iterator[SettingError]:
-    """What is wrong with those files, one by one. Packs that the settings leave out read none."""
+    """Yield the problems of those files. Files of packs that the settings leave out are not read."""
     for name, check in _FILES.items():
         if not priced.packs or name in priced.packs:
             try:
@@ -62,7 +67,7 @@ def file_problems(priced: PricedConfig) -> Iterator[SettingError]:
 
 
 def ocr_languages(engine: str) -> tuple[str, ...]:
-    """What this engine can read here. Asks it, and blocks meanwhile. Raises EngineFailed."""
+    """Return the languages that this engine can read here. Blocks on a call of the engine. Raises EngineFailed."""
     if engine == "tesseract":
         from pyoco_server.ports.ocr.tesseract import Tesseract  # noqa: PLC0415
 
@@ -73,11 +78,11 @@ def ocr_languages(engine: str) -> tuple[str, ...]:
 
 
 def pack_abilities(packs: Collection[str], config: PackConfig) -> dict[str, Ability]:
-    """What this machine can do with these packs, now (SAFE-3). Blocks, for some seconds at most."""
+    """Check what these packs need on this machine, now (SAFE-3). Blocks, for a few seconds at most."""
     return {name: _ABILITIES[name](config) for name in packs if name in _ABILITIES}
 
 
-# ---- Ours: one function each, which imports what it needs. ----
+# ---- Built-in packs: one function each, which imports what the pack needs. ----
 
 
 def _decision(config: PackConfig) -> Execute:
@@ -117,7 +122,7 @@ def _ocr(config: PackConfig) -> Execute:
 
 
 def _ocr_engine(asked: str) -> Engine | str:
-    """What reads; a text: nothing does, and why. Raises EngineFailed."""
+    """Return the OCR engine, or a text that explains why there is none. Raises EngineFailed."""
     from pyoco_server.core.ocr.engines import NO_ENGINE  # noqa: PLC0415
     from pyoco_server.ports.ocr.present import engine_here  # noqa: PLC0415
 
@@ -172,13 +177,13 @@ def _decision_ability(config: PackConfig) -> Ability:
     return ABLE if why is None else Ability(missing=f"the model at PYOCO_DECISION_URL cannot be reached: {why}")
 
 
-#: Of those that need more than the package.
+#: Checks of packs that need more than the package.
 _ABILITIES: Final[dict[str, Callable[[PackConfig], Ability]]] = {"decision": _decision_ability, "ocr": _ocr_ability}
 
-#: Of those that read files which the settings name.
+#: Checks of packs that read files named by the settings.
 _FILES: Final[dict[str, Callable[[PackConfig], None]]] = {"url": _url_files, "ocr": _ocr_files}
 
-#: By name. A test compares them with `core.packs.PACKS`.
+#: Built-in packs by name. A test compares them with `core.packs.PACKS`.
 _BUILT_IN: Final[dict[str, Callable[[PackConfig], Execute]]] = {
     "compliance": _compliance,
     "decision": _decision,

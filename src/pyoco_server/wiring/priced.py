@@ -1,6 +1,6 @@
-"""Settings in, the stores of priced runs out. Names their adapters, as `wiring/backend.py` names the others.
+"""Build the stores of priced runs from settings. Names their adapters, as `wiring/backend.py` names the others.
 
-What belongs to an extra is imported when it is asked for: SQLite and JetStream need nothing besides.
+Modules of an optional extra are imported on demand: SQLite and JetStream need no extra.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ log = get_logger(__name__)
 
 _FIRST_TRY_SECONDS = 10.0
 _AGAIN_SECONDS = 2.0
-#: So long a worker waits for a gateway's file before it complains.
+#: How long a worker waits for a gateway's ledger file before it logs a warning.
 _QUIET_SECONDS = 30.0
-#: Connections to PostgreSQL that write at once, and half as many that read: it has a hundred for all processes.
+#: Concurrent PostgreSQL connections for writes, and half as many for reads: the server allows 100 for all processes.
 _GATEWAY_THREADS, _THREADS = 8, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedSettings:
-    """What a process knows before it has opened anything."""
+    """The settings of a process, before anything is opened."""
 
     config: NatsBackendConfig
     priced: PricedConfig
     aws: AwsSettings
     new_id: Callable[[], str]
-    #: A gateway signs addresses of results; a worker or keeper does not.
+    #: A gateway signs the URLs of results; workers and keepers do not.
     signs: bool = False
-    #: A gateway makes the file when no ledger is named; others wait for it: a worker in another directory would
-    #: make one of its own, and know none of the runs.
+    #: If no ledger is configured, a gateway creates the file and other processes wait for it: a worker in another
+    #: directory would create a separate file that contains none of the runs.
     makes_file: bool = False
-    #: A service makes the tables of an empty database. A command does not: a slip in an address would become a ledger.
+    #: Services create the tables of an empty database. Commands do not: a typo in an address would create a new ledger.
     makes_tables: bool = True
 
     @property
@@ -88,8 +88,11 @@ class PricedSettings:
 
     @property
     def decides(self) -> bool:
-        """Whether its ledger becomes the one of the deployment where none is remembered. A ledger in memory is gone
-        with the process, and a NATS server would remember it for ever."""
+        """Whether this ledger becomes the deployment's ledger if none is recorded.
+
+        Not for a ledger in memory with a NATS server that outlives it: the ledger is lost with the process, but NATS
+        would record it permanently.
+        """
         outlives = name_in(self.ledger_url) is not None and name_in(self.config.nats_url) is None
         return self.makes_file and not outlives
 
@@ -121,13 +124,14 @@ def _ledger(settings: PricedSettings, check_allowed: Callable[[], None] = lambda
 
 @contextlib.asynccontextmanager
 async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> AsyncIterator[Priced]:
-    """What a gateway, worker or keeper reaches. A store that does not answer yet is tried again for as long as it
-    takes, beside everything else: flows do not wait for a ledger. `Priced.until_open` tells when all answer.
+    """Open the stores of a gateway, worker or keeper.
 
-    Raises UsageError for a missing package, SettingError, LedgerOutdated when the tables are there and of another
-    version, and OtherLedger when this is not the deployment's ledger (SAFE-12).
+    A store that does not answer yet is retried in the background without limit, because flows must not wait for a
+    ledger. `Priced.until_open` waits until all have answered. Raises UsageError for a missing package, SettingError,
+    LedgerOutdated if the tables exist in another version, and OtherLedger if this is not the deployment's ledger
+    (SAFE-12).
     """
-    # A worker looks for itself when it begins to execute, and a keeper needs none.
+    # A worker loads its packs when it starts to execute, and a keeper needs none.
     packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
     standing = Standing()
     ledger = _ledger(settings, standing.check)
@@ -168,15 +172,15 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
 
 
 async def _open_ledger(settings: PricedSettings, ledger: SqlLedger, known: KnownLedger, standing: Standing) -> None:
-    """Agree first on which ledger it is and where the budgets are, by a ledger that nobody else has: one that is open
-    is used at once, and would spend from the wrong place for as long as the settings are wrong.
+    """Verify the ledger's identity and the location of budgets with a separate connection, then open the ledger.
 
-    Raises SettingError and OtherLedger beside what a start raises.
+    The ledger is used as soon as it is open, so with wrong settings it would spend from the wrong budgets. Raises
+    SettingError and OtherLedger in addition to the errors of a start.
     """
     scout = _ledger(settings)
     try:
         await known.start()
-        # A worker without a ledger of its own waits for a gateway's file: it executes flows meanwhile.
+        # A worker without a configured ledger waits for a gateway's file, and executes flows meanwhile.
         if settings.makes_file or settings.priced.ledger_url:
             await _refuse_to_make(settings, known)
         await _start_ledger(settings, scout)
@@ -189,14 +193,14 @@ async def _open_ledger(settings: PricedSettings, ledger: SqlLedger, known: Known
 
 
 async def _refuse_to_make(settings: PricedSettings, known: KnownLedger) -> None:
-    """An empty ledger is never created in the place of one that is remembered. Raises OtherLedger."""
+    """Never create an empty ledger in place of a recorded one. Raises OtherLedger."""
     found = await asyncio.to_thread(migrate.status, settings.ledger_url)
     if found.version is None:
         await refuse_missing_ledger(known)
 
 
 async def _compare(settings: PricedSettings, ledger: SqlLedger, known: KnownLedger) -> None:
-    """Raises OtherLedger, DependencyUnavailable."""
+    """Compare the ledger with the recorded id. Raises OtherLedger, DependencyUnavailable."""
     if settings.decides:
         await agree_on_ledger(ledger, known, settings.new_id)
     else:
@@ -204,7 +208,7 @@ async def _compare(settings: PricedSettings, ledger: SqlLedger, known: KnownLedg
 
 
 async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
-    """The file of a process that was told of no ledger is its own: a gateway makes it and keeps it up to date."""
+    """Start the ledger. If none is configured, the default file is used: a gateway creates and migrates it."""
     if not settings.priced.ledger_url:
         if settings.makes_file:
             await asyncio.to_thread(migrate.upgrade, settings.ledger_url)
@@ -217,13 +221,13 @@ async def _start_ledger(settings: PricedSettings, ledger: SqlLedger) -> None:
 
 
 class _NoLedgerYet(DependencyUnavailable):
-    """A gateway makes it. Where all start together, it is there in a moment."""
+    """A gateway creates the file. If all processes start together, it exists shortly."""
 
 
 class _Opening:
-    """Takes steps one after another, each again and again until it is done. The first try is waited for, for a while.
+    """Runs steps in order, and retries each until it succeeds. Waits for the first try, with a time limit.
 
-    A step that is done is not taken again: a ledger that was started twice would have twice the connections.
+    A completed step is not repeated: a ledger that was started twice would hold twice the connections.
     """
 
     def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]], standing: Standing) -> None:
@@ -233,7 +237,7 @@ class _Opening:
         self._began = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Raises LedgerOutdated, OtherLedger, UsageError, SettingError: nobody heals those by waiting."""
+        """Raises LedgerOutdated, OtherLedger, UsageError, SettingError: waiting cannot fix those."""
         first = asyncio.create_task(self._try(), name="open the stores of priced runs")
         done, _ = await asyncio.wait({first}, timeout=_FIRST_TRY_SECONDS)
         if done and first.result():
@@ -249,8 +253,8 @@ class _Opening:
             raise
         except DependencyUnavailable as error:
             waited = asyncio.get_running_loop().time() - self._began
-            tell = log.info if isinstance(error, _NoLedgerYet) and waited < _QUIET_SECONDS else log.warning
-            tell("a store of priced runs does not answer yet; trying again", cause=str(error))
+            write_log = log.info if isinstance(error, _NoLedgerYet) and waited < _QUIET_SECONDS else log.warning
+            write_log("a store of priced runs does not answer yet; trying again", cause=str(error))
             return False
         self.is_open.set()
         return True
@@ -267,8 +271,8 @@ class _Opening:
                 log.error("priced runs wait for a migration", error=error)
             except SettingError as error:
                 log.error("priced runs wait for other settings", error=error)
-            except Exception:  # the top of a loop: whatever it is may heal, and flows go on meanwhile
-                log.exception("the stores of priced runs cannot be opened; trying again")
+            except Exception:  # top of a loop: the error may be temporary, and flows must continue
+                log.exception("cannot open the stores of priced runs; retrying")
             pending = None
             await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -280,10 +284,11 @@ class _Opening:
 
 @contextlib.asynccontextmanager
 async def open_money(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> AsyncIterator[Priced]:
-    """Ledger and budget for a command. Queue and results are there and not connected: no command of money needs them,
-    so that it needs no packages for SQS and S3 either. Nothing is made: no tables, no file, no folder.
+    """Open ledger and budget for a command.
 
-    Raises DependencyUnavailable, LedgerOutdated, UsageError, SettingError.
+    Queue and results are created but not connected: no budget command needs them, so the packages for SQS and S3 are
+    not required. Creates no tables, files or folders. Raises DependencyUnavailable, LedgerOutdated, UsageError,
+    SettingError.
     """
     async with open_money_of_any_mode(config, priced, aws) as opened:
         await agree_on_mode(opened.ledger, _mode(priced))
@@ -298,7 +303,7 @@ def _mode(priced: PricedConfig) -> BudgetMode:
 async def open_money_of_any_mode(
     config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings
 ) -> AsyncIterator[Priced]:
-    """The same, whatever mode the ledger is in: for the one command that changes it."""
+    """The same in any budget mode: for the one command that changes the mode."""
     priced = replace(priced, pack_queue_url="", results_url="")
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "", makes_tables=False)
     ledger, link = _ledger(settings), Link(Patience())
@@ -319,29 +324,29 @@ async def open_money_of_any_mode(
                 inputs=stores.inputs,
                 idempotency_locks=idempotency_locks,
                 new_id=settings.new_id,
-                show=lambda _: None,  # the keeper sees the change
+                show=lambda _: None,  # the keeper detects the change
             )
         finally:
             await ledger.close()
 
 
 def _shown(url: str) -> str:
-    """A password may be among the options, too."""
+    """Query options may contain a password, too."""
     return redact_url(url.partition("?")[0])
 
 
 def _refuse_missing(url: str) -> None:
-    """Raises LedgerOutdated, DependencyUnavailable."""
+    """Raise LedgerOutdated if the ledger does not exist; DependencyUnavailable."""
     if migrate.status(url).version is None:
         raise LedgerOutdated(f"there is no ledger at {_shown(url)}; `{migrate.MIGRATE}` makes one")
 
 
 def make_named_ledger(priced: PricedConfig) -> str | None:
-    """Make the tables of the ledger that the settings name, where there is nothing: where it is, for people to read.
-    None: they are there, or none is named.
+    """Create the tables of the configured ledger if they do not exist.
 
-    Raises UsageError when the folder of the file does not exist or the ledger is in memory, LedgerOutdated when the
-    database is somebody else's, DependencyUnavailable.
+    Returns its address for display, or None if the tables exist or no ledger is configured. Raises UsageError if the
+    folder of the file does not exist or the ledger is in memory, LedgerOutdated if the database contains other tables,
+    DependencyUnavailable.
     """
     url = priced.ledger_url
     if not url:
@@ -358,14 +363,14 @@ def make_named_ledger(priced: PricedConfig) -> str | None:
     if not migrate.is_empty(url):
         raise LedgerOutdated(f"there is no ledger at {shown}, but tables of somebody else; `{migrate.MIGRATE}` adds it")
     walked = migrate.upgrade(url)
-    return None if walked.before == walked.after else shown  # None: somebody else was faster
+    return None if walked.before == walked.after else shown  # None: another process created them first
 
 
 @contextlib.asynccontextmanager
 async def open_pack_queue(
     config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings
 ) -> AsyncIterator[PackQueue]:
-    """The queue of priced runs for a command. Raises Unavailable, UsageError, SettingError."""
+    """Open the queue of priced runs for a command. Raises Unavailable, UsageError, SettingError."""
     settings = PricedSettings(config=config, priced=replace(priced, results_url=""), aws=aws, new_id=lambda: "")
     link = await open_link(access_of(config), "pyoco-admin", Patience())
     try:
@@ -377,7 +382,7 @@ async def open_pack_queue(
 
 
 def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> Looks:
-    """How the doctor opens each store."""
+    """Return how the doctor opens each store."""
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "")
 
     @contextlib.asynccontextmanager
@@ -412,7 +417,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
 
 
 def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, Any]:
-    """Raises DependencyUnavailable, UsageError."""
+    """Return the ledger's schema versions. Raises DependencyUnavailable, UsageError."""
     url = priced.ledger_address(config.data_dir)
     if url.startswith("postgresql"):
         need("psycopg", "PYOCO_LEDGER_URL")
@@ -421,7 +426,7 @@ def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, 
 
 
 def migrate_ledger(config: NatsBackendConfig, priced: PricedConfig) -> tuple[str | None, str | None]:
-    """The versions before and after. Raises DependencyUnavailable, LedgerOutdated, UsageError."""
+    """Migrate the ledger and return both versions. Raises DependencyUnavailable, LedgerOutdated, UsageError."""
     url = priced.ledger_address(config.data_dir)
     if url.startswith("postgresql"):
         need("psycopg", "PYOCO_LEDGER_URL")

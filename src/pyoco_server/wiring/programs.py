@@ -1,4 +1,4 @@
-"""The adapters of programs, put together. Used by `wiring/backend.py`."""
+"""Assembles the adapters of programs, for `wiring/backend.py`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def open_programs(
     clock: Callable[[], float],
     chance: Callable[[], float] = random.random,
 ) -> AsyncIterator[Programs]:
-    """What is missing is made, and lanes, slots, doors and ACL are kept in memory until the end.
+    """Create missing resources, and keep lanes, slots, doors and ACL cached in memory for the duration of the block.
 
     Raises DeploymentRefused, Unavailable.
     """
     await ensure_grid(link, config, grid)
-    # A state without its dead letters, or without its records, is none: those are told of, too.
+    # The state of programs also depends on records, dead letters and slots, so their replicas are reported too.
     others = (f"KV_{config.runs_kv_bucket}", config.dlq_stream, f"KV_{SLOTS_BUCKET}")
     programs = Programs(
         config=grid,

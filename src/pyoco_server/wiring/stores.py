@@ -1,6 +1,6 @@
-"""Settings in, the stores of priced runs except the ledger out.
+"""Build the stores of priced runs, except the ledger, from settings.
 
-Queue and bytes are in JetStream, or in SQS and S3; budgets are in the ledger, in Redis, or in memory.
+Queue and objects are in JetStream, or in SQS and S3; budgets are in the ledger, in Redis, or in memory.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Stores", "need", "open_budget", "open_redis", "open_stores"]
 
-#: Which extra brings what.
+#: The optional extra that provides each module.
 _EXTRAS = {"psycopg": "postgres", "redis": "redis", "aiobotocore": "aws"}
 
 
 def need(module: str, variable: str) -> None:
-    """Raises UsageError when the package that this setting asks for is not installed."""
+    """Raises UsageError if the package that this setting needs is not installed."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -50,7 +50,7 @@ def need(module: str, variable: str) -> None:
 
 
 class _Settings(Protocol):
-    """What of `PricedSettings` is gone by."""
+    """The part of `PricedSettings` used here."""
 
     @property
     def config(self) -> NatsBackendConfig: ...
@@ -66,13 +66,16 @@ class _Settings(Protocol):
 class Stores:
     queue: PackQueue
     results: Results
-    #: Beside the results, wherever those are.
+    #: In the same service as the results.
     inputs: Inputs
 
 
 @contextlib.asynccontextmanager
 async def open_stores(settings: _Settings, link: Link) -> AsyncIterator[Stores]:
-    """Opened as objects; what they need in the world is made by their `start`. Raises UsageError, SettingError."""
+    """Construct the stores. Their `start` methods create the resources they need.
+
+    Raises UsageError, SettingError.
+    """
     async with AsyncExitStack() as opened:
         queue = await _queue(opened, settings, link)
         opened.push_async_callback(queue.close)
@@ -113,7 +116,7 @@ async def _bytes(opened: AsyncExitStack, settings: _Settings, link: Link) -> tup
 
 @contextlib.asynccontextmanager
 async def open_redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
-    """None: the budgets are in the ledger, or in memory."""
+    """Open Redis; yields None if the budgets are in the ledger or in memory."""
     if not priced.is_split or name_in(priced.budget_url) is not None:
         yield None
         return

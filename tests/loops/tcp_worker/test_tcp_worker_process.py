@@ -172,7 +172,7 @@ async def test_a_second_signal_ends_what_runs_at_once(folder: Path) -> None:
         visitor.assign(an_assignment("family"))
         await eventually(lambda: len(peer(folder)) == 3)
         process.tell(signal.SIGINT)
-        await eventually(lambda: any("the worker stops" in line for line in process.lines))
+        await eventually(lambda: any("worker stopping" in line for line in process.lines))
         process.tell(signal.SIGINT)
         assert await process.end() == 130
         assert visitor.results() == []

@@ -256,7 +256,7 @@ class _Probed(Process):
 class Keeper(_Probed):
     """`pyoco-keeper`, which takes everything from the environment."""
 
-    _takes_part = "priced runs are kept"
+    _takes_part = "priced duties started"
 
     def __init__(self, name: str, settings: Mapping[str, str], folder: Path) -> None:
         super().__init__(name, [_BIN / "pyoco-keeper"], settings, folder)

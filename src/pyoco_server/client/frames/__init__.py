@@ -1,1 +1,1 @@
-"""Clients that speak frames."""
+"""Clients of the frame protocol."""

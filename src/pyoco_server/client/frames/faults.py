@@ -1,4 +1,4 @@
-"""What a client over TCP raises, beside GridRefused: what a door said no to."""
+"""The errors of a client over TCP, besides GridRefused for what a door has refused."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class DoorUnreachable(PyocoError):
 
 
 class ClientClosed(PyocoError):
-    """The client was closed before the job had a result. The job goes on; ask again under its JobId."""
+    """The client was closed before the job had a result. The job continues; submit it again under its JobId."""
 
     number = 1
     phrase = "client closed"
 
 
 class OutputDamaged(PyocoError):
-    """What a door sent is not the file that it had announced."""
+    """The bytes that a door sent do not match the announced file."""
 
     number = 1
     phrase = "output damaged"
 
 
 def refusal_of(message: ErrorMessage) -> GridRefused:
-    """A code that this version does not know is told as INTERNAL."""
+    """Return the error of a door as an exception. Codes unknown to this version become INTERNAL."""
     code = Code(message.code) if message.code in _CODES else Code.INTERNAL
     return GridRefused(code, message.message, job_id=message.job_id)
 

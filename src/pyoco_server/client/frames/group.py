@@ -1,4 +1,4 @@
-"""One group, as a client sees it: which of its jobs are there, and what is still to be said (section 17)."""
+"""One group from the client's side: the jobs submitted to it and the messages still to be sent (section 17)."""
 
 from __future__ import annotations
 
@@ -35,78 +35,80 @@ __all__ = ["Cancel", "Group", "GroupState", "Owner"]
 
 log = logging.getLogger(__name__)
 
-#: How long a retry may be late.
-_LOOK_SECONDS = 0.25
+#: The longest sleep between two checks for due retries.
+_CHECK_SECONDS = 0.25
 
 
 class GroupState(StrEnum):
     CONNECTING = "connecting"
-    #: HelloAck has come, and no NotLeader without an address is in force (GRID-125).
+    #: HelloAck was received, and no NotLeader without an address is in force (GRID-125).
     LIVE = "live"
     PAUSED = "paused"
     CLOSED = "closed"
 
 
 class Owner(Protocol):
-    """The client. Nothing here waits."""
+    """The client that owns the groups. None of these methods blocks."""
 
     def came(self, group: Group) -> None:
-        """It is live."""
+        """The group is live."""
 
     def went(self, group: Group) -> None:
-        """Its connection is gone."""
+        """The group's connection was lost."""
 
     def accepted(self, job: Job, ack: SubmitAck) -> None:
-        """A door has taken it, for the first time on this connection."""
+        """A door has accepted the job, for the first time on this connection."""
 
     def finished(self, job: Job, group: Group, result: JobResult) -> None:
-        """A job has its result, and is out of the table."""
+        """A job has its result and was removed from the table."""
 
     def refused(self, job: Job, error: Exception) -> None:
-        """A job was refused for good, and is out of the table."""
+        """A job was refused permanently and was removed from the table."""
 
     def is_late(self, group: Group, result: JobResult) -> None:
-        """A result of a job that is not here (any more)."""
+        """A result arrived for a job that is not, or no longer, in the table."""
 
     def spared(self, group: Group) -> None:
-        """A job that it was told to cancel was not cancelled there, and may come back."""
+        """The group did not cancel a job as requested, so the job may be submitted to it again."""
 
     def said(self, group: Group) -> None:
-        """Something has left: there may be room for more."""
+        """A message was sent: there may be room for more."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Ask for the end of a job that is not in the table."""
+    """A request to cancel a job, which may not be in the table."""
 
     job_id: str
 
 
 _Asked = Job | Cancel | Fetch
-#: A HelloClient says another cap.
+#: A HelloClient changes the cap or the API key.
 _Ask = _Asked | HelloClient
 
 
 class Group:
-    """Its table holds every job that was given to it and has no result. After each HelloAck all of them are submitted
-    again, in their order, with the same bytes (GRID-122)."""
+    """Its table holds every job that was submitted to it and has no result.
+
+    After each HelloAck all of them are submitted again, in their order, with the same bytes (GRID-122).
+    """
 
     def __init__(self, owner: Owner, doors: tuple[Address, ...], hello: HelloClient, settings: LinkSettings) -> None:
         self.name = "|".join(map(str, doors))
         self.state = GroupState.CONNECTING
         self.table: dict[str, Job] = {}
-        #: Jobs that were sent here and have gone elsewhere: to be cancelled here (GRID-130). By id, with the groups
-        #: that were told so (`Job.cancelled_in`).
+        #: Jobs that were sent here and have moved to another group: to be cancelled here (GRID-130). By id, with the
+        #: names of the groups that were sent a CancelJob (`Job.cancelled_in`).
         self.strays: dict[str, set[str]] = {}
         self.sent = self.results = self.attachments = 0
         self._owner, self._hello, self._pace = owner, hello, settings.pace
         self._outbox: deque[_Ask] = deque()
-        self._has_mail = asyncio.Event()
-        #: What has been asked on this connection and not been answered, by the msgId; those of CancelJobs by job.
-        self._asked: dict[UUID, _Asked] = {}
+        self._has_work = asyncio.Event()
+        #: Unanswered requests on this connection, by msgId; and the msgIds of CancelJobs, by job.
+        self._unanswered: dict[UUID, _Asked] = {}
         self._cancels: dict[str, UUID] = {}
         self._fetches: list[Fetch] = []
-        #: Why nothing will come any more.
+        #: Why the group was closed.
         self._failure: Exception | None = None
         self._session: Session | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -121,33 +123,33 @@ class Group:
 
     @property
     def waiting(self) -> int:
-        """Of what is to be said, how much has not been."""
+        """The number of messages that are not sent yet."""
         return len(self._outbox)
 
-    # What the client wants.
+    # Called by the client.
 
     def submit(self, job: Job) -> None:
-        """Put it in the table, and send it as soon as there is a door."""
+        """Put the job in the table, and send it as soon as a door is connected."""
         self.table[job.job_id] = job
         self.strays.pop(job.job_id, None)
         if self._session is not None:
             self._post(job)
 
     def say_again(self, job: Job) -> None:
-        """Submit it once more: somebody wants to hear again that it was taken."""
+        """Submit the job once more, so that the door acknowledges it again."""
         job.is_acked = False
         if self._session is not None:
             self._post(job)
 
     def take_back(self, job: Job) -> None:
-        """It is somebody else's from now on; and to be cancelled here, when it was sent."""
+        """Release the job, so that another group may take it. If it was sent, it is to be cancelled here."""
         if self.table.pop(job.job_id, None) is job and job.sent_at is not None:
             self.strays[job.job_id] = job.cancelled_in
         job.sent_at = job.first_msg_id = None
         job.is_acked = False
 
     def cancel(self, job: Job) -> None:
-        """Once the door has taken it: before, it would not know what to cancel."""
+        """Cancel the job, but only after the door has accepted it: before that the door could not find it."""
         job.is_cancelling = True
         if self._session is not None and job.is_acked:
             self._post(Cancel(job.job_id))
@@ -168,24 +170,24 @@ class Group:
         fetch.forget()
 
     def change_hello(self, hello: HelloClient) -> None:
-        """Another cap, or another key, from now on."""
+        """Use another cap or another API key from now on."""
         self._hello = hello
         if self._session is not None:
             self._post(hello)
 
     def unsent(self) -> list[Job]:
-        """In the order in which they came (GRID-126)."""
+        """Return the jobs that were never sent, in the order of submission (GRID-126)."""
         return [job for job in self.table.values() if job.sent_at is None and job.payload is not None]
 
     def close(self, error: Exception) -> None:
-        """Nothing more will come; files that are on their way end with `error`."""
+        """Stop all work. Downloads in progress fail with `error`."""
         self.state, self._failure = GroupState.CLOSED, error
         for task in filter(None, (self._pump, self._retrier)):
             task.cancel()
         for fetch in self._fetches:
             fetch.fail(error)
 
-    # What the link says.
+    # Called by the link.
 
     def hello(self) -> bytes:
         return self._hello.to_payload()
@@ -193,7 +195,7 @@ class Group:
     def attached(self, session: Session) -> None:
         self.attachments += 1
         self._session, self.state = session, GroupState.LIVE
-        self._asked.clear()
+        self._unanswered.clear()
         self._cancels.clear()
         for job in self.table.values():
             job.is_acked = False
@@ -203,7 +205,7 @@ class Group:
 
     def parted(self, session: Session) -> None:
         for frame in session.wire.unwritten:
-            ask = self._asked.get(frame.msg_id)
+            ask = self._unanswered.get(frame.msg_id)
             if isinstance(ask, Job) and ask.first_msg_id == frame.msg_id:
                 ask.sent_at = ask.first_msg_id = None
         if self._pump is not None:
@@ -236,10 +238,10 @@ class Group:
                 self._refused(frame, ErrorMessage.read(frame.payload))
             case Type.OBJECT_CHUNK:
                 await self._arrived(frame)
-            case Type.HEARTBEAT | Type.HELLO_ACK:  # the latter answers a Hello that was said again
+            case Type.HEARTBEAT | Type.HELLO_ACK:  # a HelloAck answers a repeated Hello
                 pass
             case _:
-                log.warning("door %s sent a frame of type %#04x, which is dropped", session.address, frame.type)
+                log.warning("dropped unexpected frame from door %s: type %#04x", session.address, frame.type)
 
     def _accepted(self, ack: SubmitAck) -> None:
         job = self.table.get(ack.job_id)
@@ -266,12 +268,12 @@ class Group:
         self._owner.finished(job, self, result)
 
     def _refused(self, frame: Frame, message: ErrorMessage) -> None:
-        """GRID-26: by corrId first, by JobId second."""
-        ask = None if frame.corr_id == NIL else self._asked.pop(frame.corr_id, None)
+        """Handle an Error. GRID-26: its request is found by corrId first, by JobId second."""
+        ask = None if frame.corr_id == NIL else self._unanswered.pop(frame.corr_id, None)
         if ask is None and message.job_id is not None:
             ask = self.table.get(message.job_id)
         if ask is None:
-            log.warning("a door said %s, which answers nothing: %s", message.code, message.message)
+            log.warning("door sent error without matching request: %s: %s", message.code, message.message)
         elif isinstance(ask, Fetch):
             if message.retry:
                 self._again(ask, message)
@@ -298,40 +300,40 @@ class Group:
             self._forget_stray(ask.job_id)
         elif job.payload is None:
             self._job_refused(job, message)
-        else:  # it has a result by now, or nobody may know it; its own answer will say which
-            log.info("a door did not cancel job %s: %s", ask.job_id, message.code)
+        else:  # the job has ended or is unknown; the answer to its SubmitJob will tell
+            log.info("door did not cancel job %s: %s", ask.job_id, message.code)
 
     async def _arrived(self, frame: Frame) -> None:
-        ask = self._asked.get(frame.corr_id)
+        ask = self._unanswered.get(frame.corr_id)
         if not isinstance(ask, Fetch):
-            return  # whoever wanted it has gone
+            return  # the download was abandoned
         await ask.put(BinaryPart.read(frame.payload))
         if ask.is_over:
-            self._asked.pop(frame.corr_id, None)
+            self._unanswered.pop(frame.corr_id, None)
 
     def _forget(self, job: Job) -> None:
-        """Its SubmitJob has been answered."""
+        """Forget the SubmitJob of the job, which has been answered."""
         if job.msg_id is not None:
-            self._asked.pop(job.msg_id, None)
+            self._unanswered.pop(job.msg_id, None)
 
     def _forget_stray(self, job_id: str) -> None:
-        """It was not cancelled here: the group never had it, or had finished it."""
+        """Forget a moved job that was not cancelled here: the group never had it, or had finished it."""
         self.strays.pop(job_id, set()).discard(self.name)
         self._owner.spared(self)
 
     def _forget_cancel(self, job_id: str) -> None:
         msg_id = self._cancels.pop(job_id, None)
         if msg_id is not None:
-            self._asked.pop(msg_id, None)
+            self._unanswered.pop(msg_id, None)
 
-    # What is to be said.
+    # Sending.
 
     def _post(self, ask: _Ask) -> None:
         self._outbox.append(ask)
-        self._has_mail.set()
+        self._has_work.set()
 
     def _post_all(self) -> None:
-        """GRID-122: every job that the door has not taken on this connection, in the order in which they came."""
+        """Queue every job that the door has not accepted on this connection, in the order of submission (GRID-122)."""
         hellos = [ask for ask in self._outbox if isinstance(ask, HelloClient)]
         self._outbox.clear()
         for hello in hellos:
@@ -342,19 +344,19 @@ class Group:
             elif job.is_cancelling:
                 self._post(Cancel(job.job_id))
         for fetch in self._fetches:
-            if not fetch.is_over and fetch not in self._asked.values():
+            if not fetch.is_over and fetch not in self._unanswered.values():
                 self._post(fetch)
 
     async def _send_all(self, session: Session) -> None:
-        with contextlib.suppress(WireClosed):  # the link notices, too
+        with contextlib.suppress(WireClosed):  # the link handles it
             while True:
                 while not self._outbox:
-                    self._has_mail.clear()
-                    await self._has_mail.wait()
-                await self._say(session, self._outbox.popleft())
+                    self._has_work.clear()
+                    await self._has_work.wait()
+                await self._send_one(session, self._outbox.popleft())
                 self._owner.said(self)
 
-    async def _say(self, session: Session, ask: _Ask) -> None:
+    async def _send_one(self, session: Session, ask: _Ask) -> None:
         if isinstance(ask, Job) and ask.payload is None:
             ask = Cancel(ask.job_id)
         if isinstance(ask, HelloClient):
@@ -362,15 +364,15 @@ class Group:
         elif isinstance(ask, Fetch):
             if not ask.is_over:
                 frame = fresh(Type.OBJECT_GET, ask.ask().to_payload())
-                self._asked[frame.msg_id] = ask
+                self._unanswered[frame.msg_id] = ask
                 await session.wire.send(frame)
         elif isinstance(ask, Cancel):
-            await self._say_cancel(session, ask)
+            await self._send_cancel(session, ask)
         elif self.table.get(ask.job_id) is ask and not ask.is_acked:
-            await self._say_submit(session, ask)
+            await self._send_submit(session, ask)
 
-    async def _say_cancel(self, session: Session, ask: Cancel) -> None:
-        """Of a stray, or of one that somebody wants stopped: one that has come back here since is neither."""
+    async def _send_cancel(self, session: Session, ask: Cancel) -> None:
+        """Send a CancelJob for a moved job or a job being cancelled, unless the job has been submitted here again."""
         job = self.table.get(ask.job_id)
         if ask.job_id in self.strays:
             self.strays[ask.job_id].add(self.name)
@@ -378,21 +380,21 @@ class Group:
             return
         frame = fresh(Type.CANCEL_JOB, CancelJob(job_id=ask.job_id).to_payload())
         self._forget_cancel(ask.job_id)
-        self._asked[frame.msg_id], self._cancels[ask.job_id] = ask, frame.msg_id
+        self._unanswered[frame.msg_id], self._cancels[ask.job_id] = ask, frame.msg_id
         await session.wire.send(frame)
 
-    async def _say_submit(self, session: Session, job: Job) -> None:
+    async def _send_submit(self, session: Session, job: Job) -> None:
         frame = fresh(Type.SUBMIT_JOB, job.payload or b"", subject=job.subject)
         self._forget(job)
         job.msg_id = frame.msg_id
-        self._asked[frame.msg_id] = job
+        self._unanswered[frame.msg_id] = job
         await session.wire.send(frame)
         if job.sent_at is None:
             job.sent_at, job.first_msg_id = self._pace.clock(), frame.msg_id
         self.sent += 1
 
     def _again(self, ask: _Asked, message: ErrorMessage) -> None:
-        """Later: as the door says, and later each time."""
+        """Schedule a retry with growing delays, no earlier than the door allows."""
         tries = 1
         if not isinstance(ask, Cancel):
             ask.tries = tries = ask.tries + 1
@@ -402,13 +404,13 @@ class Group:
             self._retrier = asyncio.create_task(self._retry(), name="retry what a door refused")
 
     async def _retry(self) -> None:
-        """One task for all of them: a full queue may refuse thousands."""
+        """Send due retries. One task for all of them: a full queue may refuse thousands of jobs."""
         while self._later:
             due, _, ask = self._later[0]
             left = due - self._pace.clock()
             if left > 0:
-                await self._pace.sleep(min(left, _LOOK_SECONDS))
+                await self._pace.sleep(min(left, _CHECK_SECONDS))
                 continue
             heapq.heappop(self._later)
-            if self._session is not None:  # else all is said again when there is one
+            if self._session is not None:  # otherwise everything is sent again after the next HelloAck
                 self._post(ask)

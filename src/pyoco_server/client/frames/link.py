@@ -1,4 +1,4 @@
-"""A client's way to one group: at one of its doors, and at the next one when it must (GRID-45, GRID-123)."""
+"""A client's connection to one door of a group, with failover to its other doors (GRID-45, GRID-123)."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ class LinkSettings:
 
     timers: Timers = field(default_factory=Timers)
     tls: ssl.SSLContext | None = None
-    #: Without a door for this time, it gives up; None: never.
+    #: The client gives up after this time without a door; None: never.
     connect_timeout: float | None = None
     pace: Pace = field(default_factory=Pace)
 
 
 class Listener(Protocol):
-    """Whose link it is. Nothing here waits."""
+    """The owner of a link. No method blocks, except that `heard` may apply backpressure."""
 
     def hello(self) -> bytes:
-        """The payload of a HelloClient."""
+        """Return the payload of a HelloClient."""
 
     def attached(self, session: Session) -> None:
-        """A door said HelloAck. The session before, if there is one, has parted already."""
+        """A door has sent HelloAck. `parted` was called before for the previous session, if any."""
 
     def parted(self, session: Session) -> None:
-        """The connection has ended, or is about to be left for another. Once for each that was attached."""
+        """The connection has ended, or another one replaces it. Called once for each `attached`."""
 
     def paused(self, session: Session) -> None:
-        """The door takes nothing just now, and there is no other."""
+        """The door temporarily accepts no jobs, and no other door does."""
 
     def resumed(self, session: Session) -> None:
-        """It is time to ask it again."""
+        """The pause has ended: the door may be sent jobs again."""
 
     async def heard(self, session: Session, frame: Frame) -> None:
-        """Any other frame. Raises GridRefused for one that cannot be: the connection is closed then."""
+        """Handle any other frame. Raises GridRefused for an invalid one; the connection is then closed."""
 
 
 class Link:
-    """Keeps one connection, for ever. What it cannot do: tell a slow door from a dead one before the timers do."""
+    """Maintains one connection. It cannot distinguish a slow door from a dead one before the timers expire."""
 
     def __init__(self, listener: Listener, doors: tuple[Address, ...], settings: LinkSettings) -> None:
         self._listener, self._settings, self._pace = listener, settings, settings.pace
@@ -68,7 +68,7 @@ class Link:
         self.tried = asyncio.Event()
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises DoorUnreachable, and GridRefused when the first Hello is refused for good."""
+        """Run until cancelled. Raises DoorUnreachable, and GridRefused if the first Hello is refused permanently."""
         try:
             while True:
                 session: Session | None = await self._find()
@@ -96,12 +96,12 @@ class Link:
         await self._pace.sleep(seconds)
 
     def _learn(self, message: NotLeader) -> Address | None:
-        """What a door that is not the one to ask says of others; the one to use next."""
+        """Store the doors that a NotLeader lists. Returns the leader to use next, if it names one."""
         self._addresses.learn(message.doors)
         return Address.find(message.leader)
 
     async def _dial(self, address: Address) -> Session | NotLeader | ErrorMessage | None:
-        """As `Caller.call`. Raises GridRefused."""
+        """Call a door, as `Caller.call`. Raises GridRefused."""
         answer = await self._caller.call(address)
         if isinstance(answer, Session):
             self._addresses.attached(address)
@@ -109,7 +109,10 @@ class Link:
         return answer
 
     async def _stay(self, session: Session) -> Session | None:
-        """At this door until it is gone or sends us away. Returns the session at the door that it is at then."""
+        """Stay connected until the connection ends or the door redirects us.
+
+        Returns the session at the next door; None: no next door yet.
+        """
         self._redirects = asyncio.Queue(maxsize=1)
         self._listener.attached(session)
         self.tried.set()
@@ -125,7 +128,7 @@ class Link:
                 if redirect.done() and not redirect.cancelled() and not reading.done():
                     successor = await self._move(session, redirect.result(), reading)
         finally:
-            reading.cancel()  # first: what is heard after `parted` would be heard twice
+            reading.cancel()  # first: frames handled after `parted` would be handled twice
             self._listener.parted(session)
             leaving = asyncio.create_task(self._leave(session, reading))
             self._leaving.add(leaving)
@@ -137,11 +140,11 @@ class Link:
         await session.wire.close("draining")
 
     async def _move(self, old: Session, message: NotLeader, reading: asyncio.Task[None]) -> Session | None:
-        """GRID-45: to the door that was named, at once; else to any other; else stay, and ask again later.
+        """Connect to the named leader immediately; else to any other door; else stay and resume later (GRID-45).
 
-        What still comes from the old door is heard meanwhile.
+        Frames of the old door are still handled meanwhile.
         """
-        log.info("door %s sends this client away: %s", old.address, message.reason)
+        log.info("redirected by door %s: %s", old.address, message.reason)
         leader = self._learn(message)
         if leader is not None and self._addresses.may_jump():
             answer = await self._dial(leader)
@@ -164,27 +167,27 @@ class Link:
         return None
 
     async def _read(self, session: Session) -> None:
-        """Until the connection ends."""
-        reason = "draining"  # we leave, unless something else happens
+        """Handle frames until the connection ends."""
+        reason = "draining"  # we close the connection, unless an error below ends it first
         try:
             while True:
                 frame = await session.wire.receive()
                 if frame.type == Type.NOT_LEADER:
                     message = NotLeader.read(frame.payload)
-                    if not self._redirects.full():  # one for each job that was sent; the first says it all
+                    if not self._redirects.full():  # a door sends one per job; the first one is enough
                         self._redirects.put_nowait(message)
                 else:
                     await self._listener.heard(session, frame)
         except WireClosed as closed:
             reason = closed.reason
-        except GridRefused as error:  # section 26.1: logged, closed, and another try
+        except GridRefused as error:  # section 26.1: log, close, and reconnect
             reason = "bad_frame"
-            log.error("door %s said something that cannot be: %s", session.address, error)
-        except Exception:  # the top of a connection: a defect in what one frame does must not end the client
+            log.error("door %s sent an invalid message: %s", session.address, error)
+        except Exception:  # the top of a connection: a defect in handling one frame must not end the client
             reason = "internal_error"
-            log.exception("a frame was not handled")
+            log.exception("frame handling failed")
         finally:
-            log.info("away from door %s: %s", session.address, reason)
+            log.info("disconnected from door %s: %s", session.address, reason)
 
 
 def _refusal(_: Address, message: ErrorMessage) -> GridRefused:

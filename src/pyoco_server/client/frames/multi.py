@@ -1,4 +1,4 @@
-"""A client of several groups (section 17.2): in turn, with failover, and one result for each JobId."""
+"""A client of several groups (section 17.2): distribution, failover, and one result for each JobId."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ __all__ = ["PENDING_MAX", "ClientStats", "GridMultiClient", "GroupStats"]
 
 log = logging.getLogger(__name__)
 
-#: GRID-127: jobs that have not been sent.
+#: The limit of jobs that are not sent yet (GRID-127).
 PENDING_MAX = 100_000
-#: Results whose files may still be asked for: which group has them.
+#: Results whose group is remembered, for later downloads of their files.
 _ORIGINS_MAX = 100_000
-#: A new client waits for so long for groups that have not answered, once one has.
+#: How long a new client waits for the other groups once one has answered.
 _ALL_GROUPS_SECONDS = 2.0
 _AGENT = "pyoco-grid-client"
 
 
 @dataclass(frozen=True)
 class GroupStats:
-    """One group, as it is now."""
+    """The current state of one group."""
 
-    #: Its doors, as they were given.
+    #: The addresses of its doors, separated by `|`.
     name: str
     #: `connecting`, `live`, `paused` or `closed`.
     state: str
-    #: Its part of the cap.
+    #: Its share of the cap.
     share: int
     unfinished: int
-    #: SubmitJobs, also those that were said again.
+    #: The number of SubmitJobs, including repeated ones.
     sent: int
     results: int
     reconnects: int
@@ -58,23 +58,23 @@ class GroupStats:
 @dataclass(frozen=True)
 class ClientStats:
     groups: tuple[GroupStats, ...]
-    #: Jobs that no group has been sent.
+    #: Jobs and other messages that are not sent yet.
     pending: int
-    #: Jobs that were taken from a group that did not come back in time.
+    #: Jobs that were moved from a group that did not reconnect in time.
     failovers: int
-    #: Results that came after the one that counted; dropped.
+    #: Results that arrived after the first one of their job; dropped.
     late_results: int
 
 
 class GridMultiClient:
-    """Submits each job to one of several groups, and to another one when that group is gone for longer than the grace.
+    """Submits each job to one of several groups, and to another if that group is lost for longer than the grace period.
 
         async with GridMultiClient("clientA", ["127.0.0.1:5000", "127.0.0.1:5001|127.0.0.1:5002"]) as client:
             future = await client.submit(JobRequest(exec_name="calcA", args=("--n", "3")))
             result = await future
 
-    A group is a text with the addresses of its doors. The grid promises one result for each JobId, not one execution:
-    a group that was only cut off may run a job that was moved.
+    A group is a string with the addresses of its doors. The grid promises one result for each JobId, not one execution:
+    a group that was only disconnected may still run a job that was moved.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class GridMultiClient:
         token: str | None = None,
         settings: LinkSettings | None = None,
     ) -> None:
-        """`token`: an API key. Raises UsageError, GridRefused."""
+        """`token` is an API key. Raises UsageError, GridRefused."""
         if not groups:
             raise UsageError("a client needs the address of a door; example: 127.0.0.1:5000")
         if not 1 <= desired_total <= CAP_MAX:
@@ -96,14 +96,14 @@ class GridMultiClient:
         self._settings = settings or LinkSettings()
         self._spread = spread or Spread()
         self._shares = shares(desired_total, len(groups))
-        # GRID-124: when each share of 1 is too much together.
+        # GRID-124: limits the total if the minimum share of 1 per group would exceed it.
         self._sent_max = desired_total if desired_total < len(groups) else None
         self._groups = Turn([self._group_of(*each, token) for each in zip(groups, self._shares, strict=True)])
         self._jobs: dict[str, Job] = {}
-        #: In which group a job is; those that are in none are pending.
+        #: The group of each job; jobs without one are pending.
         self._places: dict[str, Group] = {}
         self._pending: deque[Job] = deque()
-        #: Pending, too: those that each group which is there has cancelled. They wait for one that has not.
+        #: Pending jobs that every live group was asked to cancel. They wait for a group that was not.
         self._stranded: deque[Job] = deque()
         self._origins: OrderedDict[str, Group] = OrderedDict()
         self._failovers = self._late = 0
@@ -116,12 +116,14 @@ class GridMultiClient:
         hello = HelloClient(client_id=self.client_id, desired_parallelism=share, token=token, agent=_AGENT)
         return Group(self, doors, hello, self._settings)
 
-    # For the caller.
+    # Called by the user.
 
     async def connect(self) -> None:
-        """Return once a group is connected and the others were tried, or had two seconds for it (FIND-15): jobs that
-        are submitted next are spread over all of them. Raises GridRefused, DoorUnreachable when every group has refused
-        for good."""
+        """Wait until a group is connected and the others were tried, the latter for at most two seconds (FIND-15).
+
+        Jobs submitted after that are spread over all connected groups. Raises GridRefused or DoorUnreachable if every
+        group has failed permanently.
+        """
         for group in self._groups:
             self._spawn(self._keep(group), f"link to {group.name}")
         while not any(group.is_live for group in self._groups):
@@ -136,10 +138,10 @@ class GridMultiClient:
                         await group.link.tried.wait()
 
     async def submit(self, request: JobRequest) -> asyncio.Future[JobResult]:
-        """Take the job; the future is its result. A JobId that has none yet gives the same future again.
+        """Submit a job and return the future of its result. An unfinished JobId returns the same future again.
 
-        Waits while 100,000 jobs have not been sent. No group being there is no error: the job waits (GRID-127).
-        Raises GridRefused for what no door would take. The future raises GridRefused, DoorUnreachable, ClientClosed.
+        Waits while 100,000 jobs are not sent yet. The job waits if no group is connected (GRID-127). Raises GridRefused
+        for an invalid request. The future raises GridRefused, DoorUnreachable, ClientClosed.
         """
         job = job_of(request, self.client_id, asyncio.get_running_loop().create_future())
         while job.job_id not in self._jobs and self.pending >= PENDING_MAX and self._failure is None:
@@ -149,7 +151,7 @@ class GridMultiClient:
             raise self._failure
         known = self._jobs.get(job.job_id)
         if known is not None:
-            if known.future.cancelled():  # by whoever waited for it before
+            if known.future.cancelled():  # by an earlier caller
                 known.future = job.future
             return known.future
         self._jobs[job.job_id] = job
@@ -158,20 +160,20 @@ class GridMultiClient:
         return job.future
 
     async def run(self, request: JobRequest) -> JobResult:
-        """Submit it and wait for its result."""
+        """Submit a job and wait for its result."""
         return await (await self.submit(request))
 
     def cancel(self, job_id: str) -> asyncio.Future[JobResult]:
-        """Stop a job, also one that another process of this client submitted. The future is the job's result.
+        """Cancel a job, even one that another process of this client submitted. Returns the future of its result.
 
-        Raises GridRefused for what is no JobId. The future raises GridRefused: NOT_FOUND when no group knows it.
+        Raises GridRefused for an invalid JobId. The future raises GridRefused: NOT_FOUND if no group has the job.
         """
         job_id = read_job_id(job_id)
         job = self._jobs.get(job_id)
         if job is None:
             return asyncio.ensure_future(self._cancel_anywhere(job_id))
         group = self._places.get(job_id)
-        if group is None:  # nobody has seen it
+        if group is None:  # never sent
             self._unstrand()
             self._pending.remove(job)
             self._close_job(job).succeed(self._never_sent(job))
@@ -180,9 +182,9 @@ class GridMultiClient:
         return job.future
 
     async def save_output(self, result: JobResult, path: str | os.PathLike[str]) -> bool:
-        """Write the archive of a result to a file, whole and with its sha256, or not at all. False: it has none.
+        """Write the archive of a result to a file atomically, after checking its sha256. False: it has no archive.
 
-        Constant memory. Raises GridRefused (it expired, for example), OutputDamaged, ClientClosed, OSError.
+        Constant memory. Raises GridRefused (if it has expired, for example), OutputDamaged, ClientClosed, OSError.
         """
         return await save(result, path, self._pieces)
 
@@ -203,16 +205,16 @@ class GridMultiClient:
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """JobIds without a result, in the order in which they were submitted."""
+        """The JobIds without a result, in the order of submission."""
         return tuple(self._jobs)
 
     @property
     def pending(self) -> int:
-        """Jobs, and other things to say, that have not left."""
+        """The number of jobs and other messages that are not sent yet."""
         return len(self._pending) + len(self._stranded) + sum(group.waiting for group in self._groups)
 
     async def close(self) -> None:
-        """Leave. Jobs go on without us; futures without a result raise ClientClosed. May be called again."""
+        """Disconnect. Jobs continue; futures without a result raise ClientClosed. May be called more than once."""
         self._give_up(ClientClosed(), is_expected=True)
         for group in self._groups:
             group.close(ClientClosed())
@@ -233,7 +235,7 @@ class GridMultiClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # For its groups.
+    # Called by the groups.
 
     def came(self, group: Group) -> None:
         self._unstrand()
@@ -243,7 +245,7 @@ class GridMultiClient:
         self._news.set()
 
     def went(self, group: Group) -> None:
-        """GRID-126, GRID-129: what was never sent may go anywhere; the rest stays for the grace."""
+        """Move unsent jobs to any group; the others wait for the grace period (GRID-126, GRID-129)."""
         self._take_back(group, group.unsent())
         grace = self._spread.grace_seconds
         if grace is not None and group.table:
@@ -251,7 +253,7 @@ class GridMultiClient:
         self._dispatch()
 
     def accepted(self, job: Job, ack: SubmitAck) -> None:
-        """The result is what its caller waits for."""
+        """Do nothing: callers wait for the result."""
 
     def finished(self, job: Job, group: Group, result: JobResult) -> None:
         if result.output_ref is not None:
@@ -267,7 +269,7 @@ class GridMultiClient:
 
     def is_late(self, group: Group, result: JobResult) -> None:
         self._late += 1
-        log.warning("a late result of job %s from %s is dropped: %s", result.job_id, group.name, result.status)
+        log.warning("dropped late result of job %s from %s: %s", result.job_id, group.name, result.status)
 
     def spared(self, group: Group) -> None:
         self._unstrand()
@@ -276,10 +278,10 @@ class GridMultiClient:
     def said(self, group: Group) -> None:
         self._room.set()
 
-    # The rest.
+    # Internals.
 
     def _dispatch(self) -> None:
-        """GRID-125: from the pending jobs to the groups, as far as there are any."""
+        """Submit pending jobs to live groups (GRID-125)."""
         while self._pending and (self._sent_max is None or len(self._places) < self._sent_max):
             if not any(group.is_live for group in self._groups):
                 return
@@ -292,15 +294,18 @@ class GridMultiClient:
             group.submit(job)
 
     def _choose(self, job: Job) -> Group | None:
-        """Not where it was cancelled after it had moved on: that group would say CANCELLED, which nobody has asked for.
-        Unless no other one is left."""
+        """Choose a live group, but not one that was asked to cancel this job after it had moved on.
+
+        That group would report CANCELLED, although the user has not cancelled the job. It is chosen only if all other
+        groups are closed.
+        """
         barred = job.cancelled_in
         if barred and all(each.name in barred for each in self._groups if each.state is not GroupState.CLOSED):
             barred = set()
         return self._groups.choose(lambda each: each.is_live and each.name not in barred, self._weight)
 
     def _unstrand(self) -> None:
-        """To the front of the queue, in their order."""
+        """Move the stranded jobs to the front of the queue, in their order."""
         while self._stranded:
             self._pending.appendleft(self._stranded.pop())
 
@@ -308,7 +313,7 @@ class GridMultiClient:
         return len(group.table) if self._spread.policy == "least" else 0
 
     def _take_back(self, group: Group, jobs: Sequence[Job]) -> None:
-        """To the front of the queue: they came before what waits there."""
+        """Move jobs of a group to the front of the queue: they were submitted before those in it."""
         for job in reversed(jobs):
             group.take_back(job)
             self._places.pop(job.job_id, None)
@@ -329,11 +334,11 @@ class GridMultiClient:
         try:
             await group.link.run()
         except PyocoError as error:
-            log.error("group %s is given up: %s", group.name, error)
+            log.error("giving up group %s: %s", group.name, error)
             group.close(error)
             self._unstrand()
             self._move_all(group)
-            for job in list(group.table.values()):  # those that are only to be cancelled
+            for job in list(group.table.values()):  # only cancellations are left
                 group.table.pop(job.job_id).fail(error)
             if all(each.state is GroupState.CLOSED for each in self._groups):
                 self._give_up(error, is_expected=False)
@@ -345,7 +350,7 @@ class GridMultiClient:
         for job in jobs:
             job.fail(error)
             if is_expected and not job.future.cancelled():
-                job.future.exception()  # nobody need have waited for it
+                job.future.exception()  # mark it as retrieved, since no caller may be waiting
         self._jobs.clear()
         self._places.clear()
         self._pending.clear()
@@ -372,15 +377,15 @@ class GridMultiClient:
         )
 
     async def _cancel_anywhere(self, job_id: str) -> JobResult:
-        """The first group that knows it answers. Raises what the last one said."""
+        """Return the answer of the first group that has the job. Raises the last group's error if none has it."""
         if self._failure is not None:
             raise self._failure
         loop = asyncio.get_running_loop()
         answers = []
         for group in self._groups:
             if group.state is GroupState.CLOSED:
-                continue  # it would never answer
-            if job_id not in group.table:  # else somebody has asked already, and is answered for both of us
+                continue  # a closed group never answers
+            if job_id not in group.table:  # otherwise an earlier request is pending, whose answer serves both
                 group.submit(Job(job_id, "", None, "", loop.create_future()))
             answers.append(group.table[job_id].future)
         error: Exception = ClientClosed()

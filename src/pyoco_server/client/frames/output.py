@@ -1,4 +1,4 @@
-"""The archive of a result, in a file: whole, or not at all."""
+"""Saves the archive of a result to a file atomically."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from pyoco_server.core.frames.messages import JobResult
 
 __all__ = ["ARCHIVE", "save"]
 
-#: What it is called among the files of a run.
+#: The name of the archive among the artifacts of a run.
 ARCHIVE = "output.zip"
 
 Pieces = Callable[[JobResult], AsyncIterator[bytes]]
 
 
 async def save(result: JobResult, path: str | os.PathLike[str], pieces: Pieces) -> bool:
-    """Write beside the file, then rename. False: there is no archive. `pieces`: of one that no frame can hold."""
+    """Write a temporary file and rename it. Returns False if there is no archive.
+
+    `pieces` yields the bytes of an archive that is too large for a frame.
+    """
     if result.output_archive is None and result.output_ref is None:
         return False
     target = Path(path)
     descriptor, name = await asyncio.to_thread(tempfile.mkstemp, dir=target.parent, prefix=f".{target.name}.")
     part = Path(name)
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123, ASYNC230 - it is open; what is written is written in a thread
+        with open(descriptor, "wb") as file:  # noqa: PTH123, ASYNC230 - already open; writes run in a thread
             if result.output_archive is not None:
                 await asyncio.to_thread(file.write, result.output_archive)
             else:
@@ -36,6 +39,6 @@ async def save(result: JobResult, path: str | os.PathLike[str], pieces: Pieces) 
                         await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(part.replace, target)
     except BaseException:
-        part.unlink(missing_ok=True)  # noqa: ASYNC240 - at once, also when the task is cancelled
+        part.unlink(missing_ok=True)  # noqa: ASYNC240 - must run even if the task is cancelled
         raise
     return True

@@ -1,4 +1,4 @@
-"""Time and chance, from outside: so that no test waits for a real minute (GRID-194)."""
+"""Injected time and randomness, so that no test waits for a real minute (GRID-194)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Pace"]
 
 @dataclass(frozen=True)
 class Pace:
-    #: Never goes back.
+    #: Monotonic seconds.
     clock: Callable[[], float] = time.monotonic
-    #: 0.0 to 1.0.
+    #: A random number from 0.0 to 1.0.
     chance: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def retry_seconds(self, tries: int, least: float = 0.0) -> float:
-        """Before the next try, after `tries` that failed: at least `least`, times 0.8 to 1.2."""
+        """Return the delay after `tries` failed attempts: at least `least`, multiplied by 0.8 to 1.2."""
         base = max(RETRY_SECONDS[min(tries, len(RETRY_SECONDS)) - 1], least)
         return base * (0.8 + 0.4 * self.chance())

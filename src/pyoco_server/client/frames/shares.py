@@ -1,4 +1,4 @@
-"""How a client divides itself over groups (GRID-124, GRID-125)."""
+"""Distributes a client's cap and jobs over its groups (GRID-124, GRID-125)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Spread:
-    """How jobs find their group."""
+    """How jobs are assigned to groups."""
 
-    #: `rr`: the next one in turn; `least`: the one with the fewest unfinished jobs, ties in turn.
+    #: `rr`: round robin; `least`: the group with the fewest unfinished jobs, ties by round robin.
     policy: Policy = "rr"
-    #: A group that is gone keeps its jobs for this time; None: for ever.
+    #: How long a disconnected group keeps its jobs; None: without limit.
     grace_seconds: float | None = 10.0
-    #: Whether a group that comes back is told to cancel the jobs that were moved (GRID-130).
+    #: Whether a group that reconnects is asked to cancel the jobs that were moved (GRID-130).
     cancel_stale: bool = True
 
 
 def shares(total: int, groups: int) -> list[int]:
-    """Evenly; the first ones get the remainder; none is below 1."""
+    """Divide `total` evenly. The first groups get the remainder; no share is below 1."""
     each, left = divmod(total, groups)
     return [max(1, each + (place < left)) for place in range(groups)]
 
 
 class Turn(list[_T]):
-    """Items that are chosen in turn."""
+    """A round-robin list of items."""
 
     def __init__(self, items: Sequence[_T]) -> None:
         super().__init__(items)
         self._next = 0
 
     def choose(self, may: Callable[[_T], bool], weight: Callable[[_T], int]) -> _T | None:
-        """Of those that may be chosen, the lightest; among equals, the next in turn. None: there is none. O(n)."""
+        """Choose the allowed item with the lowest weight, ties by round robin. None: no item is allowed. O(n)."""
         best: int | None = None
         for step in range(len(self)):
             place = (self._next + step) % len(self)

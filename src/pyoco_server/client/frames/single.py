@@ -13,12 +13,12 @@ __all__ = ["GridClient"]
 
 
 class GridClient(GridMultiClient):
-    """Submits jobs through a door, and through the other doors of its group when that one is gone.
+    """Submits jobs through a door of a group, and through its other doors if that one is lost.
 
         async with GridClient("127.0.0.1", 5000, "clientA", desired=8) as client:
             result = await client.run(JobRequest(exec_name="calcA", args=("--n", "3")))
 
-    Every job stays in its table from submit to result; after each reconnect it is submitted again under the same JobId.
+    Every job stays in a table from submission to result and is submitted again under its JobId after each reconnect.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class GridClient(GridMultiClient):
         token: str | None = None,
         settings: LinkSettings | None = None,
     ) -> None:
-        """`doors`: more doors of the same group, as `host:port`. Raises UsageError, GridRefused."""
+        """`doors` are further doors of the same group, as `host:port`. Raises UsageError, GridRefused."""
         first = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         super().__init__(
             client_id,

@@ -174,7 +174,7 @@ def hearing(facts: Facts) -> Iterator[Remark]:
                 f"worker {record.worker_id} has a free slot and has not heard from the queue for "
                 f"{age(facts.now - (record.last_pull_at or 0.0))}",
                 "it lives and takes no work, unless it is stopping",
-                "restart it, and look at its log for `the queue has gone silent`",
+                "restart it, and look at its log for `queue is silent`",
                 about=record.worker_id,
             )
 

@@ -1,1 +1,1 @@
-"""The command line. A module per command, each started through `shell.run`; nothing heavy is imported for `--help`."""
+"""The command line: a module per command, each started through `shell.run`. `--help` imports nothing heavy."""

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin`: API keys (section 19.5), money, backups, copies, unreadable records."""
+"""`pyoco-server-admin`: manages API keys (section 19.5), money, backups, replicas and unreadable records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["cli", "main"]
 
 @click.group(cls=Group, example="pyoco-server-admin api-key create --tenant team-a")
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
-@click.option("--data-dir", metavar="DIR", help="Where the ledger lies that `up` has made. [env: PYOCO_DATA_DIR]")
+@click.option("--data-dir", metavar="DIR", help="Data directory of `up`, with its ledger. [env: PYOCO_DATA_DIR]")
 @click.pass_context
 def cli(context: click.Context, nats_url: str | None, data_dir: str | None) -> None:
     """Operate a pyoco-server: the one that --nats-url names, or else the one that runs on this machine."""
@@ -40,7 +40,7 @@ def cli(context: click.Context, nats_url: str | None, data_dir: str | None) -> N
 
 
 def _config(nats_url: str | None, data_dir: str | None) -> NatsBackendConfig:
-    """What every command here begins with, after its arguments were looked at."""
+    """Return the settings. Called by each command after its arguments have been validated."""
     from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415 - not for --help
 
     return settle(nats_url=nats_url, data_dir=data_dir).config
@@ -60,7 +60,7 @@ cli.add_command(run_records)
 
 @cli.group("api-key", cls=Group, example="pyoco-server-admin api-key list")
 def api_key() -> None:
-    """Make, list and revoke API keys."""
+    """Create, list and revoke API keys."""
 
 
 @api_key.command(
@@ -70,32 +70,35 @@ pyoco-server-admin api-key create --tenant team-a
 pyoco-server-admin api-key create --tenant team-a --label "nightly import" --expires 30d
 pyoco-server-admin api-key create --tenant team-a --expires 2027-01-31""",
 )
-@click.option("--tenant", required=True, metavar="TENANT", help="Whose runs the key opens: letters, digits, '_', '-'.")
+@click.option("--tenant", required=True, metavar="TENANT", help="Tenant of the key: letters, digits, '_', '-'.")
 @click.option("--label", metavar="TEXT", help="What the key is for: one line, at most 200 characters.")
 @click.option(
     "--expires",
     metavar="WHEN",
-    help="When it stops to open: a time from now (30d, 12h, 90m), a date (its first moment, UTC) or unix seconds."
+    help="When the key expires: a time from now (30d, 12h, 90m), a date (its first moment, UTC) or unix seconds."
     "  [default: never]",
 )
 @click.option(
     "--force-pepper",
     is_flag=True,
-    help="Make the key with this PYOCO_AUTH_PEPPER though the server has another one. Existing keys stop working once"
-    " the gateways have it, too.",
+    help="Create the key even if the server has another PYOCO_AUTH_PEPPER. Existing keys stop working once"
+    " the gateways use this one.",
 )
 @click.pass_obj
 def create(
     config: Callable[[], NatsBackendConfig], tenant: str, label: str | None, expires: str | None, *, force_pepper: bool
 ) -> None:
-    """Make a key and show it, this one time. Reads PYOCO_AUTH_PEPPER, which must be that of the gateways."""
+    """Create a key and print it; it is never shown again.
+
+    Reads PYOCO_AUTH_PEPPER, which must equal that of the gateways.
+    """
     import time  # noqa: PLC0415 - not for --help
 
     from pyoco_server.core.api_key import pepper_fingerprint  # noqa: PLC0415
     from pyoco_server.core.names import is_tag  # noqa: PLC0415
     from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415
 
-    if not is_tag(tenant):  # FLOW-41: the same form
+    if not is_tag(tenant):  # FLOW-41: tenants have the same format as tags
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
     if not is_tenant(tenant):
         click.echo("this tenant has more than 64 characters: its keys cannot be used for priced runs (/v1)", err=True)
@@ -111,13 +114,14 @@ class _Pepper:
     """Fingerprints of the peppers of this command and of the server."""
 
     own: str
-    #: Of the server's discovery file; None where there is none.
+    #: From the server's discovery file. None: no discovery file.
     announced: str | None
     is_forced: bool
 
 
 def _announced_pepper(config: NatsBackendConfig) -> str | None:
-    """What the local server with this NATS says of its pepper. None: there is none, or they do not agree."""
+    """Return the pepper fingerprint of the local server with this NATS. None: no such server, or several that
+    differ."""
     from pyoco_server.discovery import NATS, find  # noqa: PLC0415 - not for --help
     from pyoco_server.errors import SeveralServers  # noqa: PLC0415
 
@@ -128,7 +132,7 @@ def _announced_pepper(config: NatsBackendConfig) -> str | None:
 
 
 async def _check_pepper(keys: Keys, pepper: _Pepper) -> None:
-    """FIND-12. Raises PepperMismatch, Unavailable."""
+    """Refuse a pepper that is not the server's (FIND-12). Raises PepperMismatch, Unavailable."""
     from pyoco_server.errors import PepperMismatch  # noqa: PLC0415 - not for --help
 
     stored = await keys.pepper()
@@ -180,10 +184,10 @@ def list_keys(config: Callable[[], NatsBackendConfig]) -> None:
 
 
 @api_key.command("revoke", example="pyoco-server-admin api-key revoke --key-id 0123456789abcdef")
-@click.option("--key-id", required=True, metavar="ID", help="The id that `api-key list` shows.")
+@click.option("--key-id", required=True, metavar="ID", help="Key id, as shown by `api-key list`.")
 @click.pass_obj
 def revoke(config: Callable[[], NatsBackendConfig], key_id: str) -> None:
-    """Make a key useless, for good; gateways follow within a second."""
+    """Revoke a key permanently; gateways refuse it within a second."""
     record = _run(_revoke(config(), key_id))
     if record is None:
         raise UsageError(f"there is no key {key_id!r}")
@@ -194,7 +198,7 @@ def _run(coroutine: Any) -> Any:
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415
 
-    # Without a handler Python would print warnings, stack traces included (FLOW-429); what matters is raised.
+    # Without a handler Python would print warnings, including stack traces (FLOW-429); errors are raised anyway.
     logging.getLogger().addHandler(logging.NullHandler())
     return asyncio.run(coroutine)
 
@@ -204,7 +208,7 @@ def _print(document: object) -> None:
 
 
 def _shown(record: KeyRecord) -> dict[str, object]:
-    """FLOW-472: neither key nor hash."""
+    """Return the public fields: neither the key nor its hash (FLOW-472)."""
     return {
         "key_id": record.key_id,
         "tenant_id": record.tenant_id,
@@ -230,7 +234,7 @@ async def _create(
             made = make_key(
                 tenant, config.auth_pepper, now, secrets.token_hex, secrets.token_urlsafe, label, expires_at
             )
-            if await keys.add(made[1]):  # an id that is taken already: draw another
+            if await keys.add(made[1]):  # False: the id is taken, so draw another
                 return made
 
 

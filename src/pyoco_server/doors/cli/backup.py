@@ -1,4 +1,4 @@
-"""`pyoco-server-admin backup` and `restore`: everything that is stored, into a folder and back."""
+"""`pyoco-server-admin backup` and `restore`: copy everything that is stored into a folder, and back."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ pyoco-server-admin restore --from monday --replace --only KV_pyoco_auth"""
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 _from = click.option(
-    "--from", "folder", required=True, metavar="DIR", type=click.Path(), help="The folder that `backup` has written."
+    "--from", "folder", required=True, metavar="DIR", type=click.Path(), help="Folder written by `backup`."
 )
 
 
 @click.group(cls=Group, example=_BACKUP_EXAMPLE, invoke_without_command=True, subcommand_metavar="[verify]")
-@click.option("--to", "folder", metavar="DIR", type=click.Path(), help="Where to: a folder that is new or empty.")
+@click.option("--to", "folder", metavar="DIR", type=click.Path(), help="Folder to write; it must be new or empty.")
 @_as_json
 @click.pass_context
 def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     """Copy every stream and bucket into a folder, while everything runs; and the ledger, if it is a file.
 
-    Runs, jobs, dead letters, keys, wheels, flow files, results: all that is stored in NATS, as it was at one moment.
-    The folder holds hashed keys, the secret that signs addresses of results and the params of runs; only you may read
-    it. Without backup.json in it, it is no backup.
+    This includes everything stored in NATS, as of one moment: runs, jobs, dead letters, keys, wheels, flow files,
+    results. The folder contains hashed keys, the secret that signs result URLs, and the params of runs; only you may
+    read it. Without backup.json it is not a complete backup.
 
-    A ledger in PostgreSQL is not in it (pg_dump copies that), nor is what lies in Redis, SQS and S3.
+    A ledger in PostgreSQL is not included (use pg_dump), nor is data in Redis, SQS and S3.
     """
     if context.invoked_subcommand is not None:
         if folder is not None:
@@ -67,8 +67,8 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     if manifest.ledger is None:
-        _say_why_no_ledger(config, manifest, is_quiet=as_json)
-    _tell(manifest, folder, "made", as_json)
+        _explain_missing_ledger(config, manifest, is_quiet=as_json)
+    _print_result(manifest, folder, "made", as_json)
 
 
 @backup.command("verify", cls=Command, example=_VERIFY_EXAMPLE)
@@ -77,41 +77,43 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
 def verify(folder: str, as_json: bool) -> None:
     """Read a backup and check every file's length and digest. Needs no server."""
     manifest = run_until_told(lambda: _verify(_path(folder)))
-    _tell(manifest, folder, "whole", as_json)
+    _print_result(manifest, folder, "whole", as_json)
 
 
 @click.command(cls=Command, example=_RESTORE_EXAMPLE)
 @_from
-@click.option("--only", multiple=True, metavar="NAME", help="This stream, or `ledger`, alone. May be repeated.")
-@click.option("--no-ledger", is_flag=True, help="Leave the ledger as it is: it was not lost, and is newer.")
-@click.option("--replace", is_flag=True, help="Remove what is there under these names first, for good.")
-@click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Keep so many copies of each message.")
-@click.option("--force", is_flag=True, help="Also while gateways, keepers or workers use what is replaced.")
-@click.option("--yes", is_flag=True, help="Do not ask before something is removed.")
+@click.option("--only", multiple=True, metavar="NAME", help="Restore only this stream, or `ledger`. May be repeated.")
+@click.option(
+    "--no-ledger", is_flag=True, help="Do not restore the ledger: the current one was not lost, and is newer."
+)
+@click.option("--replace", is_flag=True, help="Permanently remove existing data of these names first.")
+@click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Number of copies of each message.")
+@click.option("--force", is_flag=True, help="Replace data even while gateways, keepers or workers use it.")
+@click.option("--yes", is_flag=True, help="Do not ask before data is removed.")
 @_as_json
 @click.pass_obj
 def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **given: Any) -> None:
-    """Put a backup back. Checks all of it first; changes nothing that is there, unless told to replace it.
+    """Restore a backup. Checks it completely first, and changes no existing data unless --replace is given.
 
-    A ledger in it becomes the file that PYOCO_LEDGER_URL names, or ledger.db in the data directory.
+    A ledger in the backup is restored to the file named by PYOCO_LEDGER_URL, or to ledger.db in the data directory.
 
-    Stop gateways, keepers and workers before. When it is interrupted, the same command once more goes on.
+    Stop gateways, keepers and workers before. If the restore is interrupted, run the same command again to continue.
     """
     from pyoco_server.logs import redact_url  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring.backend import backup_folder  # noqa: PLC0415
 
-    wish = _Wish(**given)
-    if wish.no_ledger and "ledger" in wish.only:
-        raise UsageError("--no-ledger leaves the ledger as it is, and --only names it: say one of them")
+    options = _RestoreOptions(**given)
+    if options.no_ledger and "ledger" in options.only:
+        raise UsageError("--no-ledger leaves the ledger as it is, and --only names it: use one of them")
     config, archive = configured(), backup_folder(_path(folder))
-    plan = run_until_told(lambda: _plan(config, archive, wish))
+    plan = run_until_told(lambda: _plan(config, archive, options))
     if plan.already:
         click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
-    if (plan.lost or plan.replaces_ledger) and not wish.yes:  # outside of any event loop: it would not hear Ctrl-C
+    if (plan.lost or plan.replaces_ledger) and not options.yes:  # outside of any event loop, which would block Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
-    run_until_told(lambda: _put_back(config, archive, plan, wish))
+    run_until_told(lambda: _put_back(config, archive, plan, options))
     done = dataclasses.replace(plan.manifest, streams=plan.streams, ledger=plan.ledger)
-    _tell(done, folder, "restored", wish.as_json)
+    _print_result(done, folder, "restored", options.as_json)
 
 
 async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> Manifest:
@@ -131,7 +133,7 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
 
 def _priced() -> PricedConfig | None:
-    """None: there are no priced runs here."""
+    """Return the settings of priced runs. None: priced runs are disabled."""
     from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
 
     priced = priced_from_env()[0]
@@ -145,26 +147,27 @@ def _grid() -> GridConfig:
 
 
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
-    """None: it is no file."""
+    """Return the ledger file. None: the ledger is not a file."""
     from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring.backend import ledger_file  # noqa: PLC0415
 
     return ledger_file(config, priced_from_env()[0])
 
 
-def _say_why_no_ledger(config: NatsBackendConfig, manifest: Manifest, *, is_quiet: bool) -> None:
-    """A backup without its money must not be taken for a whole one. Where there are no priced runs, none is missed."""
+def _explain_missing_ledger(config: NatsBackendConfig, manifest: Manifest, *, is_quiet: bool) -> None:
+    """Explain why the ledger is missing, so that the backup is not taken for complete. Prints nothing without priced
+    runs."""
     priced = _priced()
     if priced is None:
         return
     file = _ledger(config)
     if file is None:
         if not is_quiet:
-            said = "the ledger is in PostgreSQL, and so not in the backup"
-            click.echo(f"{said}: take it with pg_dump, right after", err=True)
+            problem = "the ledger is in PostgreSQL, and so not in the backup"
+            click.echo(f"{problem}: back it up with pg_dump, right after this", err=True)
     elif priced.ledger_url or any(stream.name == priced.pack_stream for stream in manifest.streams):
-        said = f"there is no ledger at {file.path}, and so none in the backup"
-        click.echo(f"{said}: --data-dir or PYOCO_LEDGER_URL says where it is", err=True)
+        problem = f"there is no ledger at {file.path}, and so none in the backup"
+        click.echo(f"{problem}: name its location with --data-dir or PYOCO_LEDGER_URL", err=True)
 
 
 async def _verify(path: Path) -> Manifest:
@@ -175,8 +178,8 @@ async def _verify(path: Path) -> Manifest:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wish:
-    """What a restore was asked for, besides the folder."""
+class _RestoreOptions:
+    """The options of a restore, besides the folder."""
 
     only: tuple[str, ...]
     no_ledger: bool
@@ -187,12 +190,12 @@ class _Wish:
     as_json: bool
 
 
-async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Restoration:
+async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOptions) -> Restoration:
     from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
 
-    only = wish.only
-    if wish.no_ledger:
+    only = options.only
+    if options.no_ledger:
         only = tuple(stream.name for stream in (await archive.manifest()).only(only))
     async with open_backups(config, _priced(), _grid()) as streams:
         return await plan_restore(
@@ -200,26 +203,26 @@ async def _plan(config: NatsBackendConfig, archive: Archive, wish: _Wish) -> Res
             streams,
             archive,
             only,
-            may_replace=wish.replace,
-            may_disturb=wish.force,
+            may_replace=options.replace,
+            may_disturb=options.force,
             ledger=_ledger(config),
         )
 
 
-async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, wish: _Wish) -> None:
+async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, options: _RestoreOptions) -> None:
     from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
 
     async with open_backups(config, _priced(), _grid()) as streams:
-        with Bars("restoring", is_quiet=wish.as_json) as bars:
-            await put_back(streams, archive, plan, wish.replicas, bars.show, _ledger(config))
+        with Bars("restoring", is_quiet=options.as_json) as bars:
+            await put_back(streams, archive, plan, options.replicas, bars.show, _ledger(config))
     if plan.manifest.ledger is not None and "ledger" in [*plan.names, *plan.already]:
         await _remember_restored(config)
 
 
 async def _remember_restored(config: NatsBackendConfig) -> None:
-    """The restored ledger is the one that gateways start with."""
+    """Make the restored ledger the one that the deployment uses."""
     from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
     from pyoco_server.wiring.ledger import remember_restored  # noqa: PLC0415
 
@@ -229,15 +232,16 @@ async def _remember_restored(config: NatsBackendConfig) -> None:
 
 
 def _confirm(plan: Restoration, where: str) -> None:
-    """Raises BackupFailed after a no, UsageError when there is nobody to ask, click.Abort when we are told to end."""
+    """Ask for confirmation. Raises BackupFailed if the answer is no, UsageError without a terminal, click.Abort on a
+    signal."""
     removed = "".join(f"\n  {found.name}: {found.messages:,} messages" for found in plan.lost)
     if removed:
         click.echo(f"This removes from {where}, for good:{removed}", err=True)
     if plan.replaces_ledger:
         click.echo("This removes the ledger that is there, with every money fact in it, for good.", err=True)
     if not sys.stdin.isatty():
-        raise UsageError("--replace asks before it removes something, and nobody is here to ask: say --yes, too")
-    for number in _heard():
+        raise UsageError("--replace asks before it removes something, and there is no terminal to ask on: add --yes")
+    for number in _stop_signals():
         signal.signal(number, signal.default_int_handler)
     if not click.confirm("Remove that, and restore the backup?", err=True):
         raise BackupFailed("nothing was changed")
@@ -250,35 +254,35 @@ def _path(folder: str) -> Path:
 
 
 def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """To its end, or until Ctrl-C, SIGTERM or a closed terminal: then it tidies up, and ends as interrupted."""
+    """Run until done, or until Ctrl-C, SIGTERM or a closed terminal: then clean up and raise KeyboardInterrupt."""
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     try:
-        return asyncio.run(_until_told(work()))
+        return asyncio.run(_until_stopped(work()))
     except asyncio.CancelledError as error:
         for note in getattr(error, "__notes__", []):
             click.echo(note, err=True)
         raise KeyboardInterrupt from error
 
 
-async def _until_told(work: Awaitable[T]) -> T:
+async def _until_stopped(work: Awaitable[T]) -> T:
     import asyncio  # noqa: PLC0415 - not for --help
 
     task = asyncio.ensure_future(work)
-    for number in _heard():
+    for number in _stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await task
 
 
-def _heard() -> list[signal.Signals]:
-    """What ends us. Under `nohup` and in the background of a script some of them are ignored, and stay so."""
-    told = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return [number for number in told if signal.getsignal(number) != signal.SIG_IGN]
+def _stop_signals() -> list[signal.Signals]:
+    """Return the signals that end the command. Ignored ones, as under `nohup` or in a background job, stay ignored."""
+    stop_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in stop_signals if signal.getsignal(number) != signal.SIG_IGN]
 
 
-def _tell(manifest: Manifest, folder: str, what: str, as_json: bool) -> None:
+def _print_result(manifest: Manifest, folder: str, what: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_document(manifest, folder, what), indent=2))
         return

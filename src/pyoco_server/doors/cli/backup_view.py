@@ -1,4 +1,4 @@
-"""What a person sees of a backup: bars on a terminal, a line per stream elsewhere, and a short table at the end."""
+"""Terminal output of backups: progress bars, or one line per stream without a terminal, and a final summary table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["Bars", "table"]
 
 
 class Bars:
-    """Progress on stderr; stdout is for the result. `is_quiet`: on a terminal alone, for whoever reads JSON."""
+    """Progress on stderr; stdout is for the result. `is_quiet`: shown only on a terminal, for callers that read
+    JSON."""
 
     def __init__(self, doing: str, *, is_quiet: bool) -> None:
         self._doing, self._is_quiet = doing, is_quiet

@@ -1,4 +1,4 @@
-"""What `pyoco-server up` prints when everything runs."""
+"""The text that `pyoco-server up` prints when everything runs."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ __all__ = ["Facts", "banner"]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a person wants to know of a system that has just started."""
+    """What a user needs to know about the system that has just started."""
 
     config: NatsBackendConfig
-    #: Where the gateway is reached from this machine: `http://127.0.0.1:8000`.
+    #: The URL of the gateway on this machine: `http://127.0.0.1:8000`.
     address: str
     data_dir: Path
     nats_url: str
     has_examples: bool
     has_workers: bool
-    #: The workers install what is uploaded.
+    #: The workers install uploaded wheels.
     has_wheels: bool = False
-    #: Others can reach it, and nobody has to show a key.
+    #: Other machines can reach it, and no API key is required.
     is_open_to_everyone: bool
-    #: The gateway knows of priced runs.
+    #: Priced runs are enabled.
     has_priced: bool = True
     #: The workers run the sample programs.
     has_samples: bool = False
-    #: Where a door is reached, for frames over TCP.
+    #: The address of the door for frames over TCP.
     frames: str | None = None
     #: That door asks for no key, although HTTP does.
     has_open_frames: bool = False
 
 
 def banner(facts: Facts) -> str:
-    """Lines to read and lines to paste; the pasted ones work as they are."""
+    """Return the lines of the banner. Its commands can be pasted unchanged."""
     address = facts.address
     header = facts.config.http_api_key_header
     key = f" -H '{header}: YOUR_KEY'" if facts.config.http_auth_mode == "api_key" else ""
@@ -61,14 +61,14 @@ def banner(facts: Facts) -> str:
         "Submit a run:",
         f"  curl -s -X POST {address}/runs{key} -H 'Content-Type: application/json' -d '{body}'",
         "",
-        "See how it ends: the newest run, and all there is to know of one (put in the run_id of the answer):",
+        "See its outcome: the newest run, or one run in detail (insert the run_id of the response):",
         f"  curl -s{key} '{address}/runs?limit=1'",
         f"  curl -s{key} {address}/runs/RUN_ID",
         "",
     ]
     if facts.has_samples:
         lines += [
-            "Run a program; your own ones go into a directory that EXEC_DIR names:",
+            "Run a program; put your own into a directory and name it in EXEC_DIR:",
             f"  pyoco-client --server {address} exec calcA --wait -- one two",
             "",
         ]
@@ -80,15 +80,18 @@ def banner(facts: Facts) -> str:
         ]
     if not facts.has_workers:
         command = f"PYOCO_NATS_URL={redact_url(facts.nats_url)} pyoco-worker --flow-resolver your_module:resolve"
-        lines += ["No worker was started: runs wait until one comes:", f"  {command}", ""]
+        lines += ["No worker was started: runs wait until you start one:", f"  {command}", ""]
     if facts.has_wheels:
         lines += [
-            "Give the workers new tasks, without a restart:",
+            "Install new tasks on the workers, without a restart:",
             f"  curl -s{key} {address}/wheels -F wheel=@my_tasks-1.0-py3-none-any.whl",
             "",
         ]
     if facts.is_open_to_everyone:
-        lines += ["Note: other machines can reach this, and no key is asked for: PYOCO_HTTP_AUTH_MODE=api_key", ""]
+        lines += [
+            "Note: other machines can reach this server without a key; to require one: PYOCO_HTTP_AUTH_MODE=api_key",
+            "",
+        ]
     if facts.has_open_frames:
-        lines += ["Note: the TCP door asks for no key, although HTTP does (--open-frames)", ""]
+        lines += ["Note: the TCP door requires no key, although HTTP does (--open-frames)", ""]
     return "\n".join([*lines, "Ctrl-C stops everything.", ""])

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin budget`: credit a tenant, look at its money, prove it, mend it."""
+"""`pyoco-server-admin budget`: credit tenants, show their money, verify it and repair it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ __all__ = ["budget"]
 
 Config = Callable[[], "NatsBackendConfig"]
 
-_tenant = click.option("--tenant", required=True, metavar="TENANT", help="Whose budget: letters, digits, '_', '-'.")
+_tenant = click.option(
+    "--tenant", required=True, metavar="TENANT", help="Tenant of the budget: letters, digits, '_', '-'."
+)
 
 
 @click.group(cls=Group, example="pyoco-server-admin budget credit --tenant team-a --usd 10.0000")
@@ -40,13 +42,11 @@ pyoco-server-admin budget credit --tenant team-a --usd 10.0000
 pyoco-server-admin budget credit --tenant team-a --usd 250.0000 --ref invoice-2026-11""",
 )
 @_tenant
-@click.option("--usd", required=True, metavar="USD", help="How much, with four decimals: 10.0000.")
-@click.option(
-    "--ref", metavar="REF", help="A name for this credit; the same name credits once.  [default: a fresh one]"
-)
+@click.option("--usd", required=True, metavar="USD", help="Amount, with four decimals: 10.0000.")
+@click.option("--ref", metavar="REF", help="Name of this credit; each name credits once.  [default: a new one]")
 @click.pass_obj
 def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
-    """Give a tenant money to spend; makes the tenant. Safe to repeat with the same --ref."""
+    """Give a tenant money to spend; creates the tenant if needed. Safe to repeat with the same --ref."""
     import uuid  # noqa: PLC0415 - not for --help
 
     from pyoco_server.actions.priced.credit import credit as give  # noqa: PLC0415
@@ -74,8 +74,8 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
         click.echo(f"a credit named {name!r} was given before; nothing was added", err=True)
     if answer.off_usd_micros:
         click.echo(
-            f"Redis has {answer.off_usd_micros:+d} micros beside the journal; if `budget verify` says so, too: "
-            f"pyoco-server-admin budget rebuild --tenant {tenant}",
+            f"Redis differs from the journal by {answer.off_usd_micros:+d} micros; if `budget verify` confirms it, "
+            f"run: pyoco-server-admin budget rebuild --tenant {tenant}",
             err=True,
         )
 
@@ -84,7 +84,7 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
 @_tenant
 @click.pass_obj
 def show(config: Config, tenant: str) -> None:
-    """Print what a tenant has, what is set aside for its runs, what it was charged and credited: whole micros."""
+    """Print a tenant's balance, reservations, charges and credits, in whole micros."""
     from pyoco_server.actions.priced.show_budget import show_budget  # noqa: PLC0415 - not for --help
     from pyoco_server.core.run import Caller  # noqa: PLC0415
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
@@ -104,10 +104,10 @@ def show(config: Config, tenant: str) -> None:
 
 
 @budget.command("verify", example="pyoco-server-admin budget verify\npyoco-server-admin budget verify --tenant team-a")
-@click.option("--tenant", metavar="TENANT", help="Fail for this one alone.  [default: all]")
+@click.option("--tenant", metavar="TENANT", help="Report only differences of this tenant.  [default: all]")
 @click.pass_obj
 def verify(config: Config, tenant: str | None) -> int:
-    """Compute every balance anew from the journal and compare. Exits 1 when one micro is missing anywhere."""
+    """Recompute every balance from the journal and compare. Exits with 1 if a single micro is missing anywhere."""
     from pyoco_server.actions.priced.note_audit import audit_and_note  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
@@ -138,19 +138,19 @@ pyoco-server-admin budget rebuild --tenant team-a
 pyoco-server-admin budget rebuild --tenant team-a --yes""",
 )
 @_tenant
-@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would change.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 @click.pass_obj
 def rebuild(config: Config, tenant: str, yes: bool) -> None:
-    """Write a tenant's money in Redis anew, from the journal.
+    """Rebuild a tenant's budget in Redis from the journal.
 
-    Stop the gateways first: nothing may be submitted meanwhile. Refuses while a run is being accepted or ended.
+    Stop the gateways first: no run may be submitted meanwhile. Refuses while a run is being accepted or finalized.
     """
     from pyoco_server.actions.priced.rebuild import plan_rebuild  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.priced.rebuild import rebuild as write_anew  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
     _check_tenant(tenant)
-    # Only a budget in Redis can be rebuilt; of any other the plan says so before it looks at it.
+    # Only a budget in Redis can be rebuilt; for any other the plan raises before it uses the budget.
     plan = with_money(config(), lambda priced: plan_rebuild(priced, cast("RepairableBudget", priced.budget), tenant))
     print_json(
         {
@@ -165,7 +165,7 @@ def rebuild(config: Config, tenant: str, yes: bool) -> None:
         click.echo("nothing has to change", err=True)
         return
     if not yes and not (sys.stdin.isatty() and click.confirm("Write this?", err=True)):
-        click.echo("nothing was written; say --yes to do it", err=True)
+        click.echo("nothing was written; use --yes to do it", err=True)
         return
     with_money(config(), lambda priced: write_anew(priced, cast("RepairableBudget", priced.budget), plan))
     click.echo("done", err=True)
@@ -174,7 +174,7 @@ def rebuild(config: Config, tenant: str, yes: bool) -> None:
 @budget.command("disputes", example="pyoco-server-admin budget disputes")
 @click.pass_obj
 def disputes(config: Config) -> None:
-    """List runs whose money facts contradict each other; each waits for `budget resolve`."""
+    """List runs whose money facts contradict each other; each needs `budget resolve`."""
     from pyoco_server.actions.priced.list_disputes import list_disputes  # noqa: PLC0415 - not for --help
     from pyoco_server.core.priced.instants import iso  # noqa: PLC0415
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
@@ -202,26 +202,27 @@ pyoco-server-admin budget resolve --run-id 5b0c... --refund --memo "worker died,
 pyoco-server-admin budget resolve --run-id 5b0c... --charge-usd 0.0500 --memo "the work was done" --yes
 pyoco-server-admin budget resolve --run-id 5b0c... --charge-nothing --memo "done, and our fault" --yes""",
 )
-@click.option("--run-id", required=True, metavar="ID", help="A run that `budget disputes` lists.")
-@click.option("--refund", is_flag=True, help="Give everything back.")
-@click.option("--charge-usd", metavar="USD", help="Take this much, and give the rest back.")
-@click.option("--charge-nothing", is_flag=True, help="Give everything back, and publish the result if there is one.")
-@click.option("--memo", required=True, metavar="TEXT", help="Why; kept in the journal.")
-@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would happen.")
+@click.option("--run-id", required=True, metavar="ID", help="A run listed by `budget disputes`.")
+@click.option("--refund", is_flag=True, help="Refund the complete reservation.")
+@click.option("--charge-usd", metavar="USD", help="Charge this amount, and release the rest.")
+@click.option("--charge-nothing", is_flag=True, help="Charge nothing, and publish the result if there is one.")
+@click.option("--memo", required=True, metavar="TEXT", help="Reason, kept in the journal.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 @click.pass_obj
 def resolve(
     config: Config, run_id: str, refund: bool, charge_usd: str | None, charge_nothing: bool, memo: str, yes: bool
 ) -> None:
-    """Decide what a disputed run costs, and end it. The decision is a fact of the journal, like every other.
+    """Decide what a disputed run costs, and end it. The decision is recorded in the journal like every other money
+    fact.
 
-    With budgets in Redis, `budget rebuild` has to follow: the journal is right then, and Redis is not yet.
+    If budgets are in Redis, run `budget rebuild` afterwards: only the journal is correct until then.
     """
     from pyoco_server.actions.priced.resolve import resolve as decide  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
     decision = _decision(refund, charge_usd, charge_nothing)
-    if not yes and not (sys.stdin.isatty() and click.confirm(f"End run {run_id} so?", err=True)):
-        click.echo("nothing was written; say --yes to do it", err=True)
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"End run {run_id} this way?", err=True)):
+        click.echo("nothing was written; use --yes to do it", err=True)
         return
 
     async def end(priced: Priced) -> tuple[PricedRun, bool]:
@@ -239,7 +240,7 @@ def resolve(
     )
     if not is_joint:
         click.echo(
-            f"Redis does not know of this yet; now: pyoco-server-admin budget rebuild --tenant {run.tenant_id}",
+            f"Redis is not updated yet; now run: pyoco-server-admin budget rebuild --tenant {run.tenant_id}",
             err=True,
         )
 
@@ -249,7 +250,7 @@ def _decision(refund: bool, charge_usd: str | None, charge_nothing: bool) -> Dec
     from pyoco_server.core.priced.money import parse_usd  # noqa: PLC0415
 
     if refund + (charge_usd is not None) + charge_nothing != 1:
-        raise UsageError("say one of --refund, --charge-usd and --charge-nothing")
+        raise UsageError("use one of --refund, --charge-usd and --charge-nothing")
     if charge_usd is None:
         return Refund() if refund else Settle(0)
     try:

@@ -1,4 +1,4 @@
-"""What has to be ours before anything is started: the data directory, and the ports."""
+"""Claims what a command needs exclusively before it starts anything: the data directory and the ports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyoco_server.errors import UsageError
 
 __all__ = ["DataDir", "check_port", "claim_data_dir", "open_port"]
 
-#: After a kill -9 the children of the dead holder need a moment.
+#: After a kill -9, the children of the previous holder need a moment to exit.
 _LOCK_SECONDS = 5.0
 _EXAMPLE = "example: --data-dir .pyoco-2"
 
 
 @dataclass(frozen=True)
 class DataDir:
-    """A directory that belongs to this process while `lock` is open, here or in a child that inherited it."""
+    """A directory owned by this process while `lock` is open, here or in a child that inherited it."""
 
     path: Path
     lock: int
@@ -31,9 +31,9 @@ class DataDir:
 
 
 def claim_data_dir(path: Path) -> DataDir:
-    """Make the directory and lock it. Raises UsageError when another process has it, or when it cannot be written.
+    """Create and lock the directory. Raises UsageError if another process holds it or it cannot be written.
 
-    NATS inherits the lock, so that its store is never opened twice, not even in the moment after a kill -9.
+    NATS inherits the lock, so that its store is never opened twice, not even right after a kill -9.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def claim_data_dir(path: Path) -> DataDir:
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:  # a full disk
+    except OSError as error:  # for example, the disk is full
         os.close(lock)
         raise _unusable(path, error) from error
     return DataDir(path.resolve(), lock)
@@ -86,15 +86,15 @@ def _is_alive(pid: int) -> bool:
 
 
 def open_port(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket; port 0 is any free one. Raises UsageError that names the port and the option."""
+    """Return a listening socket; port 0 selects a free one. Raises UsageError that names the port and the option."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         opened = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # the second: a name that no DNS could hold
-        why = getattr(error, "strerror", None) or "it is no host name"
-        raise UsageError(f"{host!r} is no address to listen on: {why}; example: 127.0.0.1") from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot represent
+        why = getattr(error, "strerror", None) or "it is not a host name"
+        raise UsageError(f"{host!r} is not an address to listen on: {why}; example: 127.0.0.1") from error
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)
@@ -112,6 +112,6 @@ def open_port(host: str, port: int, option: str = "--port") -> socket.socket:
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Raises UsageError when the port is taken; 0 never is."""
+    """Raise UsageError if the port is taken. Port 0 is always accepted."""
     if port:
         open_port(host, port, option).close()

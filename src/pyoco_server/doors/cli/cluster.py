@@ -1,4 +1,4 @@
-"""`pyoco-server cluster`: a whole cluster on one machine, to see what it survives."""
+"""`pyoco-server cluster`: a complete cluster on one machine, to try its fault tolerance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster() -> None:
     "pyoco-server cluster demo --port 9000 --flow-resolver my_flows:resolve"
 )
 @click.option(
-    "--once", is_flag=True, help="Tell a short story with a killed node, stop everything, and end with 0 or 1."
+    "--once", is_flag=True, help="Run a short demo with a killed node, stop everything, and exit with 0 or 1."
 )
 @click.option(
     "--port",
@@ -33,25 +33,25 @@ def cluster() -> None:
     help="Port of the first gateway; the second has the next one. 0: free ones.",
 )
 @click.option(
-    "--data-dir", metavar="DIR", help="Where everything is kept. [default: .pyoco-cluster; with --once, nowhere]"
+    "--data-dir", metavar="DIR", help="Directory of all data. [default: .pyoco-cluster; with --once, a temporary one]"
 )
 @click.option(
     "--nodes",
     type=click.IntRange(_NODES_MIN, _NODES_MAX),
     default=_NODES_MIN,
     show_default=True,
-    help="NATS nodes. Three keep a copy of everything, however many there are.",
+    help="NATS nodes. Three of them keep a copy of everything.",
 )
 @click.option("--workers", type=click.IntRange(1, 16), default=2, show_default=True, help="Workers to start.")
 @click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where workers find flows. [default: a sample]")
 def demo(*, once: bool, port: int, data_dir: str | None, nodes: int, workers: int, flow_resolver: str | None) -> int:
     """Start three NATS nodes, two gateways, two workers and a keeper, with three copies of everything.
 
-    Then kill what you like: a process that ends is started again, and no run is lost. Data survive a restart. Ctrl-C
-    stops everything in order, a second one at once.
+    Then kill any process you like: it is restarted, and no run is lost. Data survives a restart. Ctrl-C stops
+    everything in order; a second one stops immediately.
 
-    With --once it does so itself: it submits runs through one gateway, kills the node that leads their queue, goes on
-    through the other gateway, brings the node back, and says how long each took.
+    With --once the command does this itself: it submits runs through one gateway, kills the NATS node that leads their
+    queue, continues through the other gateway, restarts the node, and prints how long each step took.
     """
     from pyoco_server.doors.cli.cluster_demo import DemoOptions, run_demo  # noqa: PLC0415 - not for --help
 

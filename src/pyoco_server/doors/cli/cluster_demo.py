@@ -1,4 +1,4 @@
-"""`pyoco-server cluster demo`: starts everything, says what is where, and keeps it running."""
+"""`pyoco-server cluster demo`: starts a cluster, prints its addresses, and keeps it running."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EXAMPLE = "example: pyoco-server cluster demo --data-dir .pyoco-cluster-2"
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The command line, as it was given; None: it was not."""
+    """The options of the command line. None: the option was not given."""
 
     once: bool
     port: int
@@ -54,13 +54,13 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Returns the exit code, after everything has ended. Raises PyocoError when something could not be started.
+    """Return the exit code after everything has ended. Raises PyocoError if something could not be started.
 
-    Its user's settings may name the stores, users and keys of a deployment: of those nothing is used.
+    The user's settings may name the stores, users and keys of a real deployment; the demo uses none of them.
     """
-    with set_aside() as told:
-        if told is not None:
-            click.echo(told, err=True)
+    with set_aside() as notice:
+        if notice is not None:
+            click.echo(notice, err=True)
         return _run_in_its_place(options)
 
 
@@ -73,7 +73,7 @@ def _run_in_its_place(options: DemoOptions) -> int:
         code = _run(options, folder)
     finally:
         if code == 1 and (folder / "logs").exists():
-            click.echo(f"what was logged and stored is kept, to be looked at: {folder}", err=True)
+            click.echo(f"logs and data are kept for inspection: {folder}", err=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return code
@@ -90,18 +90,18 @@ def _run(options: DemoOptions, folder: Path) -> int:
         ports = [options.port + number if options.port else 0 for number in range(_GATEWAYS)]
         https = [claimed.enter_context(open_port(_HOST, port)) for port in ports]
         nodes = cluster_of(data_dir.path, config, options.nodes)
-        next(iter(nodes.values())).command()  # whether there is a nats-server is found before anything is started
+        next(iter(nodes.values())).command()  # raises here if there is no nats-server, before anything is started
         console = Console(data_dir.path / "logs")
         return asyncio.run(_Demo(options, plan, data_dir, nodes, console).run(https, log_settings))
 
 
 def _check_data(folder: Path, nodes: int) -> None:
-    """Raises UsageError for data that another command, or a cluster of another size, has left."""
+    """Raise UsageError for data of another command, or of a cluster with another number of nodes."""
     if (folder / "nats").exists():
         raise UsageError(f"{folder} belongs to `pyoco-server up`; choose another --data-dir; {_EXAMPLE}")
     found = nodes_found(folder)
     if found not in (0, nodes):
-        raise UsageError(f"{folder} belongs to a cluster of {found} nodes: say --nodes {found}, or choose another")
+        raise UsageError(f"{folder} belongs to a cluster of {found} nodes: use --nodes {found}, or choose another")
 
 
 class _Demo:
@@ -122,7 +122,7 @@ class _Demo:
         self._console.take_own_words("pyoco-server:cluster", log_settings)
         gateways = [(http, Serving(_HOST, http.getsockname()[1])) for http in https]
         parts = self._plan.cluster_parts(self._data_dir, self._nodes, gateways)
-        supervisor = Supervisor(parts, self._console, self._tell_back)
+        supervisor = Supervisor(parts, self._console, self._print_restarted)
         servings = [serving for _, serving in gateways]
         self._console.say(f"starting {len(self._nodes)} NATS nodes, then {len(parts) - len(self._nodes)} processes …")
         supervisor.start()
@@ -139,7 +139,7 @@ class _Demo:
                     await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
                 failing.result()
-            self._console.say("stopping; what runs gets a moment to finish. Once more to stop at once.")
+            self._console.say("stopping; running work gets a moment to finish. Press Ctrl-C again to stop immediately.")
         finally:
             stop.at_once = supervisor.kill
             self._announcing.close()
@@ -152,7 +152,7 @@ class _Demo:
             self._console.close()
         if not stop.heard:
             return code
-        return stop.exit_code or (1 if self._options.once else 0)  # a story that was cut off has shown nothing
+        return stop.exit_code or (1 if self._options.once else 0)  # an interrupted demonstration proves nothing
 
     async def _show(self, supervisor: Supervisor, servings: Sequence[Serving]) -> int:
         await asyncio.gather(*(serving.ready.wait() for serving in servings))
@@ -170,14 +170,14 @@ class _Demo:
             url = cluster_url(self._nodes.values())
             return await tell_story(Stage(self._plan.config, url, addresses, supervisor, self._console.say))
         self._console.say(self._banner(addresses, supervisor.pids()))
-        log.info("everything is up", addresses=addresses, data_dir=str(self._data_dir.path))
+        log.info("all processes are ready", addresses=addresses, data_dir=str(self._data_dir.path))
         return 0
 
-    def _tell_back(self, name: str, pid: int) -> None:
-        self._console.say(f"{name} is back, pid {pid}")
+    def _print_restarted(self, name: str, pid: int) -> None:
+        self._console.say(f"{name} was restarted, pid {pid}")
 
     def _banner(self, addresses: Sequence[str], pids: Mapping[str, int]) -> str:
-        """Lines to read and lines to paste; the pasted ones work as they are."""
+        """Return the lines of the banner. Its commands can be pasted unchanged."""
         first, second = addresses
         victim = next(iter(self._nodes.values()))
         where = {f"gateway-{number}": address for number, address in enumerate(addresses, 1)}
@@ -199,10 +199,10 @@ class _Demo:
             f"  curl -s '{second}/runs?limit=1'",
             f"  pyoco-client --server {second} exec calcA --wait -- one two",
             "",
-            "Kill a node; it is started again, and no run is lost. Any other process of the list, too:",
+            "Kill a node, or any other process of the list; it is restarted, and no run is lost:",
             f"  kill -9 $(cat {victim.pid_file})",
             "",
-            "See who keeps what, or keep fewer copies:",
+            "Show which node keeps what, or keep fewer copies:",
             f"  pyoco-server-admin --nats-url {cluster_url(self._nodes.values())} replicas {COPIES} --dry-run",
             "",
             "Ctrl-C stops everything.",

@@ -18,12 +18,12 @@ from pyoco_server.loops.supervisor import Part
 
 __all__ = ["COPIES", "ClusterPlan"]
 
-#: Of everything: the loss of any one node is survived.
+#: Replicas of everything: the loss of any one node is survived.
 COPIES = 3
 
 
 class ClusterPlan(Plan):
-    """To be made and used within `set_aside`: a plan looks at the variables of its process."""
+    """The processes of the demo. Create and use it within `set_aside`, because a plan reads environment variables."""
 
     def __init__(self, config: NatsBackendConfig, workers: int, flow_resolver: str | None) -> None:
         options = UpOptions(
@@ -46,7 +46,7 @@ class ClusterPlan(Plan):
         )
         super().__init__(options, config)
         self._has_sample_flow = flow_resolver is None
-        self._has_own_nats = True  # whatever PYOCO_NATS_URL says
+        self._has_own_nats = True  # even if PYOCO_NATS_URL is set
 
     def cluster_parts(
         self,
@@ -54,19 +54,19 @@ class ClusterPlan(Plan):
         nodes: Mapping[str, EmbeddedNats],
         gateways: Sequence[tuple[socket.socket, Serving]],
     ) -> list[Part]:
-        """In the order in which they are started."""
+        """Return the parts in the order in which they are started."""
 
         def environment() -> dict[str, str]:
             return {
-                "WORKER_CPU_WAIT_SEC": "1",  # so many processes on one machine, and somebody who looks at them
+                "WORKER_CPU_WAIT_SEC": "1",  # many processes share one machine, and a user is watching
                 **own_settings(os.environ)[0],
                 "PYOCO_NATS_URL": cluster_url(nodes.values()),
                 "PYOCO_DATA_DIR": str(data_dir.path),
                 "PYOCO_JETSTREAM_REPLICAS": str(COPIES),
-                "EXEC_REPLICAS": "0",  # as the others
+                "EXEC_REPLICAS": "0",  # as PYOCO_JETSTREAM_REPLICAS
             }
 
-        # What flows write beside them is kept with the rest.
+        # Files that flows write to their working directory are kept in the data directory.
         folder = data_dir.path if self._has_sample_flow else None
         return [
             *(self._nats_part(node, data_dir, name) for name, node in nodes.items()),

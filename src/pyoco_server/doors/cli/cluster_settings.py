@@ -1,4 +1,4 @@
-"""Which settings of its user `pyoco-server cluster demo` takes along: those that name no place and open no door."""
+"""Selects the user's settings that `pyoco-server cluster demo` keeps: those that name no store and no credentials."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pyoco_server.errors import SettingError
 
 __all__ = ["own_settings", "set_aside"]
 
-#: Ours begin so, and those that the SDKs of our stores read by themselves.
+#: The prefixes of our settings, and of those that the SDKs of our stores read themselves.
 _PREFIXES = ("PYOCO_", "EXEC_", "WORKER_", "CLIENT_", "CLIENTX_", "AWS_")
 _NAMES = frozenset({"WORK_ROOT"})
-#: How it looks and how much it takes. All else could lead to stores that somebody works with, and lock out the demo.
+#: Settings of appearance and resource use. All others could point to real stores, or lock out the demo.
 _TAKEN = frozenset(
     {
         "PYOCO_LOG_LEVEL",
@@ -34,12 +34,14 @@ _TAKEN = frozenset(
     }
 )
 _DOTENV = frozenset(each.variable for each in settings(DotenvSettings))
-_TOLD = 5
+_SHOWN_MAX = 5
 
 
 def own_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What the demo and its processes may see of `variables`, and the names of what they may not. No dotenv file is
-    read by anybody who is given the former."""
+    """Split `variables` into those the demo and its processes may use, and the names of those set aside.
+
+    The returned variables also disable reading a dotenv file.
+    """
     aside = {name for name in variables if _is_ours(name) and name not in _TAKEN}
     seen = {name: value for name, value in variables.items() if name not in aside}
     return {**seen, "PYOCO_LOAD_DOTENV": "false"}, (*_dotenv_file(variables), *sorted(aside - _DOTENV))
@@ -50,11 +52,11 @@ def _is_ours(name: str) -> bool:
 
 
 def _dotenv_file(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The one that would have been read."""
+    """Return the dotenv file that would have been read."""
     load, path = settings(DotenvSettings)
     try:
         is_read = bool(load.read(variables.get(load.variable, "true")))
-    except SettingError:  # nothing else of it is used either
+    except SettingError:  # an invalid value: the file is reported, and not used either
         is_read = True
     file = variables.get(path.variable, str(path.default))
     return (file,) if is_read and Path(file).is_file() else ()
@@ -62,8 +64,11 @@ def _dotenv_file(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def set_aside() -> Iterator[str | None]:
-    """For the block, the variables of this process are those of `own_settings`: whatever reads settings in it, and
-    whatever is started from it, sees no others. Yields a line for the person, if there is something to tell."""
+    """Restrict this process's environment to `own_settings` for the block.
+
+    Everything that reads settings in this process, and every child process, sees only these. Yields a message for the
+    user if settings were set aside.
+    """
     before = dict(os.environ)
     seen, aside = own_settings(before)
     _become(seen)
@@ -82,5 +87,5 @@ def _become(variables: Mapping[str, str]) -> None:
 def _line(aside: tuple[str, ...]) -> str | None:
     if not aside:
         return None
-    more = f" and {len(aside) - _TOLD} more" if len(aside) > _TOLD else ""
-    return f"a demonstration has stores and settings of its own; left aside: {', '.join(aside[:_TOLD])}{more}"
+    more = f" and {len(aside) - _SHOWN_MAX} more" if len(aside) > _SHOWN_MAX else ""
+    return f"the demo uses its own stores and settings; ignored: {', '.join(aside[:_SHOWN_MAX])}{more}"

@@ -1,4 +1,4 @@
-"""What `pyoco-server cluster demo --once` shows: runs go on while a node is killed, and end once."""
+"""The scenario of `pyoco-server cluster demo --once`: runs continue while a node is killed, and each completes once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Stage", "tell_story"]
 
 _FIRST_RUNS = 10
 _PROGRAMS = 2
-#: After the kill, while the node is away.
+#: Submitted after the kill, while the node is down.
 _LATER_RUNS = 20
 _PAUSE_SECONDS = 0.1
-#: A call is repeated for so long, under one key. Much longer than an election (4 to 9 s): on a busy machine it takes
-#: longer, and a failed call ends the demo.
+#: How long a call is retried under the same key. Much longer than an election (4 to 9 s), because a busy machine takes
+#: longer and a failed call ends the demo.
 _RETRY_SECONDS = 120.0
 _WAIT_SECONDS = 180.0
 
@@ -34,7 +34,7 @@ _WAIT_SECONDS = 180.0
 class Stage:
     config: NatsBackendConfig
     nats_url: str
-    #: Of the gateways.
+    #: The URLs of the gateways.
     addresses: Sequence[str]
     supervisor: Supervisor
     say: Callable[[str], None]
@@ -42,7 +42,7 @@ class Stage:
 
 @dataclass
 class _Submissions:
-    """What was asked for, under which key, and how long the answer took."""
+    """The accepted run ids by idempotency key, and the longest response time."""
 
     run_ids: dict[str, str] = field(default_factory=dict)
     longest_seconds: float = 0.0
@@ -55,7 +55,7 @@ class _Submissions:
 
 
 async def tell_story(stage: Stage) -> int:
-    """0: every run was completed, once. 1: not so. Raises PyocoError when a gateway cannot be used."""
+    """Return 0 if every run completed exactly once, else 1. Raises PyocoError if a gateway cannot be used."""
     say = stage.say
     first, second = (
         AsyncPyocoHttpClient(address, retries=1_000, retry_seconds=_RETRY_SECONDS) for address in stage.addresses
@@ -84,7 +84,7 @@ async def _kill_and_go_on(
     say, work = stage.say, stage.config.work_stream
     leader = (await _until(replicas, lambda all_: all_[0].leader != "", "a leader of the queue", [work]))[0].leader
     pid = stage.supervisor.pids()[leader]
-    say(f"kill -9 {pid}: {leader}, which leads the queue; and on through {stage.addresses[1]}")
+    say(f"kill -9 {pid}: {leader}, which leads the queue; continuing through {stage.addresses[1]}")
     killed_at = time.monotonic()
     async with stage.supervisor.away(leader), _submitting(client, made, f"demo-{mark}-later"):
         found = await _until(replicas, lambda all_: all_[0].leader not in ("", leader), "another leader", [work])
@@ -94,12 +94,12 @@ async def _kill_and_go_on(
         say(f"  {count} runs accepted without {leader}; the longest answer took {longest:.1f} s")
         back_at = time.monotonic()
     await _until(replicas, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies again")
-    say(f"  {leader} is back and has caught up after {time.monotonic() - back_at:.1f} s")
+    say(f"  {leader} is up again and has caught up after {time.monotonic() - back_at:.1f} s")
 
 
 @asynccontextmanager
 async def _submitting(client: AsyncPyocoHttpClient, made: _Submissions, key: str) -> AsyncIterator[None]:
-    """Beside the block, one after the other."""
+    """Submit runs one after the other while the block executes."""
 
     async def submit() -> None:
         number = 0
@@ -134,7 +134,7 @@ async def _all_end(client: AsyncPyocoHttpClient, run_ids: Sequence[str], say: Ca
 
 
 async def _are_once(client: AsyncPyocoHttpClient, run_ids: dict[str, str], say: Callable[[str], None]) -> bool:
-    """The same keys again find the same runs, and no run stands for two of them."""
+    """Return whether resubmitting the same keys finds the same runs, and no two keys share a run."""
     again = _Submissions()
     for key in run_ids:
         await again.submit(client, key)
@@ -143,8 +143,8 @@ async def _are_once(client: AsyncPyocoHttpClient, run_ids: dict[str, str], say: 
     return is_once
 
 
-async def _look(replicas: Replicas, names: Sequence[str] | None = None) -> list[StreamReplicas]:
-    """Of the streams that exist. Raises Unavailable."""
+async def _read_replicas(replicas: Replicas, names: Sequence[str] | None = None) -> list[StreamReplicas]:
+    """Return the replicas of the streams that exist. Raises Unavailable."""
     found = await asyncio.gather(*(replicas.look(name) for name in names or replicas.names))
     return [each for each in found if each is not None]
 
@@ -152,19 +152,19 @@ async def _look(replicas: Replicas, names: Sequence[str] | None = None) -> list[
 async def _until(
     replicas: Replicas, is_so: Callable[[list[StreamReplicas]], bool], what: str, names: Sequence[str] | None = None
 ) -> list[StreamReplicas]:
-    """The copies that meet the condition. Raises Unavailable if there are none in time.
+    """Poll until the replicas meet the condition, and return them. Raises Unavailable on a timeout.
 
-    An error is not final: the connection may be to the killed node, and no other node answers during an election.
+    Errors are retried: the connection may be to the killed node, and no other node responds during an election.
     """
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         last: Unavailable | None = None
         try:
-            found = await _look(replicas, names)
+            found = await _read_replicas(replicas, names)
             if found and is_so(found):
                 return found
         except Unavailable as error:
             last = error
         if time.monotonic() > deadline:
-            raise Unavailable(f"there were not {what} within {_WAIT_SECONDS:.0f} s") from last
+            raise Unavailable(f"timed out after {_WAIT_SECONDS:.0f} s while waiting for {what}") from last
         await asyncio.sleep(_PAUSE_SECONDS)

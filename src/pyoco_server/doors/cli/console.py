@@ -1,8 +1,8 @@
-"""What a person sees of the processes that `pyoco-server up` runs, and where the rest of their words goes.
+"""Shows and stores the output of the processes that `pyoco-server up` runs.
 
-On a terminal: warnings and errors as short text; everything, as JSON lines, in `<data-dir>/logs/`. Otherwise, and with
-`PYOCO_LOG_FORMAT=text`, the children write to our stdout themselves: nothing of ours stands between them and a
-collector, and no slow reader can stop us.
+On a terminal: warnings and errors as short text, and all output as JSON lines in `<data-dir>/logs/`. Otherwise, and
+with `PYOCO_LOG_FORMAT=text`, the children write directly to our stdout: nothing is in between them and a log collector,
+and a slow reader cannot block this process.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LAST_WORDS = 20
 _REPEAT_SECONDS = 30.0
 _SHOWN_MAX = 1000
 
-#: What is worth a person's attention besides the message.
+#: The fields shown to a user besides the message.
 _SHOWN_FIELDS = {"run_id": "run", "reason": "reason", "exc_message": "error", "err_id": "id"}
 
 
 class _Lines(asyncio.Protocol):
-    """Bytes in, lines out. A line without end is cut, so that memory stays bounded."""
+    """Splits bytes into lines. A line that never ends is cut, so that memory stays bounded."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
@@ -59,10 +59,10 @@ class _Lines(asyncio.Protocol):
 
 
 class Outlet:
-    """The two ends a child writes to. Close it once the child has them."""
+    """The two file descriptors that a child writes to. Close it after the child has inherited them."""
 
     def __init__(self, stdout: int | None, stderr: int) -> None:
-        #: None: the child inherits ours.
+        #: None: the child inherits our stdout.
         self.stdout, self.stderr = stdout, stderr
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Outlet:
 
 class Console:
     def __init__(self, logs: Path | None) -> None:
-        """`logs`: keep the terminal quiet and write there. None: the children write to our stdout."""
+        """Write the children's output to `logs` and keep the terminal quiet. None: the children write to our stdout."""
         self._logs = logs
         self._files: dict[str, _File] = {}
         self._last_words: dict[str, deque[str]] = {}
@@ -81,7 +81,8 @@ class Console:
         self._shown: dict[str, float] = {}
 
     async def outlet(self, name: str) -> Outlet:
-        """For the next start of this child. Its stderr is always read: there stands why it gave up."""
+        """Open the pipes for the next start of this child. Its stderr is always read: it contains the reason for a
+        failure."""
         self._last_words[name] = deque(maxlen=_LAST_WORDS)
         stderr = await self._listen(lambda line: self._on_stderr(name, line))
         stdout = None if self._logs is None else await self._listen(lambda line: self.on_stdout(name, line))
@@ -91,7 +92,7 @@ class Console:
         return list(self._last_words.get(name, ()))
 
     def say(self, text: str) -> None:
-        """For the person. On stdout only where nobody expects JSON lines there."""
+        """Print a message for the user. On stdout, unless JSON lines are expected there."""
         _echo(text, err=self._logs is None)
 
     def close(self) -> None:
@@ -102,8 +103,8 @@ class Console:
 
     async def _listen(self, take: Callable[[str], None]) -> int:
         read, write = os.pipe()
-        # A pipe of our own, not asyncio's: there a process counts as ended only when its grandchildren, too, have
-        # closed their end.
+        # Our own pipe instead of asyncio's, which reports a process as exited only after its grandchildren have closed
+        # their end, too.
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: _Lines(take), os.fdopen(read, "rb", buffering=0)
         )
@@ -120,7 +121,7 @@ class Console:
         if not line:
             return
         record = _parsed(line)
-        if record is None:  # somebody's print
+        if record is None:  # a print statement
             _echo(f"{name}: {line}", err=False)
             record = {"service": name, "stdout": line}
             line = json.dumps(record, ensure_ascii=False)
@@ -129,7 +130,7 @@ class Console:
         self._write(name, line)
 
     def _show(self, name: str, record: dict[str, Any]) -> None:
-        """An outage makes every process repeat itself; a person wants to read it once."""
+        """Print a record, but the same text only once in 30 s: during an outage every process repeats itself."""
         text, now = _short(name, record), time.monotonic()
         shown_at = self._shown.get(text, -_REPEAT_SECONDS)
         if now - shown_at >= _REPEAT_SECONDS:
@@ -145,14 +146,14 @@ class Console:
         self._files[name].emit(logging.makeLogRecord({"msg": line}))
 
     def take_own_words(self, service: str, settings: LogSettings) -> None:
-        """Configure logging in this process; what we log goes where the children's lines go."""
+        """Configure logging in this process, and route its log lines like those of the children."""
         stream = sys.stdout if self._logs is None else _OwnWords(self, service.rpartition(":")[2])
         with contextlib.redirect_stdout(stream):
             configure_logging(service, settings)
 
 
 class _OwnWords(io.StringIO):
-    """A stream for our own log lines; they take the way of the children's."""
+    """A stream for our own log lines, which treats them like those of the children."""
 
     def __init__(self, console: Console, name: str) -> None:
         super().__init__()
@@ -165,13 +166,13 @@ class _OwnWords(io.StringIO):
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """At most four files of 10 MB. A full disk is no reason to stop: the terminal still shows what is wrong."""
+    """At most four files of 10 MB. Write errors such as a full disk are ignored: warnings still reach the terminal."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(path, maxBytes=_FILE_BYTES_MAX, backupCount=_FILES_MAX, encoding="utf-8", errors="replace")
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - overrides a method of logging
         if not isinstance(sys.exception(), OSError):
             super().handleError(record)
 
@@ -192,7 +193,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _short(name: str, record: dict[str, Any]) -> str:
-    """`warning worker-1: NATS connection lost (reason: …)`"""
+    """Format a record: `warning worker-1: NATS connection lost (reason: …)`"""
     facts = [f"{label}: {record[field]}" for field, label in _SHOWN_FIELDS.items() if record.get(field)]
     level = str(record["level"]).lower()
     return f"{level} {name}: {record.get('message', '')}" + (f" ({'; '.join(facts)})" if facts else "")

@@ -1,4 +1,4 @@
-"""`pyoco-server doctor`: look at a deployment, and say what to mend."""
+"""`pyoco-server doctor`: checks a deployment and reports what to fix."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from pyoco_server.wiring.priced import priced_looks
 __all__ = ["DoctorOptions", "doctor"]
 
 _PAGE_SECONDS = 5.0
-#: More than a gateway says there.
+#: More than the body that a gateway returns.
 _READY_BYTES_MAX = 64 * 1024
 _SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """The command line, as it was given; None: it was not."""
+    """The options of the command line. None: the option was not given."""
 
     nats_url: str | None
     nats_http: str | None
@@ -64,13 +64,13 @@ class DoctorOptions:
 
 
 def doctor(options: DoctorOptions) -> int:
-    """Prints what was found. 1: something would lose data or stop work; with `strict`, a warning is enough.
+    """Print the findings. Return 1 if data would be lost or work would stop; with `strict`, also for warnings.
 
-    Reads only, and never waits for long: whatever does not answer is a finding itself. Raises UsageError.
+    Reads only, with short timeouts: whatever does not respond is a finding itself. Raises UsageError.
     """
     for name, url in (("--server", options.server), ("--nats-http", options.nats_http)):
         _check_address(name, url)
-    # The log is not for whoever asked: what it would say is in the findings.
+    # Log lines are suppressed: the findings contain everything.
     logging.getLogger().addHandler(logging.NullHandler())
     nats_url = options.nats_url or os.environ.get("PYOCO_NATS_URL", "")
     try:
@@ -86,8 +86,8 @@ def doctor(options: DoctorOptions) -> int:
         if own is not None and not settled.has_nats:
             config = replace(config, nats_url=f"nats://{reachable_host(own.host)}:{own.port}")
         nats_url = config.nats_url
-        with _telling() as tell:
-            findings = diagnose(asyncio.run(_look(_Settings(config, *priced, grid), own, options, tell)))
+        with _progress() as tell:
+            findings = diagnose(asyncio.run(_examine(_Settings(config, *priced, grid), own, options, tell)))
     if options.as_json:
         click.echo(json.dumps(as_document(findings, redact_url(nats_url), time.time()), indent=2, ensure_ascii=False))
     else:
@@ -103,19 +103,19 @@ def _check_address(option: str, url: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             return
-    raise UsageError(f"{option} {redact_url(url)!r} is no address; example: {option} http://127.0.0.1:8000")
+    raise UsageError(f"{option} {redact_url(url)!r} is not an address; example: {option} http://127.0.0.1:8000")
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """On a terminal, a word about what is looked at now, which goes when it is done."""
+def _progress() -> Iterator[Callable[[str], None]]:
+    """On a terminal, show which component is being checked; the text is erased at the end."""
     if not sys.stderr.isatty():
         yield lambda word: None
         return
-    from rich.console import Console  # noqa: PLC0415 - for people only
+    from rich.console import Console  # noqa: PLC0415 - only on a terminal
 
-    with Console(stderr=True).status("looking") as status:
-        yield lambda word: status.update(f"looking at {word}")
+    with Console(stderr=True).status("checking") as status:
+        yield lambda word: status.update(f"checking {word}")
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,13 @@ class _Settings:
     grid: GridConfig
 
 
-async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]) -> Facts:
+async def _examine(
+    settings: _Settings, own: OwnNats | None, options: DoctorOptions, tell: Callable[[str], None]
+) -> Facts:
     config, priced = settings.config, settings.priced if settings.priced.priced_enabled else None
     monitor_url = options.nats_http or (own.monitor_url if own is not None else "")
     monitor, gateway = None, None
-    if monitor_url or options.server:  # a client of its own takes a fifth of a second to make
+    if monitor_url or options.server:  # a client takes 0.2 s to create
         tell("HTTP")
         async with httpx.AsyncClient(timeout=_PAGE_SECONDS) as http:
             monitor = await _monitor(http, monitor_url.rstrip("/")) if monitor_url else None
@@ -151,7 +153,7 @@ async def _look(settings: _Settings, own: OwnNats | None, options: DoctorOptions
 
 
 def _ledger_place(config: NatsBackendConfig, priced: PricedConfig) -> list[Place]:
-    """None where there is none, and none where it is no file."""
+    """Return the disk location of the ledger file, or no location if there is none."""
     file = ledger_file(config, priced)
     return [("ledger", Path(file.path), False)] if file is not None and Path(file.path).exists() else []
 
@@ -164,7 +166,7 @@ def _places(config: NatsBackendConfig, own: OwnNats | None, monitor: Monitor | U
     store = own.store_dir if own is not None else ""
     if isinstance(monitor, Monitor) and all(map(is_local, hosts)):
         store = monitor.store_dir
-    if store and Path(store).exists():  # otherwise it lies elsewhere: in a container, on another machine
+    if store and Path(store).exists():  # otherwise it is elsewhere: in a container, or on another machine
         places.append(("store of NATS", Path(store), True))
     return places
 
@@ -182,12 +184,12 @@ async def _monitor(http: httpx.AsyncClient, url: str) -> Monitor | Unknown:
             storage_bytes_max=int(jetstream.get("max_storage", 0)),
             store_dir=str(jetstream.get("store_dir", "")),
         )
-    except httpx.HTTPStatusError as error:  # whose own words hold the whole address
-        return Unknown(f"{shown} does not answer as a monitoring port does: it says {error.response.status_code}")
+    except httpx.HTTPStatusError as error:  # its message contains the complete URL
+        return Unknown(f"{shown} does not respond like a monitoring port: HTTP status {error.response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-        return Unknown(f"{shown} does not answer as a monitoring port does: {error or type(error).__name__}")
+        return Unknown(f"{shown} does not respond like a monitoring port: {error or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError):
-        return Unknown(f"{shown} does not tell of JetStream")
+        return Unknown(f"{shown} does not report JetStream")
 
 
 async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
@@ -202,13 +204,13 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
         health=health,
         ready=ready,
         stores=stores,
-        is_open=Unknown(f"/runs says {listed or 'nothing'}") if is_open is None else is_open,
+        is_open=Unknown(f"/runs returned {listed or 'nothing'}") if is_open is None else is_open,
         seconds=seconds,
     )
 
 
 async def _ready(http: httpx.AsyncClient, url: str) -> tuple[int, bool]:
-    """Its status (0: nobody answered), and whether what it wrote last was stored."""
+    """Return the HTTP status (0: no response), and whether the last write of the gateway was stored."""
     body = b""
     try:
         async with asyncio.timeout(_PAGE_SECONDS), http.stream("GET", url) as answer:
@@ -220,12 +222,12 @@ async def _ready(http: httpx.AsyncClient, url: str) -> tuple[int, bool]:
         return 0, True
     try:
         return answer.status_code, json.loads(body).get("store") is not False
-    except (ValueError, AttributeError):  # something else than a gateway
+    except (ValueError, AttributeError):  # not a gateway
         return answer.status_code, True
 
 
 async def _status(http: httpx.AsyncClient, url: str) -> int:
-    """0: nobody answered."""
+    """Return the HTTP status. 0: no response."""
     try:
         async with asyncio.timeout(_PAGE_SECONDS), http.stream("GET", url) as answer:
             return answer.status_code

@@ -1,4 +1,4 @@
-"""What the doctor found, on paper: for people, and for programs."""
+"""Formats the findings of the doctor, for people and for programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARGIN = 29
 
 
 def as_document(findings: Sequence[Finding], nats_url: str, now: float) -> dict[str, Any]:
-    """For programs. Ids and members keep their meaning; texts may change."""
+    """Return the findings for programs. Ids and members keep their meaning; texts may change."""
     return {
         "ok": worst(findings) is not Level.DANGER,
         "level": str(worst(findings)),
@@ -41,7 +41,8 @@ def as_document(findings: Sequence[Finding], nats_url: str, now: float) -> dict[
 
 
 def say(findings: Sequence[Finding]) -> None:
-    """For people: what is worst stands last, next to the prompt. One line for each finding when nobody watches."""
+    """Print the findings for people, the worst last, next to the prompt. One line for each if stdout is not a
+    terminal."""
     ordered = sorted(findings, key=lambda finding: finding.level.rank)
     if sys.stdout.isatty():
         _show(ordered)
@@ -63,7 +64,7 @@ def _line(finding: Finding) -> str:
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - for people only
+    from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False)
@@ -84,12 +85,12 @@ def _summary(findings: Sequence[Finding]) -> str:
     words = {Level.DANGER: "danger", Level.WARNING: "warning", Level.NOTE: "note"}
     found = ", ".join(f"{word}: {counts[level]}" for level, word in words.items() if counts[level])
     verdict = {
-        Level.DANGER: "something would lose data or stop work",
-        Level.WARNING: "nothing is lost and nothing stands still, yet",
+        Level.DANGER: "data may be lost or work may stop",
+        Level.WARNING: "nothing is lost or blocked yet",
     }.get(worst(findings), "all is well")
-    return f"\n{verdict} ({found + '; ' if found else ''}as it should be: {counts[Level.OK]})"
+    return f"\n{verdict} ({found + '; ' if found else ''}ok: {counts[Level.OK]})"
 
 
 def _clean(text: str) -> str:
-    """Names and errors come from elsewhere: none of them may move the cursor."""
+    """Replace unprintable characters: names and errors come from elsewhere and must not control the terminal."""
     return "".join(character if character.isprintable() else "�" for character in text)

@@ -25,16 +25,16 @@ __all__ = ["serve"]
 log = get_logger(__name__)
 
 
-#: For the answers to requests that are given up when the gateway stops.
+#: For the responses to requests that are cancelled when the gateway stops.
 _LAST_WORD_SECONDS = 1.0
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's protocol with bounds on what comes before a body: it would collect a head of any size, for ever.
+    """uvicorn's protocol with limits on the request head, which uvicorn would buffer without limit in size and time.
 
-    The time of the first head counts from the connection's first moment, that of a later one from its first byte. One
-    timer per connection looks after it: a request costs a look at the clock. A body has its own limit where it is read.
-    What arrives after an answer without being a request, such as the rest of a body, has the same limit here (SAFE-11).
+    The time limit of the first head starts with the connection, that of a later head with its first byte. One timer per
+    connection enforces it, so a request costs one clock reading. A body has its own limit where it is read. Data that
+    arrives after a response and is not a request, such as the rest of a body, is limited like a body, here (SAFE-11).
     """
 
     HEAD_BYTES_MAX = 65_536
@@ -45,22 +45,22 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._head_ends_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        #: Of data that nobody reads, and when it was last computed; None: there was none since the last head.
+        #: The pace of data that no request reads. None: there was none since the last head.
         self._unread: BodyPace | None = None
         self._unread_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._head_ends_at = self.loop.time() + self.HEAD_SECONDS_MAX
-        self._timer = self.loop.call_later(self.HEAD_SECONDS_MAX, self._look_at_the_clock)
+        self._timer = self.loop.call_later(self.HEAD_SECONDS_MAX, self._check_deadlines)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_at_the_clock(self) -> None:
-        """Closes a connection whose head is overdue; looks again when the next one can be, at the earliest."""
+    def _check_deadlines(self) -> None:
+        """Close the connection if its head is overdue; else reschedule for the earliest possible deadline."""
         if self.transport.is_closing():
             return
         now = self.loop.time()
@@ -68,31 +68,31 @@ class BoundedHttp(HttpToolsProtocol):
         if self._unread is not None:
             self._count_unread(0)
             if self._unread.seconds_left == 0.0:
-                log.info("closed a connection: data that is no request arrives too slowly", client=self._client_host)
+                log.info("closed connection: unread data after a response arrives too slowly", client=self._client_host)
                 self.transport.close()
                 return
         if not self._in_head or not is_idle:
-            # While an answer is under way the next head may have to wait for it, unread.
+            # While a response is in progress, the next head may have to wait for it, unread.
             self._head_ends_at = now + self.HEAD_SECONDS_MAX
             if is_idle and self.timeout_keep_alive_task is None:
-                # What came after the answer was no request (the rest of a body, a blank line), and uvicorn's clock for
-                # idle connections stopped with it.
+                # What arrived after the response was not a request (the rest of a body, a blank line), and it stopped
+                # uvicorn's timer for idle connections.
                 self.timeout_keep_alive_task = self.loop.call_later(
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
         elif now >= self._head_ends_at:
-            log.info("closed a connection: no head came in time", bytes=self._head_bytes, client=self._client_host)
+            log.info("closed connection: request head timed out", bytes=self._head_bytes, client=self._client_host)
             self.transport.write(_HEAD_TOO_SLOW)
             self.transport.close()
             return
-        self._timer = self.loop.call_later(self._head_ends_at - now, self._look_at_the_clock)
+        self._timer = self.loop.call_later(self._head_ends_at - now, self._check_deadlines)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self.HEAD_BYTES_MAX and not self.transport.is_closing():
-                log.info("refused a request with too large a head", bytes=self._head_bytes)
+                log.info("rejected request: head too large", bytes=self._head_bytes)
                 self.transport.write(_HEAD_TOO_LARGE)
                 self.transport.close()
         elif self._is_idle:
@@ -100,7 +100,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether there is no request, or the last one is answered."""
+        """Whether there is no request, or the last one has been answered."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -123,7 +123,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser also reports the trailer fields of a chunked body, which uvicorn would add to the headers."""
+        """Ignore the trailer fields of a chunked body: the parser reports them too, and uvicorn would add them to the
+        headers."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -139,7 +140,7 @@ _HEAD_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnecti
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with the signals left to us: it would raise them again before the connection to NATS is closed."""
+    """uvicorn without its signal handling: it would raise the signals again before the connection to NATS is closed."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -147,14 +148,15 @@ class _Server(uvicorn.Server):
 
 
 def settle_garbage() -> None:
-    """What was made at start stays for ever: the collector need not look at it again with every thousand requests."""
+    """Exclude the objects created at startup from garbage collection: they are never freed, so scanning them is a
+    waste."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def serve(config: NatsBackendConfig, listening: socket.socket) -> int:
-    """Serves until it is told to stop; returns the exit code. Raises Unavailable when NATS cannot be used."""
+    """Serve until a stop signal; return the exit code. Raises Unavailable if NATS cannot be used."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, listening))
 
@@ -171,12 +173,12 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # Pools of common clients keep a connection for 5 to 60 s: who closes first must be the client.
+        # HTTP clients keep pooled connections for 5 to 60 s; the client must close first, so this is longer.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
     server = _Server(settings)
-    # The application's start is ours to await: uvicorn would print a traceback and exit with a code of its own.
+    # The application is started here: uvicorn would print a traceback and exit with a code of its own.
     async with app.router.lifespan_context(app):
         host, port = listening.getsockname()[:2]
         log.info("serving HTTP", host=host, port=port)
@@ -186,12 +188,12 @@ async def _serve(config: NatsBackendConfig, listening: socket.socket) -> int:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stop.at_once = lambda: setattr(server, "force_exit", True)
         app.state.stopping = True
-        # First the event streams: they end at once, and uvicorn need not wait for them.
+        # Close the event streams first: they end immediately, and uvicorn need not wait for them.
         app.state.gateway.hub.close()
         server.should_exit = True
         await serving
         if server.server_state.tasks and not server.force_exit:
-            # Given up by uvicorn, which does not wait for their last word.
+            # Cancelled by uvicorn, which does not wait for their responses.
             await asyncio.wait(set(server.server_state.tasks), timeout=_LAST_WORD_SECONDS)
         stopping.cancel()
     return stop.exit_code

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["cli", "main"]
 
-#: Without NATS a turn may take a minute, and an init system kills what does not end.
+#: Without NATS a turn may take a minute, and an init system kills processes that do not exit.
 _STOP_SECONDS = 10.0
 
 
 @click.command(cls=Command, example="pyoco-keeper --nats-url nats://127.0.0.1:4222")
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 def cli(nats_url: str | None) -> int:
-    """Do what belongs to no single run: end the runs that no worker would ever take, those whose jobs were delivered
-    too often, and cancelled ones that nobody works on; clear the worker registry; remove what broken uploads left; put
-    jobs of programs back that have fallen out of their queue; create queues again that were deleted in NATS, and fill
-    them; end, refund and audit priced runs that their worker or
-    gateway left behind. Several may run; one is enough.
+    """Do what belongs to no single run.
 
-    Stops on SIGTERM and Ctrl-C; outlives outages of NATS."""
+    Fails runs that no worker can take and runs whose jobs were delivered too often. Concludes cancelled runs that no
+    worker holds. Removes stale records from the worker registry, and the remains of broken uploads. Requeues jobs of
+    programs that were lost from their queue. Recreates and refills queues that were deleted in NATS. Ends, refunds and
+    audits priced runs that their worker or gateway abandoned.
+
+    Several may run; one is enough. Stops on SIGTERM and Ctrl-C; survives outages of NATS.
+    """
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
@@ -47,15 +49,18 @@ def cli(nats_url: str | None) -> int:
 
 
 def _fitting(grid: GridConfig, config: NatsBackendConfig) -> GridConfig | None:
-    """Settings with which no door and no worker of programs would start leave nothing to keep, and are no reason not to
-    keep the rest."""
+    """Return the program settings, or None if they are invalid.
+
+    No door and no worker would start with invalid settings, so there are no programs to keep; the other duties still
+    run.
+    """
     from pyoco_server.errors import SettingError  # noqa: PLC0415 - not for --help
     from pyoco_server.logs import get_logger  # noqa: PLC0415
 
     try:
         grid.check_ack_wait(config.consumer_ack_wait_sec)
     except SettingError as error:
-        get_logger(__name__).warning("programs are not kept by this keeper", error=error)
+        get_logger(__name__).warning("keeper started without program duties: invalid settings", error=error)
         return None
     return grid
 
@@ -97,11 +102,11 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
             await feeder.start()
             for duty in duties:
                 await duty.start()
-            log.info("the keeper keeps", duties=[type(duty).__name__ for duty in duties])
+            log.info("keeper started", duties=[type(duty).__name__ for duty in duties])
             priced_duties = asyncio.create_task(_keep_priced(backend, resources), name="keep priced runs")
             async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
                 await stop.wait()
-            log.info("the keeper stops", signal=stop.name)
+            log.info("keeper stopping", signal=stop.name)
             priced_duties.cancel()
             await _end(priced_duties, *(duty.stop() for duty in duties))
             await feeder.stop()
@@ -109,7 +114,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
 
 
 async def _end(*stops: Awaitable[object], seconds: float = _STOP_SECONDS) -> None:
-    """Lets turns that are under way end; those that wait for NATS for longer are cut off, which is safe anywhere."""
+    """Let running turns finish. Turns that wait longer, for NATS, are cancelled, which is safe at any point."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     try:
@@ -118,11 +123,11 @@ async def _end(*stops: Awaitable[object], seconds: float = _STOP_SECONDS) -> Non
     except TimeoutError:
         from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
 
-        get_logger(__name__).warning("a turn was cut off; the next keeper takes it again", seconds=seconds)
+        get_logger(__name__).warning("duty cancelled at shutdown; the next keeper repeats it", seconds=seconds)
 
 
 async def _keep_priced(backend: Backend, resources: ResourceKeeper | None = None) -> None:
-    """Once there is a ledger: until then nothing can be wrong in it."""
+    """Run the duties of priced runs as soon as the ledger exists."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.core.holds import Holds  # noqa: PLC0415
@@ -151,7 +156,7 @@ async def _keep_priced(backend: Backend, resources: ResourceKeeper | None = None
     ]
     for duty in duties:
         await duty.start()
-    get_logger(__name__).info("priced runs are kept", duties=[type(duty).__name__ for duty in duties])
+    get_logger(__name__).info("priced duties started", duties=[type(duty).__name__ for duty in duties])
     try:
         await asyncio.Event().wait()
     finally:

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin ledger` and `tenant`: the tables of priced runs, and who is in them."""
+"""`pyoco-server-admin ledger` and `tenant`: the tables of priced runs, and their tenants."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Config = Callable[[], "NatsBackendConfig"]
 
 @click.group(cls=Group, example="pyoco-server-admin ledger status")
 def ledger() -> None:
-    """Look at the ledger, migrate it, move budgets, and change to another ledger. Reads PYOCO_LEDGER_URL."""
+    """Inspect and migrate the ledger, move budgets, and switch to another ledger. Reads PYOCO_LEDGER_URL."""
 
 
 @ledger.command("status", example="pyoco-server-admin ledger status")
 @click.pass_obj
 def status(config: Config) -> int:
-    """Say which version the tables have. Exits 1 when they have to be migrated."""
+    """Show the version of the tables. Exits with 1 if they have to be migrated."""
     from pyoco_server.wiring.priced import ledger_status  # noqa: PLC0415 - not for --help
 
     found = ledger_status(config(), _priced())
@@ -45,9 +45,9 @@ def status(config: Config) -> int:
 @ledger.command("migrate", example="pyoco-server-admin ledger migrate")
 @click.pass_obj
 def migrate(config: Config) -> None:
-    """Make the tables, or bring them up to this version. Safe to repeat; several at once wait for each other.
+    """Create the tables, or upgrade them to this version. Safe to repeat; concurrent migrations wait for each other.
 
-    Back the database up first. Stop processes of an older version before: they refuse newer tables.
+    Back up the database first. Stop processes of an older version before: they refuse newer tables.
     """
     from pyoco_server.wiring.priced import migrate_ledger  # noqa: PLC0415 - not for --help
 
@@ -67,13 +67,13 @@ pyoco-server-admin ledger mode --to joint --yes""",
 @click.option(
     "--to", required=True, type=click.Choice(["joint", "split"]), help="joint: in the ledger itself; split: in Redis."
 )
-@click.option("--yes", is_flag=True, help="Do it. Without this, only say what would change.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 @click.pass_obj
 def mode(config: Config, to: str, yes: bool) -> int:
-    """Move every tenant's budget into Redis, or back into the ledger, as the journal has it.
+    """Move every tenant's budget into Redis, or back into the ledger.
 
-    Stop gateways, workers and keepers first, and start them with the new settings afterwards. Refuses while a run has
-    not ended. Exits 1 when the money does not add up at the end.
+    The balances are taken from the journal. Stop gateways, workers and keepers first, and start them with the new
+    settings afterwards. Refuses while a run has not ended. Exits with 1 if the money does not add up at the end.
     """
     import sys  # noqa: PLC0415 - not for --help
     from typing import cast  # noqa: PLC0415
@@ -93,7 +93,7 @@ def mode(config: Config, to: str, yes: bool) -> int:
         click.echo("nothing has to change", err=True)
         return 0
     if not yes and not (sys.stdin.isatty() and click.confirm("Is everything stopped? Change it?", err=True)):
-        click.echo("nothing was written; say --yes to do it", err=True)
+        click.echo("nothing was written; use --yes to do it", err=True)
         return 0
 
     async def change(priced: Priced) -> tuple[Difference, ...]:
@@ -110,27 +110,27 @@ def mode(config: Config, to: str, yes: bool) -> int:
 
 @click.group(cls=Group, example="pyoco-server-admin tenant list")
 def tenant() -> None:
-    """List tenants of the ledger, shut them out, and set their rate limits."""
+    """List and suspend tenants of the ledger, and set their rate limits."""
 
 
 @tenant.command("list", example="pyoco-server-admin tenant list")
 @click.pass_obj
 def list_tenants(config: Config) -> None:
-    """Show every tenant the ledger knows."""
+    """Show every tenant in the ledger."""
     from pyoco_server.actions.priced.tenants import all_tenants  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
 
     print_json([item.document() for item in with_money(config(), all_tenants)])
 
 
-_id = click.option("--tenant", "tenant_id", required=True, metavar="TENANT", help="As `tenant list` shows it.")
+_id = click.option("--tenant", "tenant_id", required=True, metavar="TENANT", help="Tenant, as shown by `tenant list`.")
 
 
 @tenant.command("suspend", example="pyoco-server-admin tenant suspend --tenant team-a")
 @_id
 @click.pass_obj
 def suspend(config: Config, tenant_id: str) -> None:
-    """Refuse the tenant's keys at /v1 from now on. What runs goes on and is settled."""
+    """Refuse the tenant's keys at /v1 from now on. Running runs continue and are settled."""
     _set_status(config(), tenant_id, "SUSPENDED")
 
 
@@ -138,7 +138,7 @@ def suspend(config: Config, tenant_id: str) -> None:
 @_id
 @click.pass_obj
 def activate(config: Config, tenant_id: str) -> None:
-    """Let a suspended tenant in again."""
+    """Accept the keys of a suspended tenant again."""
     _set_status(config(), tenant_id, "ACTIVE")
 
 
@@ -149,13 +149,15 @@ pyoco-server-admin tenant limit --tenant team-a --per-minute 600
 pyoco-server-admin tenant limit --tenant team-a --default""",
 )
 @_id
-@click.option("--per-minute", type=click.IntRange(1, 10**9), metavar="N", help="So many reads, and so many submits.")
-@click.option("--default", "as_everybody", is_flag=True, help="As PYOCO_PRICED_RATE_LIMIT_PER_MIN says.")
+@click.option(
+    "--per-minute", type=click.IntRange(1, 10**9), metavar="N", help="Limit for reads, and the same for submissions."
+)
+@click.option("--default", "as_everybody", is_flag=True, help="Use PYOCO_PRICED_RATE_LIMIT_PER_MIN.")
 @click.pass_obj
 def limit(config: Config, tenant_id: str, per_minute: int | None, as_everybody: bool) -> None:
-    """Set how often a tenant may ask."""
+    """Set the request limit of a tenant."""
     if as_everybody == (per_minute is not None):
-        raise UsageError("say either --per-minute or --default")
+        raise UsageError("use either --per-minute or --default")
     from pyoco_server.actions.priced.tenants import limit_tenant  # noqa: PLC0415 - not for --help
 
     _set(config(), tenant_id, lambda priced: limit_tenant(priced, tenant_id, per_minute))

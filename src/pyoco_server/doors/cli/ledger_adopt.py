@@ -1,4 +1,4 @@
-"""`pyoco-server-admin ledger adopt`: change which ledger the deployment uses."""
+"""`pyoco-server-admin ledger adopt`: changes which ledger the deployment uses."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PYOCO_LEDGER_URL=postgresql://pyoco@db/ledger pyoco-server-admin ledger adopt --
 def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
     """Make the ledger that the settings name the one that this deployment uses.
 
-    For a ledger that was replaced or moved on purpose. Where there is none any more, none is remembered, and the next
-    gateway that starts creates an empty one. Says what is lost before it asks; the ledgers themselves are not changed.
-    With --data-dir it starts the NATS of a stopped `pyoco-server up` for itself.
+    For a ledger that was replaced or moved on purpose. If the named ledger does not exist, the deployment forgets its
+    ledger, and the next gateway that starts creates an empty one. Prints what is lost before it asks; the ledgers
+    themselves are not changed. With --data-dir, it starts the NATS of a stopped `pyoco-server up` temporarily.
     """
     import logging  # noqa: PLC0415 - not for --help
 
@@ -42,7 +42,7 @@ def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
     from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
     from pyoco_server.wiring.ledger import find_ledger, give_ledger_id  # noqa: PLC0415
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     settings, priced = config(), priced_from_env()[0]
     here = find_ledger(settings, priced)
     plan = asyncio.run(_plan(settings, here))
@@ -82,7 +82,7 @@ async def _adopt(config: NatsBackendConfig, plan: Adoption) -> None:
 
 
 def _ask(plan: Adoption, here: LedgerHere, *, yes: bool) -> bool:
-    """Says what is lost in any case. Raises UsageError when nobody can answer."""
+    """Print what is lost, then ask unless `yes`. Raises UsageError if there is no terminal to ask on."""
     if plan.before is None:
         click.echo("This deployment remembers no ledger yet.", err=True)
     else:
@@ -106,5 +106,5 @@ def _ask(plan: Adoption, here: LedgerHere, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError("nothing was changed: `ledger adopt` asks first, and this is no terminal; say --yes")
+        raise UsageError("nothing was changed: `ledger adopt` asks first, and this is not a terminal; use --yes")
     return click.confirm("Change it?", err=True)

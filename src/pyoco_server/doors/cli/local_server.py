@@ -1,4 +1,4 @@
-"""What commands take from a server on this machine when nothing else says where things are (FIND-4, FIND-5)."""
+"""Settings that commands take from a server on this machine if nothing else configures them (FIND-4, FIND-5)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Settled", "find_door", "say", "settle", "settle_nats"]
 
 @dataclass(frozen=True)
 class Settled:
-    """The settings that are in force, and the local server that some of them come from."""
+    """The effective settings, and the local server that some of them come from."""
 
     config: NatsBackendConfig
     found: Found | None
-    #: Whether the address of NATS is known; if not, it is the built-in default.
+    #: Whether a NATS URL is configured or was discovered. False: it is the built-in default.
     has_nats: bool
 
 
 def settle_nats(*, nats_url: str | None = None, option: str = "--nats-url", **given: Any) -> Settled:
-    """The settings: options, environment, dotenv file, a local server, defaults, in that order.
+    """Return the settings from, in this order: options, environment, dotenv file, a local server, defaults.
 
-    Says in one line on stderr which server is used. `option` is how this command names the address of NATS.
-    Raises SettingError, SeveralServers.
+    Prints on stderr which server is used. `option` is this command's option for the NATS URL. Raises SettingError,
+    SeveralServers.
     """
     config = NatsBackendConfig.from_env(nats_url=nats_url, **given)  # reads the dotenv file, too
     if nats_url or "PYOCO_NATS_URL" in os.environ:
@@ -46,8 +46,11 @@ def settle_nats(*, nats_url: str | None = None, option: str = "--nats-url", **gi
 
 
 def settle(*, nats_url: str | None = None, data_dir: str | None = None, **given: Any) -> Settled:
-    """As `settle_nats`, for commands that use the data directory: when somebody has named the address of a local
-    server, its data directory is used, too. Not when several servers use this NATS: none of them is preferred."""
+    """Like `settle_nats`, for commands that use the data directory.
+
+    If the configured NATS URL is that of a local server, its data directory is used, too; but not if several local
+    servers use this NATS, because none of them is preferred.
+    """
     settled = settle_nats(nats_url=nats_url, data_dir=data_dir, **given)
     if settled.found is not None or not settled.has_nats or data_dir or "PYOCO_DATA_DIR" in os.environ:
         return settled
@@ -61,7 +64,7 @@ def settle(*, nats_url: str | None = None, data_dir: str | None = None, **given:
 
 
 def find_door(need: Need = FRAMES) -> Address | None:
-    """The door of a local server. Says so on stderr. Raises SeveralServers, SettingError."""
+    """Return the door of a local server, and print it on stderr. Raises SeveralServers, SettingError."""
     found = find(need, data_dir=os.environ.get("PYOCO_DATA_DIR"))
     if found is None:
         return None
@@ -70,6 +73,6 @@ def find_door(need: Need = FRAMES) -> Address | None:
 
 
 def say(found: Found | None) -> None:
-    """FIND-7. stdout is never touched."""
+    """Print on stderr which server was found; never on stdout (FIND-7)."""
     if found is not None and not is_quiet(os.environ):
         click.echo(found.line, err=True)

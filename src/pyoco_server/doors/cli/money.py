@@ -1,4 +1,4 @@
-"""What the commands about money share: a way to the ledger, and JSON out."""
+"""What the commands about money share: access to the ledger, and JSON output."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 def with_money(config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
-    """What `work` makes of ledger and budget. Raises DependencyUnavailable, LedgerOutdated, SettingError."""
+    """Run `work` on ledger and budget. Raises DependencyUnavailable, LedgerOutdated, SettingError."""
     return _with(open_money(config, *priced_from_env()), work)
 
 
 def with_money_made(config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
-    """The same; but in an empty database that the settings name, the tables are made first, and that is said."""
+    """Like `with_money`, but first create the tables if the configured database is empty, and report that on stderr."""
     made = make_named_ledger(priced_from_env()[0])
     if made is not None:
         click.echo(f"made the tables of a new ledger at {made}", err=True)
@@ -39,7 +39,7 @@ def with_money_made(config: NatsBackendConfig, work: Callable[[Priced], Awaitabl
 
 
 def with_money_in(mode: BudgetMode, config: NatsBackendConfig, work: Callable[[Priced], Awaitable[T]]) -> T:
-    """The same with the budgets in this mode, whatever mode the ledger is in. Raises UsageError, too."""
+    """Like `with_money`, but with the budgets in this mode, whatever the mode of the ledger. Also raises UsageError."""
     priced, aws = priced_from_env()
     if mode is BudgetMode.JOINT:
         priced = replace(priced, budget_url="")
@@ -49,13 +49,13 @@ def with_money_in(mode: BudgetMode, config: NatsBackendConfig, work: Callable[[P
 
 
 def _with(opening: AbstractAsyncContextManager[Priced], work: Callable[[Priced], Awaitable[T]]) -> T:
-    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
 
-    async def all_of_it() -> T:
+    async def run_work() -> T:
         async with opening as priced:
             return await work(priced)
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(run_work())
 
 
 def print_json(document: object) -> None:

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin nats-permissions` and `prepare`: a NATS in which each role may do its work and nothing else."""
+"""`pyoco-server-admin nats-permissions` and `prepare`: a NATS with minimal permissions for each role."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _HEAD = """\
     "roles",
     multiple=True,
     type=click.Choice(_ROLES),
-    help="Print this role, and others that are named.  [default: all]",
+    help="Print this role; may be repeated.  [default: all]",
 )
 @click.option("--account", default="PYOCO", show_default=True, metavar="NAME", help="Name of the NATS account.")
 @click.option(
@@ -53,11 +53,14 @@ _HEAD = """\
     "suffixes",
     multiple=True,
     metavar="TEXT",
-    help="Print each role once for each suffix, as gateway-b for -b: old and new users, while passwords change.",
+    help="Print each role once per suffix (gateway-b for -b): old and new users during a password change.",
 )
 def nats_permissions(roles: tuple[str, ...], account: str, suffixes: tuple[str, ...]) -> None:
-    """Print an account for the configuration of NATS in which each role may publish and subscribe to what it needs, by
-    the names in the settings, and to nothing else. Asks no server."""
+    """Print a NATS account with minimal permissions for each role.
+
+    The output belongs into the configuration of NATS. Each role may publish and subscribe to what it needs, by the
+    names in the settings, and to nothing else. Contacts no server.
+    """
     from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
     from pyoco_server.errors import UsageError  # noqa: PLC0415
     from pyoco_server.wiring.access import Role, nats_rights  # noqa: PLC0415
@@ -108,9 +111,12 @@ def _allowed(act: str, subjects: Iterable[str]) -> Iterator[str]:
 @click.command("prepare", cls=Command, example="pyoco-server-admin prepare")
 @click.pass_obj
 def prepare(config: Callable[[], NatsBackendConfig]) -> None:
-    """Make the streams and buckets that are missing, for processes that may not. What is there is left as it is,
-    but that stores whose retention has grown keep their objects for longer, and buckets of earlier versions refuse
-    rollups. Run it before the first start and before the first start of a new version."""
+    """Create missing streams and buckets, for processes that are not permitted to.
+
+    Existing ones are not changed, with two exceptions: stores whose retention has grown keep their objects for longer,
+    and buckets of earlier versions refuse rollups. Run it before the first start, and before the first start of a new
+    version.
+    """
     import asyncio  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415

@@ -20,7 +20,7 @@ DOOR_DRAIN_SECONDS = 3.0
 
 
 def refuse_logins(config: NatsBackendConfig, option: str) -> None:
-    """Raises UsageError for settings of a NATS with users or certificates. `option` names such a NATS."""
+    """Raise UsageError for settings of a NATS with users or certificates. `option` is the option for such a NATS."""
     if config.nats_user or config.nats_creds or config.nats_tls_ca or config.nats_tls_cert:
         raise UsageError(
             "PYOCO_NATS_USER, PYOCO_NATS_CREDS and PYOCO_NATS_TLS_* are for a NATS that runs already: name it with "
@@ -29,8 +29,10 @@ def refuse_logins(config: NatsBackendConfig, option: str) -> None:
 
 
 def cluster_sync() -> str | None:
-    """`nats_sync` of a cluster: each write is on disk before it is answered, unless PYOCO_NATS_SYNC says otherwise.
-    Nodes of one machine, or of one rack, lose their power together. None: as the settings say."""
+    """Return `nats_sync` for a cluster: sync each write before it is acknowledged, unless PYOCO_NATS_SYNC is set.
+
+    Nodes on one machine, or in one rack, lose power together. None: PYOCO_NATS_SYNC decides.
+    """
     return None if "PYOCO_NATS_SYNC" in os.environ else "always"
 
 
@@ -44,10 +46,10 @@ def nats_part(
     until_ready: Callable[[], Awaitable[None]] | None = None,
     death: signal.Signals = signal.SIGTERM,
 ) -> Part:
-    """The process of `nats`. It holds the lock of the data directory for as long as it runs."""
+    """Build the process of `nats`. It holds the lock of the data directory as long as it runs."""
 
     def environment() -> dict[str, str]:
-        """nats-bootstrap looks for the server on the PATH: last of all, ours is there."""
+        """Append the directory of our nats-server to the PATH, where nats-bootstrap searches for it."""
         found = find_command("nats-server")
         path = os.environ.get("PATH", os.defpath)
         return {**os.environ, "PATH": f"{path}{os.pathsep}{found.parent}" if found is not None else path}
@@ -60,7 +62,7 @@ def nats_part(
         failure=nats.failure,
         output=nats.console_file,
         inherit=[data_dir.lock],
-        # An orderly stop also when the parent is killed.
+        # SIGTERM: NATS stops cleanly even if the parent is killed.
         death=death,
         stops=stops,
         stop_seconds=15.0,

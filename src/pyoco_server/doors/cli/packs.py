@@ -22,22 +22,28 @@ T = TypeVar("T")
 Config = Callable[[], "NatsBackendConfig"]
 
 _limit = click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="Look at so many."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Read at most this many letters.",
 )
 
 
 @click.group(cls=Group, example="pyoco-server-admin packs letters")
 def packs() -> None:
-    """Look at the queue of priced runs, and send its dead letters again."""
+    """List and redrive the dead letters of priced runs."""
 
 
 @packs.command("letters", example="pyoco-server-admin packs letters\npyoco-server-admin packs letters --limit 10")
 @_limit
 @click.pass_obj
 def letters(config: Config, limit: int) -> None:
-    """List messages that no worker could act on. Their runs are refunded in the end; until then they can be sent again.
+    """List messages that no worker could process. Their runs are refunded eventually; until then they can be sent
+    again.
 
-    SQS does not show the same letter again for some minutes.
+    SQS does not return the same letter again for some minutes.
     """
     from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
@@ -51,8 +57,10 @@ def letters(config: Config, limit: int) -> None:
 pyoco-server-admin packs redrive --run-id 5b0c...
 pyoco-server-admin packs redrive --all""",
 )
-@click.option("--run-id", "run_ids", multiple=True, metavar="ID", help="The letters of this run; may be repeated.")
-@click.option("--all", "everything", is_flag=True, help="Every letter that can be read.")
+@click.option(
+    "--run-id", "run_ids", multiple=True, metavar="ID", help="Redrive the letters of this run; may be repeated."
+)
+@click.option("--all", "everything", is_flag=True, help="Redrive every readable letter.")
 @_limit
 @click.pass_obj
 def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: int) -> None:
@@ -61,7 +69,7 @@ def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: i
     from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
 
     if everything == bool(run_ids):
-        raise UsageError("say either --run-id or --all")
+        raise UsageError("use either --run-id or --all")
 
     async def work(queue: PackQueue) -> tuple[int, int]:
         found = await list_pack_dead_letters(queue, limit)
@@ -92,10 +100,10 @@ def _with_queue(config: NatsBackendConfig, work: Callable[[PackQueue], Awaitable
     from pyoco_server.config import priced_from_env  # noqa: PLC0415
     from pyoco_server.wiring.priced import open_pack_queue  # noqa: PLC0415
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
 
-    async def all_of_it() -> T:
+    async def run_work() -> T:
         async with open_pack_queue(config, *priced_from_env()) as queue:
             return await work(queue)
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(run_work())

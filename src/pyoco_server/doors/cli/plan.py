@@ -24,16 +24,16 @@ from pyoco_server.loops.supervisor import Part
 
 __all__ = ["Plan", "UpOptions"]
 
-#: Who is stopped when: what runs is finished while everything it needs is still there.
+#: The order in which parts are stopped: running work finishes while everything it needs is still running.
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
-#: Ctrl-C is pressed by somebody who waits. Runs that take longer go back to the queue.
+#: A user waits after Ctrl-C. Runs that take longer return to the queue.
 _DRAIN_SECONDS = 20.0
 _BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """The command line, as it was given; None: it was not."""
+    """The options of the command line. None: the option was not given."""
 
     host: str
     port: int
@@ -53,17 +53,17 @@ class UpOptions:
     dashboard_lang: str | None
     #: Whether the workers run programs, too: those of EXEC_DIR, or the samples.
     programs: bool = True
-    #: Port of a door, for frames over TCP; None: there is none.
+    #: The port of a door for frames over TCP. None: no door.
     frames_port: int | None = None
     #: That door may ask nobody for a key although HTTP does.
     open_frames: bool = False
 
 
 class Plan:
-    """Options and settings in, processes to run out."""
+    """Computes the processes to run from options and settings."""
 
     def __init__(self, options: UpOptions, config: NatsBackendConfig) -> None:
-        """Raises UsageError for options that do not fit together."""
+        """Raises UsageError for options that contradict each other."""
         self.options, self.config = options, config
         self._has_own_nats = options.with_nats_bootstrap or not (options.nats_url or os.environ.get("PYOCO_NATS_URL"))
         own = (options.nats_listen_host, options.nats_client_port, options.nats_http_port)
@@ -74,7 +74,7 @@ class Plan:
         if self._has_own_nats:
             refuse_logins(config, "--nats-url")
         self._resolver, self._examples = options.flow_resolver, None
-        # `make up` always asks for the examples; who names another resolver gets that one.
+        # `make up` always passes --with-examples; an explicit resolver takes precedence.
         if options.with_examples and options.flow_resolver is None:
             self._resolver, self._examples = "examples.flows:resolve", _examples_home()
 
@@ -88,12 +88,13 @@ class Plan:
                 what="the door",
             )
             check_openness(auth, config.http_auth_mode, opens_frames=options.open_frames, what="the door")
-        # Elsewhere than on Linux nobody can run them, and everything else works.
+        # Programs run on Linux only; everything else works elsewhere.
         self._has_programs = options.programs and sys.platform == "linux"
         self._has_samples = self._has_programs and "EXEC_DIR" not in os.environ
 
     def nats(self, data_dir: DataDir) -> EmbeddedNats | None:
-        """Our own server, if we are to have one. Raises UsageError when a port is taken or the program is missing."""
+        """Return our own server. None: another NATS is used. Raises UsageError if a port is taken or nats-server is
+        missing."""
         if not self._has_own_nats:
             return None
         options = self.options
@@ -141,7 +142,7 @@ class Plan:
         until_ready: Callable[[], Awaitable[None]],
         frames: socket.socket | None = None,
     ) -> list[Part]:
-        """In the order in which they are started. `frames` is the port of a door."""
+        """Return the parts in the order in which they are started. `frames` is the socket of a door."""
 
         def environment() -> dict[str, str]:
             url = nats.url if nats is not None else self.config.nats_url
@@ -176,8 +177,10 @@ class Plan:
         )
 
     def _hosts(self) -> dict[str, str]:
-        """Who listens on this machine alone is not meant for others, nor for pages in its browsers that come by a name
-        of their own. Empty is as good as unset: a compose file passes on what nobody has set."""
+        """Restrict the Host headers of a gateway that listens on loopback, against DNS rebinding.
+
+        An empty setting counts as unset: a compose file passes on unset variables as empty.
+        """
         if self.config.http_hosts or not is_loopback(self.options.host):
             return {}
         return {"PYOCO_HTTP_HOSTS": "localhost"}
@@ -189,7 +192,8 @@ class Plan:
     def _worker_parts(
         self, environment: Callable[[], dict[str, str]], data_dir: Path, folder: Path | None = None
     ) -> list[Part]:
-        """`folder`: where they work; flows of one's own are looked for where we do."""
+        """Return the parts of the workers. `folder`: their working directory; the user's own flows are found in
+        ours."""
         drain = self._drain_seconds()
 
         def part(number: int) -> Part:
@@ -227,18 +231,18 @@ class Plan:
             stops=_NATS,
             name=name,
             command=lambda: self._nats_command(nats),
-            # nats-bootstrap stops its server on SIGINT, and leaves it on SIGTERM.
+            # nats-bootstrap stops its server on SIGINT, but leaves it running on SIGTERM.
             death=signal.SIGINT if self.options.with_nats_bootstrap else signal.SIGTERM,
         )
 
     def _worker_command(self, number: int, data_dir: Path) -> list[str]:
-        # On a server of others two machines must not use one id.
+        # On a shared NATS, two machines must not use the same worker id.
         host = "worker" if self._has_own_nats else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
         worker_id = f"{host}-{number}"
         command = [*_module("worker", safe_path=False), "--worker-id", worker_id]
         if self.config.wheel_sync_enabled:
             command.append("--wheel-sync")
-            if "PYOCO_WHEEL_SYNC_DIR" not in os.environ:  # so that each finds its own again after a restart
+            if "PYOCO_WHEEL_SYNC_DIR" not in os.environ:  # so that each worker finds its own wheels after a restart
                 command += ["--wheel-sync-dir", str(data_dir / "wheels" / worker_id)]
         if self._has_samples:
             command += ["--exec-dir", str(SAMPLES)]
@@ -257,7 +261,7 @@ class Plan:
         own = {
             "WORK_ROOT": environment.get("WORK_ROOT", str(data_dir / "jobs")),
             "PYOCO_DRAIN_TIMEOUT_SEC": str(drain_seconds),
-            # Keys are none of a worker's business. Empty, not absent: a dotenv file could bring it back.
+            # Workers need no pepper. Empty, not absent: a dotenv file could set it again.
             "PYOCO_AUTH_PEPPER": "",
         }
         if self._examples is not None:
@@ -266,26 +270,29 @@ class Plan:
         return {**given, **own}
 
     def _drain_seconds(self) -> float:
-        """0: as long as it takes, when somebody said so."""
+        """Return the drain time. 0, if configured explicitly: no limit."""
         given = self.config.drain_timeout_sec
         return given if given or "PYOCO_DRAIN_TIMEOUT_SEC" in os.environ else _DRAIN_SECONDS
 
 
 def _module(name: str, *, safe_path: bool = True) -> list[str]:
-    """`-P`: a file in the working directory must not stand in for one of ours. Workers look for flows there."""
+    """Return the command of one of our modules.
+
+    `-P`: a file in the working directory must not shadow our modules. Workers need the directory to find flows.
+    """
     return [sys.executable, *(["-P"] if safe_path else []), "-m", f"pyoco_server.doors.cli.{name}"]
 
 
 def _examples_home() -> Path:
-    """The folder that `import examples` needs. Raises UsageError when there is none."""
+    """Return the folder that `import examples` needs. Raises UsageError if there is none."""
     package = util.find_spec("pyoco_server")
     origin = package.origin if package is not None else None
     checkout = [Path(origin).parents[2]] if origin is not None else []
     for home in (Path.cwd(), *checkout):
         if (home / "examples" / "flows.py").is_file():
             return home
-    looked = " and ".join(map(str, (Path.cwd(), *checkout)))
+    searched = " and ".join(map(str, (Path.cwd(), *checkout)))
     raise UsageError(
-        f"--with-examples needs the folder `examples` of the repository; it is in neither of {looked}; "
+        f"--with-examples needs the folder `examples` of the repository; it is in neither of {searched}; "
         "example: pyoco-server up --flow-resolver your_module:resolve"
     )

@@ -1,4 +1,4 @@
-"""`pyoco-server-admin replicas`: on how many nodes of NATS everything is kept."""
+"""`pyoco-server-admin replicas`: changes how many NATS nodes store each stream."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pyoco-server-admin replicas 3 --dry-run
 pyoco-server-admin replicas 3
 pyoco-server-admin --nats-url nats://n1:4222,nats://n2:4222,nats://n3:4222 replicas 3 --json
 pyoco-server-admin replicas 1 --yes"""
-#: Between two words about the same stream.
+#: Between two progress lines about the same stream.
 _SHOW_SECONDS = 2.0
 
 
 @click.command(cls=Command, example=_EXAMPLE)
 @click.argument("count", metavar="N", type=click.IntRange(1, 5))
-@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before something is kept by fewer nodes than now.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before the number of copies is reduced.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def replicas(
@@ -42,39 +42,39 @@ def replicas(
 ) -> None:
     """Keep N copies of every stream, bucket and object store, each on another node; in place, while everything runs.
 
-    Returns when every copy is up to date. Interrupted or killed, the same command once more goes on with the rest. It
-    refuses when fewer than N nodes answer, which it tries with an empty stream of its own, or when one is away.
-
-    Afterwards set PYOCO_JETSTREAM_REPLICAS=N for all processes: it says how many copies of new things are made.
+    Returns when every copy is up to date. If it was interrupted or killed, run it again to continue. It refuses if
+    fewer than N nodes respond, which it tests with an empty stream of its own, or if a node is down. Afterwards set
+    PYOCO_JETSTREAM_REPLICAS=N for all processes: it is the number of copies of newly created streams.
     """
     if count == 2 and not yes:
         raise UsageError(
-            "two copies survive nothing: the one that is left is no majority, and nothing can be written; three do; "
+            "two copies do not survive the loss of a node: one copy is no majority, and nothing can be written; use 3; "
             "--yes insists"
         )
     config = configured()
     priced, grid = _settings(count)
     plan = run_until_told(lambda: _plan(config, priced, grid, count))
     if dry_run:
-        _tell_plan(plan, as_json)
+        _print_plan(plan, as_json)
         return
     if plan.lowers and not yes:
         _confirm(plan)
     done: list[Changed] = []
     if plan.to_change:
         run_until_told(lambda: _change(config, priced, grid, plan, _View(done, is_quiet=as_json)))
-    _tell_done(plan, done, as_json)
+    _print_done(plan, done, as_json)
 
 
 def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
-    """Raises UsageError for a setting with which the next process that starts would undo it."""
+    """Return the settings. Raises UsageError for a setting with which the next started process would undo the
+    change."""
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
 
     priced, grid = priced_from_env()[0], grid_from_env()
     if grid.exec_replicas > count:
         raise UsageError(
-            f"EXEC_REPLICAS={grid.exec_replicas} here: a process that starts with it gives everything so many copies "
-            f"again; take it away, from all processes, first; PYOCO_JETSTREAM_REPLICAS={count} is enough"
+            f"EXEC_REPLICAS={grid.exec_replicas} here: a process that starts with it restores that number of copies "
+            f"for everything; remove it from all processes first; PYOCO_JETSTREAM_REPLICAS={count} is enough"
         )
     return (priced if priced.priced_enabled else None), grid
 
@@ -98,15 +98,15 @@ async def _change(
 
 
 def _confirm(plan: Planned) -> None:
-    """Raises UsageError when there is nobody to ask, click.Abort after a no."""
+    """Ask for confirmation. Raises UsageError if there is no terminal, click.Abort if the answer is no."""
     if not sys.stdin.isatty():
-        raise UsageError("fewer copies survive less, and nobody is here to ask: say --yes, too")
+        raise UsageError("fewer copies survive fewer failures, and there is no terminal to ask on: add --yes")
     fewer = sum(each.wanted > plan.count for each in plan.streams)
     click.confirm(f"Keep {plan.count} of each, fewer than now for {fewer} streams?", abort=True, err=True)
 
 
 class _View:
-    """What a person sees of it while it goes on, on stderr; stdout is for the result."""
+    """Shows progress on stderr; stdout is for the result."""
 
     def __init__(self, done: list[Changed], *, is_quiet: bool) -> None:
         self._done, self._is_quiet = done, is_quiet
@@ -121,8 +121,8 @@ class _View:
         self._done.append(changed)
         self._next_at = time.monotonic() + _SHOW_SECONDS
         if not self._is_quiet:
-            said = f"{changed.before} -> {changed.after}" if changed.before != changed.after else "caught up"
-            click.echo(f"{changed.stream}: {said} in {changed.seconds:.1f} s, on {', '.join(changed.nodes) or 'it'}")
+            change = f"{changed.before} -> {changed.after}" if changed.before != changed.after else "caught up"
+            click.echo(f"{changed.stream}: {change} in {changed.seconds:.1f} s, on {', '.join(changed.nodes) or 'it'}")
 
 
 def _waiting_for(found: StreamReplicas) -> str:
@@ -134,27 +134,27 @@ def _waiting_for(found: StreamReplicas) -> str:
     return "waits for a leader" if not found.leader else f"waits for its nodes: {', '.join(found.nodes)} so far"
 
 
-def _tell_plan(plan: Planned, as_json: bool) -> None:
+def _print_plan(plan: Planned, as_json: bool) -> None:
     if as_json:
         _print("planned", plan, [])
         return
     for each in plan.streams:
         would = "stays" if each.is_whole(plan.count) else f"would be given {plan.count}"
         click.echo(f"{each.stream}: {each.wanted}, {would}; on {', '.join(each.nodes) or 'the only server'}")
-    _tell_missing(plan)
+    _print_missing(plan)
 
 
-def _tell_done(plan: Planned, done: list[Changed], as_json: bool) -> None:
+def _print_done(plan: Planned, done: list[Changed], as_json: bool) -> None:
     if as_json:
         _print("changed" if done else "unchanged", plan, done)
         return
-    _tell_missing(plan)
+    _print_missing(plan)
     left = len(plan.streams) - len(done)
     click.echo(f"{len(done)} changed, {left} had {plan.count} already")
     click.echo(f"Set PYOCO_JETSTREAM_REPLICAS={plan.count} for gateways, workers and keepers, for what is made later.")
 
 
-def _tell_missing(plan: Planned) -> None:
+def _print_missing(plan: Planned) -> None:
     if plan.missing:
         click.echo(f"not on this NATS server: {', '.join(plan.missing)}", err=True)
 

@@ -28,8 +28,10 @@ def run_records() -> None:
 @click.argument("run_id")
 @click.pass_obj
 def discard(config: Callable[[], NatsBackendConfig], run_id: str) -> None:
-    """Remove the record of a run that cannot be read; `doctor` and the dashboard name such runs. A record that can be
-    read is refused. What was removed is printed as JSON."""
+    """Remove the record of a run that cannot be read.
+
+    `doctor` and the dashboard list such runs. A readable record is refused. Prints what was removed as JSON.
+    """
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415
     from dataclasses import asdict  # noqa: PLC0415

@@ -1,5 +1,5 @@
-"""`pyoco-server`: start everything here (`up`), or a cluster to try (`cluster demo`); one HTTP gateway (`gateway`); or
-look at what runs (`doctor`)."""
+"""`pyoco-server`: starts everything (`up`), a demo cluster (`cluster demo`) or a gateway (`gateway`), or runs
+`doctor`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _dashboard_lang = click.option(
 @_dashboard_lang
 @click.pass_context
 def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
-    """Ask for work over HTTP, and it runs, once, somewhere, while you watch.
+    """Submit work over HTTP; it runs once, on some worker, while you watch.
 
     Without a command, `--dashboard-lang` starts the gateway.
     """
@@ -60,12 +60,12 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 @click.option(
     "--nats-listen-host",
     metavar="HOST",
-    help="Where our NATS listens. It asks for no password. [default: 127.0.0.1]",
+    help="Address of our NATS, which requires no password. [default: 127.0.0.1]",
 )
 @click.option("--nats-client-port", type=_PORT, help="Client port of our NATS; 0: a free one. [default: 0]")
 @click.option("--nats-http-port", type=_PORT, help="Monitoring port of our NATS; 0: none. [default: 0]")
 @click.option(
-    "--frames-port", type=_PORT, help="Open a door for `pyoco-grid` workers and clients here; 0: a free port."
+    "--frames-port", type=_PORT, help="Also open a door for `pyoco-grid` workers and clients; 0: a free port."
 )
 @click.option(
     "--open-frames",
@@ -87,8 +87,9 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **given: Any) -> int:
     """Start everything on this machine: NATS, the gateway, a keeper and a worker.
 
-    Without --nats-url a NATS server of our own is started; its data lie under --data-dir and survive a restart.
-    A process that ends is started again. Ctrl-C stops everything in order, a second one at once.
+    Without --nats-url it starts a NATS server of its own, whose data is stored under --data-dir and survives a restart.
+
+    A process that exits is restarted. Ctrl-C stops everything in order; a second one stops immediately.
 
     On a terminal, warnings are shown and everything else is in DIR/logs; otherwise all log lines go to stdout.
     """
@@ -108,7 +109,7 @@ def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **g
 @_dashboard_lang
 @click.option("--fd", type=click.IntRange(min=3), hidden=True, help="A listening socket that `up` hands down.")
 def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
-    """Serve HTTP, and nothing else, in this process. Any number of gateways may use one NATS.
+    """Serve HTTP in this process. Any number of gateways may use one NATS.
 
     Without --nats-url it uses the NATS and the data directory of the server that runs on this machine.
     """
@@ -121,30 +122,30 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
     configure_logging("pyoco-server:http")
     warn_of_typos()
     with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
-        from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - a second of imports: after the checks
+        from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - takes 1 s to import: after the checks
 
         return serve(config, listening)
 
 
 @cli.command(example="pyoco-server doctor\npyoco-server doctor --nats-url nats://127.0.0.1:4222 --json --strict")
 @_nats_url
-@click.option("--nats-http", metavar="URL", help="The monitoring port of NATS, for what only that tells.")
+@click.option("--nats-http", metavar="URL", help="Monitoring URL of NATS, for checks that need it.")
 @click.option(
-    "--server", envvar="PYOCO_SERVER_URL", metavar="URL", help="Look at this gateway, too. [env: PYOCO_SERVER_URL]"
+    "--server", envvar="PYOCO_SERVER_URL", metavar="URL", help="Also check this gateway. [env: PYOCO_SERVER_URL]"
 )
 @_data_dir
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
 def doctor(**given: Any) -> int:
-    """Look at a deployment, and say what to mend: NATS, streams, queues, workers, keeper, disks, settings.
+    """Check a deployment, and report what to fix: NATS, streams, queues, workers, keeper, disks, settings.
 
-    Without --nats-url it looks at the server that runs on this machine, or at the NATS that `up` last ran in this
-    directory. It reads only. The exit code is 1 when something would lose data or stop work.
+    Without --nats-url it checks the server that runs on this machine, or the NATS that `up` last ran in this directory.
+    It only reads. The exit code is 1 if data would be lost or work would stop.
     """
     from pyoco_server.doors.cli.doctor import DoctorOptions  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.doctor import doctor as look  # noqa: PLC0415
+    from pyoco_server.doors.cli.doctor import doctor as run_doctor  # noqa: PLC0415
 
-    return look(DoctorOptions(**given))
+    return run_doctor(DoctorOptions(**given))
 
 
 cli.add_command(cluster)

@@ -1,4 +1,4 @@
-"""A gateway that a command of ours has started, as seen from outside."""
+"""A gateway that one of our commands has started, as seen from outside."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyoco_server.errors import Unavailable
 
 __all__ = ["Serving"]
 
-#: A gateway reads its index of runs first, and there may be millions.
+#: A gateway first loads its index of runs, which may contain millions.
 _READY_SECONDS = 600.0
 
 
 class Serving:
-    """Asks it whether it is ready, and remembers that it was."""
+    """Polls the gateway until it is ready, and remembers that it was."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = f"http://{host}:{port}"
@@ -24,14 +24,15 @@ class Serving:
     async def until_ready(self) -> None:
         try:
             async with asyncio.timeout(_READY_SECONDS):
-                while not await self._is_ready():  # noqa: ASYNC110 - another process; there is nothing to wait for
+                while not await self._is_ready():  # noqa: ASYNC110 - another process; only polling works
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise Unavailable(f"the gateway was not ready within {_READY_SECONDS:.0f} s") from None
         self.ready.set()
 
     async def is_stuck(self) -> bool:
-        """Whether it says that NATS writes nothing until it is restarted. False, too, when it says nothing."""
+        """Return whether the gateway reports that NATS stores nothing until it is restarted. False if it does not
+        respond."""
         _, _, body = (await self._ask_ready()).partition(b"\r\n\r\n")
         try:
             return json.loads(body).get("stuck") is True
@@ -42,7 +43,7 @@ class Serving:
         return (await self._ask_ready()).split(maxsplit=2)[1:2] == [b"200"]
 
     async def _ask_ready(self) -> bytes:
-        """Its whole answer; nothing when there is none."""
+        """Return the complete response, or nothing if there is none."""
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(5):

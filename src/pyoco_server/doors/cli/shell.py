@@ -37,14 +37,14 @@ _INTERRUPTED = 130
 
 
 def _with_short_help(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """`-h` is what many people try first; click knows `--help` only."""
+    """Accept `-h`, which many people try first; click defines only `--help`."""
     return kwargs | {
         "context_settings": {"help_option_names": ["-h", "--help"], **(kwargs.get("context_settings") or {})}
     }
 
 
 class Command(click.Command):
-    """A command that shows how it is used: below `--help` (FLOW-428), and below what was wrong (FLOW-426)."""
+    """A command that shows an example below `--help` (FLOW-428) and below usage errors (FLOW-426)."""
 
     def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
         super().__init__(*args, **_with_short_help(kwargs))
@@ -82,11 +82,11 @@ class Group(click.Group):
 class Entry:
     """A command that has not been imported yet."""
 
-    #: Where it is: `package.module:name`.
+    #: The import path: `package.module:name`.
     place: str
-    #: Its line in the group's help; a test compares it with the command's own first sentence.
+    #: Its line in the group's help; a test compares it with the first sentence of the command's own help.
     summary: str
-    #: The heading that it stands under.
+    #: The heading under which it is listed.
     section: str = "Commands"
 
     def load(self) -> click.Command:
@@ -97,7 +97,7 @@ class Entry:
 
 
 class _Shelf(MutableMapping[str, click.Command]):
-    """Commands by name. Its names are known at once; a command is imported when it is taken."""
+    """Commands by name. The names are available without imports; a command is imported when it is accessed."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._held: dict[str, Entry | click.Command] = dict(entries)
@@ -120,14 +120,14 @@ class _Shelf(MutableMapping[str, click.Command]):
 
 
 class LazyGroup(Group):
-    """Many commands under one name. Help and completion know them from a table and import none of them."""
+    """Many commands under one name. Help and completion read them from a table and import none of them."""
 
     def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
         super().__init__(*args, commands=_Shelf(entries), **kwargs)
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table: the first is the one that most people want."""
+        """Return the names in the order of the table, which starts with the most common command."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -140,7 +140,7 @@ class LazyGroup(Group):
                 formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for a shell that asks
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shell completion
 
         names = [name for name in self.entries if name.startswith(incomplete)]
         own = [CompletionItem(name, help=self.entries[name].summary) for name in names]
@@ -158,22 +158,26 @@ def _shown(example: str) -> str:
 
 
 def run(command: click.Command, name: str) -> NoReturn:
-    """The whole life of a process: read the arguments, do it, exit with 0, 1 or 130 (FLOW-423 to FLOW-425)."""
+    """Run a command and exit: parse the arguments, execute, exit with 0, 1, 3 or 130 (FLOW-423 to FLOW-425)."""
     _replace_closed_streams()
     refuse_memory_stores()
     sys.exit(outcome(command, name))
 
 
 def _replace_closed_streams() -> None:
-    """Started with `>&-`, there is no stdout, and the first socket would get its number. What is said goes nowhere."""
+    """Redirect closed standard streams to /dev/null.
+
+    Started with `>&-` there is no stdout, and the first socket would get its file descriptor.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - for good
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - stays open
             setattr(sys, name, nowhere)
 
 
 def outcome(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
-    """The exit code, after everything has been said. A defect of ours is raised, and Python shows where it arose."""
+    """Run the command, print its error and return the exit code. Unexpected exceptions are raised, with their
+    traceback."""
     try:
         code = command.main(arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
@@ -185,14 +189,14 @@ def outcome(command: click.Command, name: str, arguments: Sequence[str] | None =
         return _REFUSED if isinstance(error, DeploymentRefused | OtherLedger) else _FAILED
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
-    except BrokenPipeError:  # whoever read us has gone: `… | head`
+    except BrokenPipeError:  # the reader of our output has exited: `… | head`
         _send_to_nowhere()
         return _FAILED
     except OSError as error:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         _send_to_nowhere(sys.stdout)  # `… > file` on a full disk
-        _say(CATALOGUE[32].err_id, f"{CATALOGUE[32].en} The output is not whole.", [])
+        _say(CATALOGUE[32].err_id, f"{CATALOGUE[32].en} The output is incomplete.", [])
         return _FAILED
     return code if isinstance(code, int) else 0
 
@@ -211,7 +215,7 @@ def _say(err_id: str, message: str, notes: Sequence[str]) -> None:
 
 
 def _send_to_nowhere(*streams: TextIO) -> None:
-    """What still lies in the buffers would fail again at exit, with a traceback."""
+    """Redirect the streams to /dev/null: flushing their buffers at exit would fail again, with a traceback."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams or (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

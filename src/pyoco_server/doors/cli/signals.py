@@ -1,4 +1,4 @@
-"""How a long-lived command is told to stop."""
+"""Stop signals of long-running commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["StopSignal"]
 
 
 class StopSignal:
-    """Hears SIGINT, SIGTERM and a closed terminal from the moment it is made; in the main thread of a running loop.
+    """Handles SIGINT, SIGTERM and a closed terminal from its creation on, which needs the main thread and a running
+    loop.
 
-    The first signal is a request, and `wait` returns. Every further one calls `at_once`.
+    After the first signal `wait` returns. Every further signal calls `at_once`.
     """
 
     def __init__(self, at_once: Callable[[], None] | None = None) -> None:
@@ -21,11 +22,11 @@ class StopSignal:
         self._heard = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Under `nohup` SIGHUP is ignored, and stays so.
+            # Under `nohup` SIGHUP is ignored, and stays ignored.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                loop.add_signal_handler(number, self._hear, number)
+                loop.add_signal_handler(number, self._on_signal, number)
 
-    def _hear(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self._first is None:
             self._first = number
             self._heard.set()
@@ -45,5 +46,5 @@ class StopSignal:
 
     @property
     def exit_code(self) -> int:
-        """130 after SIGINT, 0 after everything else (FLOW-425, FLOW-469)."""
+        """130 after SIGINT, 0 after any other signal (FLOW-425, FLOW-469)."""
         return 130 if self._first is signal.SIGINT else 0

@@ -1,4 +1,4 @@
-"""The NATS that `pyoco-server up` keeps in its data directory, for a command that has to work while `up` is stopped."""
+"""The NATS in the data directory of `pyoco-server up`, for a command that must work while `up` is stopped."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _STOP_SECONDS = 10.0
 
 @contextlib.asynccontextmanager
 async def own_nats(config: NatsBackendConfig) -> AsyncIterator[NatsBackendConfig]:
-    """The settings with an address that answers. Where somebody named one, or `up` was never used with this data
-    directory, they are as they were. Raises UsageError, Unavailable."""
+    """Yield the settings with a NATS URL that responds, and start NATS if needed.
+
+    They are unchanged if a URL is configured, or if `up` was never used with this data directory. Raises UsageError,
+    Unavailable.
+    """
     own = own_nats_of(Path(config.data_dir))
     if own is None or _is_named():
         yield config
@@ -45,7 +48,7 @@ def _is_named() -> bool:
 
 @contextlib.asynccontextmanager
 async def _started(config: NatsBackendConfig) -> AsyncIterator[str]:
-    """Under the lock of the data directory, which NATS inherits, so that its store is never opened twice."""
+    """Run NATS under the lock of the data directory, which it inherits, so that its store is never opened twice."""
     data_dir = claim_data_dir(Path(config.data_dir))
     try:
         nats = EmbeddedNats(data_dir.path, config, host="127.0.0.1", port=0, http_port=0)

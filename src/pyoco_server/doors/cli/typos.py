@@ -1,4 +1,4 @@
-"""A setting that nobody reads is worse than one that does not parse: its owner believes in it."""
+"""Warns about misspelt settings: one that is silently ignored is worse than one that does not parse."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ log = get_logger(__name__)
 
 
 def warn_of_typos() -> None:
-    """One line for each PYOCO_ variable that looks like a misspelt one of ours. To be called once the log is set up."""
+    """Log one line for each PYOCO_ variable that looks like a misspelt setting. Call it after logging is configured."""
     for name, meant in unknown_variables(os.environ).items():
-        log.warning("an unknown setting does nothing", variable=name, perhaps=meant)
+        log.warning("unknown setting ignored", variable=name, perhaps=meant)

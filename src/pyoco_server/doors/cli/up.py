@@ -30,9 +30,9 @@ log = get_logger(__name__)
 
 
 def up(options: UpOptions) -> int:
-    """Returns the exit code, after everything has ended. Raises PyocoError when something could not be started.
+    """Return the exit code after everything has ended. Raises PyocoError if something could not be started.
 
-    Whatever can be known to be wrong is found before the first process is started.
+    All checks that are possible in advance are done before the first process is started.
     """
     log_settings = LogSettings.from_env()
     config = NatsBackendConfig.from_env(
@@ -60,13 +60,13 @@ def up(options: UpOptions) -> int:
 
 @dataclass(frozen=True)
 class _Ports:
-    """Those that this machine is reached on: handed down to the children, which come and go."""
+    """The listening sockets; the children inherit them, so a restarted child keeps its port."""
 
     http: socket.socket
     frames: socket.socket | None
 
     def close(self) -> None:
-        """So that they are free once the children have gone."""
+        """Close our copies, so that the ports are free once the children have exited."""
         self.http.close()
         if self.frames is not None:
             self.frames.close()
@@ -111,12 +111,15 @@ async def _run(
             )
             console.say(banner(plan.facts(serving.address, data_dir.path, nats_url, frames)))
             log.info(
-                "everything is up", url=serving.address, data_dir=str(data_dir.path), nats_url=redact_url(nats_url)
+                "all processes are ready",
+                url=serving.address,
+                data_dir=str(data_dir.path),
+                nats_url=redact_url(nats_url),
             )
         await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done():
             failing.result()
-        console.say("stopping; what runs gets a moment to finish. Once more to stop at once.")
+        console.say("stopping; running work gets a moment to finish. Press Ctrl-C again to stop immediately.")
         log.info("stopping", signal=stop.name)
     finally:
         stop.at_once = supervisor.kill

@@ -1,4 +1,4 @@
-"""`pyoco-worker`: takes jobs of its tags and runs them, each in a process of its own (section 19.4)."""
+"""`pyoco-worker`: takes jobs of its tags and runs each in a process of its own (section 19.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyoco_server.loops.worker import Worker
     from pyoco_server.ports.backend import Backend
 
-    #: The settings of programs, and the patterns of those that are taken.
+    #: The settings of programs, and the patterns of the programs to take.
     Programs = tuple[GridConfig, tuple[str, ...]]
 
 __all__ = ["cli", "main"]
@@ -40,21 +40,21 @@ __all__ = ["cli", "main"]
 @click.option("--slots", metavar="N", help="Runs at once. [env: PYOCO_WORKER_SLOTS; default: the CPUs]")
 @click.option("--wheel-sync", is_flag=True, help="Install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]")
 @click.option("--wheel-sync-dir", metavar="DIR", help="Where to keep them. [env: PYOCO_WHEEL_SYNC_DIR]")
-@click.option("--wheel-sync-interval-sec", metavar="SEC", help="Look for new ones every so often. [default: 10]")
+@click.option("--wheel-sync-interval-sec", metavar="SEC", help="Time between two checks for new wheels. [default: 10]")
 @click.option("--wheel-install-timeout-sec", metavar="SEC", help="Time for one installation. [default: 180]")
-@click.option("--drain-timeout-sec", metavar="SEC", help="On a stop, hand back what still runs after this time.")
+@click.option("--drain-timeout-sec", metavar="SEC", help="On a stop, release runs that still run after this time.")
 @click.option("--exec-dir", metavar="DIR", help="Run the programs of this directory, too. [env: EXEC_DIR]")
 @click.option(
-    "--exec-pattern", metavar="P", multiple=True, help="Of those, take these: job.assign.calcA. [default: all]"
+    "--exec-pattern", metavar="P", multiple=True, help="Take only these programs: job.assign.calcA. [default: all]"
 )
 @click.option("--exec-slots", metavar="N", help="Programs at once. [env: WORKER_MAX_PAR; default: 4]")
 def cli(
     *, tags: str | None, worker_id: str, flow_resolver: str | None, slots: str | None, wheel_sync: bool, **given: Any
 ) -> int:
-    """Take jobs and run them until SIGTERM or Ctrl-C; priced runs, too, once there is a ledger; programs, if it is told
-    where they are.
+    """Take jobs and run them until SIGTERM or Ctrl-C.
 
-    The first signal lets running work finish; a second one stops at once, and the jobs are run elsewhere.
+    Also takes priced runs, as soon as a ledger exists, and runs programs if their directory is configured. The first
+    signal lets running work finish; a second one stops immediately, and the jobs are run on other workers.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
@@ -80,7 +80,7 @@ def cli(
 
 
 def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None) -> Programs | None:
-    """None: this worker runs none, because nobody said where they are."""
+    """Return settings and patterns of programs. None: this worker runs none, because no directory is configured."""
     import os  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415
@@ -115,7 +115,7 @@ async def _work(
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
 
     log = get_logger(__name__)
-    # A second signal: the hosts see us go and go too, with all their tasks have started.
+    # On a second signal: the hosts detect our exit and exit, too, with all processes their tasks have started.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
     grid = None if programs is None else programs[0]
@@ -130,11 +130,11 @@ async def _work(
             lane = await _run_programs(backend, worker, worker_id, programs, lanes)
             packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
-                log.info("the worker works", worker_id=worker_id, tags=tags, slots=slots)
+                log.info("worker started", worker_id=worker_id, tags=tags, slots=slots)
                 async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
                     await _until_either(stop, packs)
-            log.info("the worker stops", worker_id=worker_id, signal=stop.name)
-            # At once: either may have long ones.
+            log.info("worker stopping", worker_id=worker_id, signal=stop.name)
+            # Concurrently: each may have long runs.
             why = stop.name.lower() if stop.heard else "no_packs"
             seconds = config.drain_timeout_sec
             await asyncio.gather(worker.stop(why, seconds), asyncio.wait({packs}), _stop_programs(lane, seconds))
@@ -145,26 +145,27 @@ async def _work(
 async def _run_programs(
     backend: Backend, worker: Worker, worker_id: str, programs: Programs | None, lanes: contextlib.AsyncExitStack
 ) -> ProgramLane | None:
-    """Programs, if it has any, from now on. Raises UsageError when they cannot be run here."""
+    """Start the program lane, if there are programs. Raises UsageError if programs cannot run on this machine."""
     if programs is None:
         return None
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
 
     lane = program_lane(backend, worker_id, programs[1])
-    lanes.push_async_callback(lane.stop, 0.0)  # after whatever goes wrong
+    lanes.push_async_callback(lane.stop, 0.0)  # also stopped if something fails later
     await lane.start()
     worker.add_lane(lane)
     return lane
 
 
 async def _stop_programs(lane: ProgramLane | None, drain_seconds: float) -> None:
-    """What was said for flows holds for programs, too; else they have the time of their own setting."""
+    """Stop the program lane. The drain time of flows applies, if set; otherwise programs have a setting of their
+    own."""
     if lane is not None:
         await lane.stop(drain_seconds or None)
 
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:
-    """Priced runs, from the moment there is a ledger until the worker is to stop."""
+    """Take priced runs, from the moment a ledger exists until the worker stops."""
     priced = backend.priced
     if priced is None:
         return
@@ -182,7 +183,7 @@ async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> Non
 
 
 async def _until_either(stop: StopSignal, packs: asyncio.Task[None]) -> None:
-    """Until the worker is to stop, or no pack can be executed here: somebody has to hear of that."""
+    """Wait for a stop signal, or until taking packs fails for good: that error must be reported."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     stopping = asyncio.ensure_future(stop.wait())
@@ -200,7 +201,7 @@ async def _ready(backend: Backend) -> tuple[bool, dict[str, object]]:
 
 
 async def _before(end: Awaitable[object], work: Awaitable[object]) -> bool:
-    """Does the work, unless the end comes first: a start may wait for wheels. False: it was given up."""
+    """Run `work` until `end` finishes first: a start may wait for wheels. False: `work` was cancelled."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     ending, working = asyncio.ensure_future(end), asyncio.ensure_future(work)

@@ -1,1 +1,1 @@
-"""The dashboard: one page, and the files it is made of. It asks the API, like any other client."""
+"""The dashboard: its pages and their files. It calls the API, like any other client."""

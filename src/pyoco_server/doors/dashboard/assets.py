@@ -1,4 +1,4 @@
-"""The files of the dashboard, read once. What is asked for is looked up by name and never touches the disk again."""
+"""The files of the dashboard, read once at startup. Requests are looked up by name and never touch the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MEDIA_TYPES", "PAGE", "Asset", "Assets", "make_asset", "read_assets"
 
 log = get_logger(__name__)
 
-#: What is served, by suffix. Whatever else lies in the folder is not there for anybody.
+#: Served file types by suffix. Other files in the folder are not served.
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "application/javascript; charset=utf-8",
@@ -25,55 +25,55 @@ MEDIA_TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-#: The templates of the pages at `/` and `/docs`. They are served with the settings in them, and not as assets.
+#: Templates of the pages at `/` and `/docs`. They are served with the settings filled in, and not as assets.
 PAGE, DOCS = "index.html", "docs.html"
-#: Their addresses begin with this and the version: `v-<version>/main.js`.
+#: Prefix of the versioned URLs: `v-<version>/main.js`.
 _VERSIONED = "v-"
-#: Of a digest: a change that keeps all of these does not happen.
+#: Hex digits of the version, bytes of a digest; enough to rule out collisions.
 _DIGITS = 16
 
 
 @dataclass(frozen=True)
 class Asset:
-    """One file, in the forms in which it is sent."""
+    """One file, in the representations in which it is served."""
 
     content: bytes = field(repr=False)
     media_type: str
-    #: Of the content, without quotes.
+    #: Digest of the content, without quotes.
     digest: str
-    #: The content, packed; None when that is no smaller.
+    #: The gzipped content, or None if that is not smaller.
     gzipped: bytes | None = field(repr=False)
 
 
 def make_asset(content: bytes, media_type: str) -> Asset:
-    """O(bytes): the digest, and one try to pack it."""
-    packed = gzip.compress(content, 9, mtime=0)  # no instant in it: the same content is the same bytes everywhere
+    """O(bytes): computes the digest and tries to compress once."""
+    packed = gzip.compress(content, 9, mtime=0)  # no timestamp, so the same content gives the same bytes everywhere
     smaller = packed if len(packed) < len(content) else None
     return Asset(content, media_type, hashlib.sha256(content).hexdigest()[: 2 * _DIGITS], smaller)
 
 
 @dataclass(frozen=True)
 class Assets:
-    """All files by their names within the folder, with slashes."""
+    """All files by their path within the folder, with slashes."""
 
     files: dict[str, Asset] = field(default_factory=dict)
-    #: The page's template; None when the dashboard is not installed.
+    #: The page's template, or None if the dashboard is not installed.
     template: str | None = None
-    #: That of the page about the API; None likewise.
+    #: The template of the API page, or None likewise.
     docs: str | None = None
-    #: Another one whenever any file is another one.
+    #: Changes whenever any file changes.
     version: str = ""
 
     @property
     def folder(self) -> str:
-        """Where the files are, below `/static/`: an address that never shows other content (see `find`)."""
+        """The folder below `/static/` whose content never changes (see `find`)."""
         return f"{_VERSIONED}{self.version}"
 
     def find(self, path: str) -> tuple[Asset, bool] | None:
-        """The file at `/static/{path}`, and whether it stays as it is for ever. One dictionary lookup.
+        """Return the file at `/static/{path}`, and whether its content never changes. One dictionary lookup.
 
-        With the address of another version the file of today is given: a page that was loaded before an upgrade goes
-        on working, as far as the two versions understand each other. None: there is no such file.
+        A URL of another version returns the current file: a page loaded before an upgrade keeps working, as far as the
+        two versions are compatible. Returns None if there is no such file.
         """
         folder, slash, name = path.partition("/")
         if slash and folder.startswith(_VERSIONED) and name in self.files:
@@ -83,15 +83,15 @@ class Assets:
 
 
 def read_assets(folder: Path) -> Assets:
-    """Everything in the folder that has a known suffix: a few hundred kilobytes, a few dozen milliseconds.
+    """Read every file in the folder that has a known suffix: a few hundred kilobytes in a few dozen milliseconds.
 
-    A link leads out of the folder, so none is followed. A folder that cannot be read is one that is not there: the API
-    does not need it (FLOW-246).
+    Symbolic links are not followed, because they lead out of the folder. An unreadable folder counts as missing: the
+    API does not need it (FLOW-246).
     """
     try:
         contents = dict(sorted(_contents(folder)))
     except OSError as error:
-        log.warning("the dashboard's files cannot be read; there is none", error=error)
+        log.warning("cannot read the dashboard's files; dashboard disabled", error=error)
         return Assets()
     pages = {name: content.decode() for name in (PAGE, DOCS) if (content := contents.pop(name, None)) is not None}
     files = {name: make_asset(content, MEDIA_TYPES[_suffix(name)]) for name, content in contents.items()}
@@ -101,7 +101,7 @@ def read_assets(folder: Path) -> Assets:
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Raises OSError, also for a folder within that cannot be looked into: half a dashboard helps nobody."""
+    """Raises OSError, also for an unreadable subfolder: an incomplete dashboard is of no use."""
 
     def stop(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The page: the template, with the settings that the browser has to know."""
+"""The dashboard pages: templates filled with the settings that the browser needs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pyoco_server.doors.dashboard.assets import MEDIA_TYPES, Asset, Assets, make
 
 __all__ = ["MAIN", "Dashboard", "imports_of", "open_dashboard"]
 
-#: What the dashboard and the page about the API begin with.
+#: The entry modules of the dashboard and of the API page.
 MAIN, DOCS_MAIN = "main.js", "docs.js"
-#: What the template has where the gateway writes something.
+#: The placeholders in the templates.
 _HTML, _STATIC, _PRELOAD = '<html lang="en" data-pyoco>', "{{static}}", "<!-- modulepreload -->"
 #: `import x, { y as z } from "./a.js"`, `export * from "./a.js"` and `import "./a.js"`, over several lines or one.
 _IMPORT = re.compile(r"""^[ \t]*(?:import|export)\b(?:[\w\s{},*$]*?\bfrom)?\s*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
-#: A run whose worker was silent for less is not worth a word (FLOW-252).
+#: A run without heartbeats for less than this is not reported (FLOW-252).
 _STALE_SECONDS_MIN = 30.0
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    #: None: not installed (FLOW-244).
+    #: None if not installed (FLOW-244).
     page: Asset | None
     assets: Assets
-    #: The page about the API; None: not installed.
+    #: The API page, or None if not installed.
     docs: Asset | None = None
 
 
@@ -37,9 +37,10 @@ _packaged = functools.cache(read_assets)
 
 
 def open_dashboard(config: NatsBackendConfig, version: str, folder: Path | None = None) -> Dashboard:
-    """The page and its files, ready to send. Reads the folder, ours once per process: a restart shows what changed.
+    """Prepare the pages and their files.
 
-    Never raises for files that are missing (FLOW-246).
+    Reads the folder, the packaged one only once per process, so changes need a restart. Never raises for missing files
+    (FLOW-246).
     """
     assets = read_assets(folder) if folder is not None else _packaged(Path(__file__).with_name("static"))
     opening = _opening(config, version)
@@ -48,7 +49,7 @@ def open_dashboard(config: NatsBackendConfig, version: str, folder: Path | None 
 
 
 def _filled(assets: Assets, template: str | None, opening: str, main: str) -> Asset | None:
-    """The template, with the settings, and with the modules that `main` needs. None: there is no such page."""
+    """Fill the template with the settings and the modules that `main` needs. Returns None without a template."""
     if template is None:
         return None
     text = (
@@ -60,7 +61,7 @@ def _filled(assets: Assets, template: str | None, opening: str, main: str) -> As
 
 
 def _opening(config: NatsBackendConfig, version: str) -> str:
-    """FLOW-256, FLOW-258. Nothing secret: whoever reaches the gateway may read it."""
+    """FLOW-256, FLOW-258. Contains no secrets: any client that reaches the gateway may read it."""
     stale_seconds = max(_STALE_SECONDS_MIN, 3 * config.run_heartbeat_interval_sec)
     given = {
         "lang": config.language(),
@@ -75,20 +76,20 @@ def _opening(config: NatsBackendConfig, version: str) -> str:
 
 
 def _address(assets: Assets) -> str:
-    """Relative: behind a proxy the page may lie below any path."""
+    """Return a relative URL, since a proxy may serve the page below any path."""
     return f"static/{assets.folder}"
 
 
 def _preloads(assets: Assets, main: str) -> str:
-    """All modules at once: otherwise a browser learns of each only after it has read the one that asks for it."""
+    """Preload all modules: otherwise a browser discovers each one only after it has parsed its importer."""
     names = (html.escape(name) for name in imports_of(assets, main))
     return "\n".join(f'<link rel="modulepreload" href="{_address(assets)}/{name}">' for name in names)
 
 
 def imports_of(assets: Assets, main: str = MAIN) -> list[str]:
-    """The modules that a page's first one needs, directly or not, each once, those that are needed first in front.
+    """Return the modules that `main` imports, directly or indirectly, each once, nearest imports first.
 
-    Found by looking for `import` at the beginning of a line. One that is missed costs a round trip, nothing else.
+    They are found by searching for `import` at the start of a line. A missed one costs only a round trip.
     """
     found, at = [main], 0
     while at < len(found):

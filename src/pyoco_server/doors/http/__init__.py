@@ -1,1 +1,1 @@
-"""The HTTP door: one table of operations makes the routes, the OpenAPI document and the list of open paths."""
+"""The HTTP door. One table of operations defines the routes, the OpenAPI document and the list of open paths."""

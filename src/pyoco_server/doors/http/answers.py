@@ -1,4 +1,4 @@
-"""How results and errors look on the wire."""
+"""Render results and errors as HTTP responses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
     "status_of",
 ]
 
-#: The only place where an error meets an HTTP status. The nearest class wins.
+#: The only place that maps errors to HTTP statuses. The nearest base class wins.
 STATUS: dict[type[PyocoError], int] = {
     KeyMissing: 401,
     OverBudget: 402,
@@ -71,7 +71,7 @@ STATUS: dict[type[PyocoError], int] = {
     PyocoError: 500,
 }
 
-#: SAFE-14: `Retry-After` of an answer that names a missing resource.
+#: SAFE-14: `Retry-After` of a response that names a missing resource.
 RESOURCE_RETRY_SECONDS = 5
 
 _encode = msgspec.json.Encoder().encode
@@ -79,15 +79,15 @@ _encode = msgspec.json.Encoder().encode
 
 def status_of(error: PyocoError) -> int:
     if isinstance(error, GridRefused) and error.facts.http is not None:
-        return error.facts.http  # by its code: section 26.2
+        return error.facts.http  # the code decides: section 26.2
     return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
 
 
 class JsonAnswer(Response):
-    """A response whose headers are put down as they go over the wire: the framework builds them from strings."""
+    """A JSON response that sets its raw headers directly; the framework would build them from strings."""
 
     media_type = "application/json"
-    #: `media_type` as it goes over the wire.
+    #: `media_type` as bytes.
     content_type = b"application/json"
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
@@ -99,10 +99,10 @@ class JsonAnswer(Response):
 
 
 def encode_json(content: Any) -> bytes:
-    """Strict JSON. Raises Corrupt for what has no such form; only a stranger's record can hold it."""
+    """Encode as strict JSON. Raises Corrupt for other values; only records written by other software contain any."""
     try:
         return _encode(content)
-    except (TypeError, ValueError, OverflowError, RecursionError):  # half a surrogate pair, a number too large
+    except (TypeError, ValueError, OverflowError, RecursionError):  # a lone surrogate, a number too large
         try:
             return encode(content)
         except (TypeError, ValueError, RecursionError) as error:
@@ -114,8 +114,8 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
 
 
 def error_body(error: PyocoError) -> dict[str, Any]:
-    """FLOW-50: five fields, both languages; `errors` says what is wrong and where, when that is known."""
-    if isinstance(error, JobInDoubt):  # GRID-156: what went wrong is the cause's to tell
+    """FLOW-50: five fields, in both languages. `errors` lists the problems and their locations if they are known."""
+    if isinstance(error, JobInDoubt):  # GRID-156: the cause describes what went wrong
         named = {"code": Code.UNAVAILABLE.value, "job_id": error.job_id, "run_id": error.run_id}
         return error_body(error.cause) | named
     text = error.text
@@ -139,7 +139,7 @@ def error_body(error: PyocoError) -> dict[str, Any]:
     return body
 
 
-#: What frames call a member, and what a form calls it.
+#: Maps the frame name of a member to its form field name.
 _FORM_NAMES = {
     "JobId": "job_id",
     "ClientId": "client_id",
@@ -151,7 +151,7 @@ _FORM_NAMES = {
 
 
 def _of_the_grid(error: GridRefused) -> dict[str, Any]:
-    """GRID-156: the code is a member of its own, and before the text; a job that was named is named again."""
+    """GRID-156: the code is a separate field and also starts the text. If a job was named, its id is repeated."""
     more: dict[str, Any] = {"detail": str(error), "code": error.code.value}
     if error.field is not None:
         place = _FORM_NAMES.get(error.field, error.field)
@@ -167,19 +167,19 @@ def error_answer(error: PyocoError) -> Response:
 
 
 def _may_be_cut_short(error: PyocoError) -> bool:
-    """Whether the body may still be on its way, and too much to wait for."""
+    """Return whether the request body may still be arriving and is too large to wait for."""
     return isinstance(error, TooLarge) or (isinstance(error, GridRefused) and error.code is Code.TOO_LARGE)
 
 
 def schema_answer(error: Refused) -> Response:
-    """A body or query of the wrong shape: `detail` is the list itself (FLOW-50)."""
+    """Render a body or query of the wrong shape: `detail` is the list of problems (FLOW-50)."""
     body = error_body(error)
     body["detail"] = body["errors"]
     return json_answer(body, status_of(error))
 
 
 def plain_error(status: int, phrase: str, number: int) -> Response:
-    """For what never reached an action: no such path, no such method, a defect of ours."""
+    """Render an error that no action raised: unknown path, wrong method, internal error."""
     text = CATALOGUE[number]
     body = {
         "detail": phrase,
@@ -201,7 +201,7 @@ def _headers(error: PyocoError) -> dict[str, str] | None:
     if isinstance(error, KeyMissing):
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, TooSlow):
-        return {"Connection": "close"}  # the rest of the body may still come, and nobody waits for it
+        return {"Connection": "close"}  # the rest of the body may still arrive; it is not read
     return None
 
 

@@ -1,4 +1,4 @@
-"""The gateway's application: operations in, an ASGI app out."""
+"""The gateway's ASGI application, built from the table of operations."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
 
 class Gateway(FastAPI):
-    """A FastAPI application whose front door is the guard.
+    """A FastAPI application whose entry point is the guard.
 
-    Nothing is reached without passing it, and none of the framework's layers stands between it and our endpoints:
-    they, and a look at the environment for telemetry on each request, cost as much as a whole submission.
+    Every request passes the guard, and none of the framework's layers runs between the guard and our endpoints: those
+    layers, plus their environment lookup for telemetry on each request, cost as much as a complete submission.
     """
 
     def __init__(self, **more: Any) -> None:
@@ -92,7 +92,7 @@ class Gateway(FastAPI):
 
 
 def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
-    """The application. NATS is reached when it starts, not here (FLOW-391)."""
+    """Build the application. It connects to NATS at startup, not here (FLOW-391)."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -107,10 +107,10 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
                 await agent_sessions.stop()
                 await state.stop()
 
-    # The framework's own pages about the API load code from elsewhere; ours is among the operations.
+    # FastAPI's own API pages load code from other hosts; ours is one of the operations.
     app = Gateway(title="pyoco-server", version=RELEASE, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.operations = OPERATIONS  # with their meters
-    # Listed for whoever looks at `app.routes`; the guard reaches the endpoints by a shorter way.
+    app.state.operations = OPERATIONS  # including their meters
+    # For code that reads `app.routes`; the guard dispatches to the endpoints directly.
     for operation in OPERATIONS:
         app.router.routes.append(Route(operation.path, operation.endpoint, methods=[operation.method]))
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -135,13 +135,13 @@ def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    """FLOW-526, FLOW-527: every error that becomes an answer is logged, with what caused it."""
+    """FLOW-526, FLOW-527: log every error that becomes a response, with its cause."""
     if is_of_payers(request.scope["path"]):
         return answer_error(request.scope, error)
     if not isinstance(error, PyocoError):
         return await _on_defect(request, error)
     run_id = request.path_params.get("run_id")
-    if isinstance(error, Corrupt) and run_id is not None:  # SAFE-16: its record, whatever was found wrong with it
+    if isinstance(error, Corrupt) and run_id is not None:  # SAFE-16: whatever is wrong with the record
         unreadable = error if isinstance(error, RecordUnreadable) else RecordUnreadable(run_id, str(error))
         facts = {"path": request.url.path, "run_id": run_id, "reason": unreadable.reason}
         log.error("request answered with an error", status=503, err_id=unreadable.text.err_id, **facts)
@@ -149,12 +149,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
     status = status_of(error)
     facts = {"status": status, "path": request.url.path, "run_id": run_id}
     if isinstance(error, Refused):
-        # Neither message nor traceback: both may repeat what was sent, and that is not for the log (FLOW-531).
+        # Log neither message nor traceback: both may contain request data, which must not be logged (FLOW-531).
         places = [{"loc": ".".join(map(str, item.loc)), "type": item.type} for item in error.problems]
         log.info("request refused", err_id=error.text.err_id, problem=type(error).__name__, places=places, **facts)
     else:
-        tell = log.error if status >= 500 else log.info
-        tell("request answered with an error", error=error, **facts)
+        write_log = log.error if status >= 500 else log.info
+        write_log("request answered with an error", error=error, **facts)
     if isinstance(error, Malformed | MalformedQuery):
         return schema_answer(error)
     return error_answer(error)
@@ -170,6 +170,6 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
-    """The top of a door: a defect of ours is told in the log, not to the caller (FLOW-49)."""
-    log.error("a request failed unexpectedly", path=request.url.path, error=error)
+    """Last resort for an internal error: the details go to the log, not to the caller (FLOW-49)."""
+    log.error("unexpected error in request handler", path=request.url.path, error=error)
     return plain_error(500, "internal error", 25)

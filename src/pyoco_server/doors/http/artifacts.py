@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/artifacts`: what a program has left behind."""
+"""`/runs/{run_id}/artifacts`: the files that a program left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 async def get_artifacts(request: Request) -> Response:
-    """The archive; with `list=1`, what there is."""
+    """Return the archive, or with `list=1` the list of artifacts."""
     if not _wants_list(request):
         return await _download(request, ARCHIVE)
     run, found = await list_left(state_of(request).backend, caller_of(request), request.path_params["run_id"])
@@ -49,7 +49,7 @@ async def _download(request: Request, name: str) -> Response:
     done = state.downloads.take(caller_of(request).tenant_id or "")
     try:
         chunks = await open_left(state.backend, run, left)
-        first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own
+        first = await anext(chunks, b"")  # an error before the first byte still gets an error response
     except BaseException:
         done()
         raise
@@ -76,7 +76,7 @@ def _wants_list(request: Request) -> bool:
 
 
 def _content_headers(run: Run, left: Left) -> dict[str, str]:
-    """A program may write anything: no browser shall take it for a page of ours."""
+    """A program may write anything: the headers keep browsers from rendering it as one of our pages."""
     digest = base64.b64encode(bytes.fromhex(left.sha256)).decode()
     return {
         "Content-Type": _TYPES.get(left.name, _TEXT),
@@ -100,12 +100,12 @@ _MEMBERS: dict[str, Any] = {
 }
 
 SCHEMAS: dict[str, Any] = {
-    "Artifact": schemas.object_of(_MEMBERS, list(_MEMBERS), "A file that a program has left behind; its output is one.")
+    "Artifact": schemas.object_of(_MEMBERS, list(_MEMBERS), "A file that a program left behind, or its output.")
 }
 
 _BYTES = {"type": "string", "format": "binary"}
 _ARCHIVE_OR_LIST = {
-    "description": "The archive, or with `list=1` what there is.",
+    "description": "The archive, or with `list=1` the list of artifacts.",
     "content": {
         "application/zip": {"schema": _BYTES},
         "application/json": {"schema": schemas.array_of(schemas.ref("Artifact"))},
@@ -115,10 +115,11 @@ _ONE = {
     "description": "The file.",
     "content": {"application/zip": {"schema": _BYTES}, "text/plain": {"schema": schemas.TEXT}},
 }
-_HAVE = {304: "`If-None-Match` names this very file."}
+_HAVE = {304: "`If-None-Match` matches: the file has not changed."}
 _DESCRIPTION = """\
-`ETag` and `Repr-Digest` are its sha256. 404: there is no such run, or it has left nothing; 409: it has not ended; \
-410: artifacts are kept for `EXEC_ARTIFACT_TTL_SEC`, and that is over. What is damaged on the way is cut off."""
+`ETag` and `Repr-Digest` are its sha256. 404: the run does not exist or has no artifacts; 409: it has not ended; \
+410: its artifacts have expired (`EXEC_ARTIFACT_TTL_SEC`). If stored data proves damaged, the response is cut off \
+before its announced length."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -129,7 +130,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description=_DESCRIPTION,
         parameters=(
             schemas.path_run_id,
-            schemas.query("list", schemas.FLAG, "`1`: what there is, as JSON, whether or not the run has ended."),
+            schemas.query("list", schemas.FLAG, "`1`: list the artifacts as JSON, whether or not the run has ended."),
             schemas.IF_NONE_MATCH,
         ),
         answer=_ARCHIVE_OR_LIST,
@@ -141,7 +142,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/runs/{run_id}/artifacts/{name}",
         endpoint=get_artifact,
-        summary="Download one file of a program: its archive, or what it printed",
+        summary="Download one file of a program: its archive or its output",
         description=_DESCRIPTION,
         parameters=(
             schemas.path_run_id,
@@ -150,7 +151,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "in": "path",
                 "required": True,
                 "schema": {"type": "string", "enum": list(NAMES)},
-                "description": "Which one.",
+                "description": "Name of the file.",
             },
             schemas.IF_NONE_MATCH,
         ),

@@ -1,4 +1,4 @@
-"""`/attention`: what a person should look at."""
+"""`/attention`: conditions that need a person's attention."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def get_attention(request: Request) -> Response:
-    """Asks nobody but the stores of priced runs, every ten seconds, and NATS for the names of its streams. It answers
-    while NATS is away: that is what it tells then."""
+    """Read the stores of priced runs (every ten seconds) and the stream names from NATS, nothing else.
+
+    Works while NATS is down: it then reports the outage.
+    """
     state = state_of(request)
     found = await attend(
         state.backend,
@@ -38,29 +40,29 @@ _ITEM: dict[str, Any] = {
     "level": {
         "type": "string",
         "enum": list(Level),
-        "description": "`danger`: work is lost or stands still. `warning`: work goes on, but somebody should look.",
+        "description": "`danger`: work is lost or has stopped. `warning`: work continues, but needs attention.",
     },
     "count": {
         "type": "integer",
         "minimum": 1,
-        "description": "How many runs, letters or workers it is about; 1 where there is nothing to count.",
+        "description": "Number of affected runs, letters or workers; 1 if there is nothing to count.",
     },
     "message": schemas.TEXT,
     "message_ja": schemas.TEXT,
-    "facts": schemas.OBJECT | {"description": "What it was concluded from, by kind. Ids are ten at most."},
+    "facts": schemas.OBJECT | {"description": "The facts behind the finding, by kind. At most ten ids."},
 }
 
 SCHEMAS: dict[str, Any] = {
-    "AttentionItem": schemas.object_of(_ITEM, list(_ITEM), "One thing to look at. More kinds may follow."),
+    "AttentionItem": schemas.object_of(_ITEM, list(_ITEM), "One finding. More kinds may be added."),
     "Attention": schemas.object_of(
         {"at": schemas.NUMBER, "items": schemas.array_of(schemas.ref("AttentionItem")) | {"maxItems": FINDINGS_MAX}},
         ["at", "items"],
-        "What to look at, the most urgent first. Nothing: all is well, as far as this gateway can tell.",
+        "Findings, the most urgent first. Empty: this gateway sees no problem.",
     ),
 }
 
 _DESCRIPTION = """\
-Dangers first; of each kind the seven worst. It answers while NATS is away, too, and says so. With authentication on,
+Dangers first; of each kind the seven worst. It works while NATS is down, and reports that. With authentication on,
 flows, run ids, dead letters and money are those of the caller's tenant; queues, stores and workers are shared by all.
 
 | `kind` | `facts` |
@@ -90,7 +92,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_attention,
         summary="Read what needs attention",
         description=_DESCRIPTION,
-        answer=schemas.json_response(schemas.ref("Attention"), "What to look at."),
+        answer=schemas.json_response(schemas.ref("Attention"), "The findings."),
         tags=("metrics",),
     ),
 )

@@ -1,7 +1,7 @@
 """Which changes a browser may make (SAFE-10).
 
-A gateway without authentication trusts whoever reaches its port. A page of another origin in a user's browser can reach
-it, too. No page can change or leave out the headers read here; programs send none of them.
+A gateway without authentication trusts every client that can reach its port, and so can a page of another origin in a
+user's browser. No page can change or omit the headers that are read here; programs do not send them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 __all__ = ["foreign_origin", "is_of_browser", "shown_value", "simple_request"]
 
-#: Every browser sends at least one of these with a change that a page asks for.
+#: A browser sends at least one of these headers with every change that a page requests.
 _OF_BROWSER: Final = frozenset({b"sec-fetch-site", b"origin", b"referer"})
-#: What ends host and port in an address; browsers read a backslash as a slash.
+#: Characters that end the host and port in a URL; browsers treat a backslash as a slash.
 _AUTHORITY_END: Final = re.compile(rb"[/?#\\]")
 _DEFAULT_PORTS: Final = {b"http": b"80", b"https": b"443"}
-#: No host name is longer.
+#: Longest possible host name.
 _SHOWN_MAX: Final = 253
 _ADVICE: Final = "let the proxy pass Host, with its port, or X-Forwarded-Host"
 
@@ -27,11 +27,11 @@ def is_of_browser(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def foreign_origin(headers: Mapping[bytes, bytes]) -> str | None:
-    """What is wrong with the origin of the page; None: it is ours.
+    """Return why the page's origin is refused, or None if it is our own origin.
 
-    Browsers send `Sec-Fetch-Site` to addresses that they trust: https and this machine. It also holds behind proxies
-    that change the name; `none` means that no page asked for this. Elsewhere the page's host and port have to be those
-    that this gateway was asked by.
+    Browsers send `Sec-Fetch-Site` to trustworthy addresses: https and localhost. It is also correct behind proxies that
+    change the host name; `none` means that no page made the request. Without that header, the page's host and port must
+    be those under which this gateway was addressed.
     """
     site = headers.get(b"sec-fetch-site", b"").strip().lower()
     page = headers.get(b"origin", headers.get(b"referer"))
@@ -39,7 +39,7 @@ def foreign_origin(headers: Mapping[bytes, bytes]) -> str | None:
         return None
     if page is None or site not in {b"", b"none"}:
         return "cross-origin request"
-    # Every proxy appends its own name to the list. The first one is what the browser asked for.
+    # Every proxy appends its own name to the list. The first one is the host that the browser requested.
     asked = [headers.get(b"host", b""), headers.get(b"x-forwarded-host", b"").partition(b",")[0]]
     scheme, _, rest = page.strip().lower().partition(b"://")
     address = _address(scheme, _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition(b"@")[2])
@@ -51,10 +51,10 @@ def foreign_origin(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def simple_request(headers: Mapping[bytes, bytes]) -> str | None:
-    """What is wrong with a request that pages of other origins could send as well; None: they could not.
+    """Return why the request is refused if a page of another origin could have sent it too, else None.
 
-    To send JSON or a header of its own, a page of another origin needs our permission in answer to an OPTIONS request.
-    We never give it. So this holds even where the origin is judged wrongly.
+    To send JSON or a custom header, a page of another origin needs our permission in a preflight (OPTIONS) response. We
+    never grant it, so this check protects even if the origin check is wrong.
     """
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     is_json = kind == b"application/json" or (kind.startswith(b"application/") and kind.endswith(b"+json"))
@@ -64,7 +64,7 @@ def simple_request(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def _address(scheme: bytes, authority: bytes) -> bytes:
-    """Host and port in lower case, without the default port of the scheme; nothing for an origin such as `null`."""
+    """Return host and port in lower case, without the scheme's default port; empty for an origin such as `null`."""
     authority = authority.strip().lower()
     host, colon, port = authority.rpartition(b":")
     if colon and (not port or port == _DEFAULT_PORTS.get(scheme)):
@@ -73,6 +73,6 @@ def _address(scheme: bytes, authority: bytes) -> bytes:
 
 
 def shown_value(value: bytes) -> str:
-    """Any header value as printable text of bounded length."""
+    """Return any header value as printable text of bounded length."""
     text = "".join(chr(byte) if 0x20 < byte < 0x7F else "?" for byte in value.strip()[:_SHOWN_MAX])
     return text if len(value.strip()) <= _SHOWN_MAX else f"{text}..."

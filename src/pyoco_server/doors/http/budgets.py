@@ -1,4 +1,4 @@
-"""`/budgets`: each tenant's money, and the journal behind it, for people and dashboards."""
+"""`/budgets`: each tenant's money and the journal behind it, for people and dashboards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TXN_MAX = 2**63 - 1
 _DAY_SECONDS = 86_400
 _SPAN_DEFAULT, _SPAN_MAX = 30 * _DAY_SECONDS, 400 * _DAY_SECONDS
 _STEP_MIN = 60
-#: More than a chart can show.
+#: More steps than a chart can show.
 _STEPS_MAX = 1_000
 
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -46,7 +46,7 @@ _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 async def get_budgets(request: Request) -> Response:
     asked = request.query_params
-    limit, after = _whole(asked, "limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX), _after(asked)
+    limit, after = _integer_in(asked, "limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX), _after(asked)
     views = await list_budgets(priced_of(request), caller_of(request), after)
     next_after = views[-1].tenant_id if len(views) == limit else None
     return json_answer({"budgets": [_budget(view) for view in views], "next_after": next_after})
@@ -59,8 +59,8 @@ async def get_budget(request: Request) -> Response:
 
 async def get_budget_journal(request: Request) -> Response:
     tenant_id, asked = request.path_params["tenant_id"], request.query_params
-    limit = _whole(asked, "limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX)
-    before = _whole(asked, "before", _TXN_MAX, 1, _TXN_MAX) if "before" in asked else None
+    limit = _integer_in(asked, "limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX)
+    before = _integer_in(asked, "before", _TXN_MAX, 1, _TXN_MAX) if "before" in asked else None
     lines = await show_journal(priced_of(request), caller_of(request), tenant_id, before, limit)
     next_before = lines[-1].txn_id if len(lines) == limit else None
     return json_answer({"lines": [_line(line) for line in lines], "next_before": next_before})
@@ -68,8 +68,8 @@ async def get_budget_journal(request: Request) -> Response:
 
 async def get_budget_spend(request: Request) -> Response:
     tenant_id, asked = request.path_params["tenant_id"], request.query_params
-    seconds = _whole(asked, "seconds", _SPAN_DEFAULT, _STEP_MIN, _SPAN_MAX)
-    step = _whole(asked, "step", _DAY_SECONDS, _STEP_MIN, _SPAN_MAX)
+    seconds = _integer_in(asked, "seconds", _SPAN_DEFAULT, _STEP_MIN, _SPAN_MAX)
+    step = _integer_in(asked, "step", _DAY_SECONDS, _STEP_MIN, _SPAN_MAX)
     if seconds > step * _STEPS_MAX:
         raise _malformed("step", f"gives more than {_STEPS_MAX} steps")
     view = await show_spend(priced_of(request), caller_of(request), tenant_id, seconds, step)
@@ -88,7 +88,7 @@ def _malformed(name: str, message: str) -> MalformedQuery:
     return MalformedQuery(message, problems=(Problem(("query", name), message, "value"),))
 
 
-def _whole(query: QueryParams, name: str, default: int, at_least: int, at_most: int) -> int:
+def _integer_in(query: QueryParams, name: str, default: int, at_least: int, at_most: int) -> int:
     """Raises MalformedQuery."""
     given = query.getlist(name)
     if not given:
@@ -110,7 +110,7 @@ def _after(query: QueryParams) -> str:
 
 
 def _budget(view: BudgetView) -> dict[str, Any]:
-    """Amounts twice: exact for programs, and as they are written everywhere else for people."""
+    """Render every amount twice: exact micros for programs, and dollars in the common format for people."""
     return {
         "tenant_id": view.tenant_id,
         "display_name": view.display_name,
@@ -154,13 +154,13 @@ def _spend(spend: Spend) -> dict[str, Any]:
 
 
 def _seconds(at_us: int) -> msgspec.Raw:
-    """Unix seconds, as everywhere outside `/v1`; written from the integer, so that nothing is rounded."""
+    """Return Unix seconds, as everywhere outside `/v1`; formatted from the integer, so nothing is rounded."""
     seconds, rest = divmod(at_us, SECOND_US)
     return msgspec.Raw(f"{seconds}.{rest:06d}".encode())
 
 
 _MICROS = schemas.COUNT | {"description": "Micros of a US dollar, exactly."}
-_USD = schemas.TEXT | {"description": "US dollars with four decimals; rounded against the reader."}
+_USD = schemas.TEXT | {"description": "US dollars with four decimals: balances are rounded down, charges up."}
 
 
 def _amounts(*names: str) -> dict[str, Any]:
@@ -202,15 +202,15 @@ SCHEMAS: dict[str, Any] = {
     "BudgetList": schemas.object_of(
         {"budgets": schemas.array_of(schemas.ref("Budget")), "next_after": schemas.or_null(schemas.TEXT)},
         ["budgets", "next_after"],
-        "By tenant id. There may be more after `next_after`.",
+        "By tenant id. There may be more tenants after `next_after`.",
     ),
     "BudgetJournalLine": schemas.object_of(
-        _LINE, list(_LINE), "One money fact, and what it did to the tenant's accounts. Facts are never changed."
+        _LINE, list(_LINE), "One money fact and its effect on the tenant's accounts. Facts never change."
     ),
     "BudgetJournal": schemas.object_of(
         {"lines": schemas.array_of(schemas.ref("BudgetJournalLine")), "next_before": schemas.or_null(schemas.COUNT)},
         ["lines", "next_before"],
-        "The newest first. There may be more before `next_before`.",
+        "The newest first. There may be more entries before `next_before`.",
     ),
     "BudgetSpendStep": schemas.object_of(_STEP, list(_STEP), "What was charged in one step, and for how many runs."),
     "BudgetSpend": schemas.object_of(_SPEND, list(_SPEND), "Steps without a charge are left out."),
@@ -222,7 +222,7 @@ _TENANT: dict[str, Any] = {
     "in": "path",
     "required": True,
     "schema": schemas.TEXT,
-    "description": "Whose money. Only the tenant of the API key is there, also with authentication off.",
+    "description": "The tenant. Only the tenant of the API key is visible, even with authentication off.",
 }
 
 
@@ -231,7 +231,7 @@ def _integer(name: str, default: int | None, at_least: int, at_most: int, text: 
     return schemas.query(name, schema if default is None else schema | {"default": default}, text)
 
 
-_LIMIT = _integer("limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX, "How many at most.")
+_LIMIT = _integer("limit", _LIMIT_DEFAULT, 1, _LIMIT_MAX, "Maximum number of entries.")
 
 
 def _operation(path: str, endpoint: Any, summary: str, schema: str, *parameters: dict[str, Any]) -> Operation:
@@ -242,7 +242,7 @@ def _operation(path: str, endpoint: Any, summary: str, schema: str, *parameters:
         endpoint=endpoint,
         summary=summary,
         parameters=(_TENANT, *parameters) if of_one else parameters,
-        answer=schemas.json_response(schemas.ref(schema), "As the ledger has it."),
+        answer=schemas.json_response(schemas.ref(schema), "The current data of the ledger."),
         errors=((404,) if of_one else ()) + ((422,) if parameters else ()),
         tags=("budgets",),
     )
@@ -255,7 +255,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "List the tenants' budgets",
         "BudgetList",
         _LIMIT,
-        schemas.query("after", _TENANT_ID, "Only tenants whose id comes later."),
+        schemas.query("after", _TENANT_ID, "Only tenants with a greater id."),
     ),
     _operation("/budgets/{tenant_id}", get_budget, "Read a tenant's budget", "Budget"),
     _operation(
@@ -269,9 +269,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _operation(
         "/budgets/{tenant_id}/spend",
         get_budget_spend,
-        "Read what a tenant has spent over time",
+        "Read a tenant's spending over time",
         "BudgetSpend",
-        _integer("seconds", _SPAN_DEFAULT, _STEP_MIN, _SPAN_MAX, "How far back."),
+        _integer("seconds", _SPAN_DEFAULT, _STEP_MIN, _SPAN_MAX, "Length of the period, in seconds."),
         _integer("step", _DAY_SECONDS, _STEP_MIN, _SPAN_MAX, f"Seconds in a step; at most {_STEPS_MAX} steps."),
     ),
 )

@@ -1,4 +1,4 @@
-"""Many bytes of a known length, sent as they are read."""
+"""Stream a body of known length while it is being read."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["ByteStream"]
 
 log = get_logger(__name__)
 
-#: A client takes a chunk within this time, or is cut off.
+#: Time limit for the client to accept one chunk before the connection is cut.
 _SEND_SECONDS = 30.0
-#: Until the server has noticed that the connection is gone.
+#: Time limit for the server to notice the closed connection.
 _LAST_SECONDS = 1.0
 
 
 class ByteStream(Response):
-    """Sends chunk after chunk; the next one is read when the client has taken the one before.
+    """Sends the body chunk by chunk; a chunk is read once the client has accepted the one before it.
 
-    Who leaves ends the reading, and so does who does not read. When the chunks end in an error the connection is cut:
-    fewer bytes than announced have been sent, and nobody takes that for the whole.
+    Reading stops when the client disconnects or stops reading. If reading the chunks fails, the connection is cut: the
+    client received fewer bytes than announced and cannot mistake them for the complete file.
     """
 
     media_type = "application/octet-stream"
@@ -35,30 +35,30 @@ class ByteStream(Response):
     def __init__(
         self, first: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str], done: Callable[[], None]
     ) -> None:
-        """`done` is called when nothing is read any more."""
+        """`done` is called once nothing is being read anymore."""
         super().__init__(headers=headers)
         self._first, self._rest, self._done = first, rest, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        leaving = asyncio.create_task(_until_left(receive), name="ByteStream")
+        leaving = asyncio.create_task(_until_disconnected(receive), name="ByteStream")
         try:
             async with contextlib.aclosing(self._rest):
                 if not await self._sent_all(send, leaving):
                     await _cut(scope, leaving)
         except PyocoError as error:
-            log.error("a download was cut off", path=scope["path"], error=error)
+            log.error("download aborted", path=scope["path"], error=error)
             await _cut(scope, leaving)
         except asyncio.CancelledError:
             if not _is_stopping(scope):
                 raise
-            log.info("a download was cut off: the gateway stops", path=scope["path"])
+            log.info("download aborted: gateway is stopping", path=scope["path"])
             await _cut(scope, leaving)
         finally:
             leaving.cancel()
             self._done()
 
     async def _sent_all(self, send: Send, leaving: asyncio.Task[None]) -> bool:
-        """False: the client does not read, or has left."""
+        """Send all chunks. Returns False if the client stopped reading or disconnected."""
         start: Message = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         try:
             await _send(send, start)
@@ -68,7 +68,7 @@ class ByteStream(Response):
                     return False
                 await _send(send, {"type": "http.response.body", "body": chunk, "more_body": True})
             await _send(send, {"type": "http.response.body", "body": b""})
-        except OSError:  # a TimeoutError among them
+        except OSError:  # includes TimeoutError
             return False
         return True
 
@@ -78,14 +78,16 @@ async def _send(send: Send, message: Message) -> None:
         await send(message)
 
 
-async def _until_left(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        """A body that nobody asked for."""
+        """Ignore body messages."""
 
 
 async def _cut(scope: Scope, leaving: asyncio.Task[None]) -> None:
-    """Hang up, and drop what was not fetched. A server that lends us no connection closes it by itself, since the
-    answer is not complete."""
+    """Abort the connection and drop unsent data.
+
+    A server that does not expose its connection closes it by itself, because the response is incomplete.
+    """
     transport = transport_of(scope)
     if transport is not None:
         transport.abort()

@@ -1,4 +1,4 @@
-"""`POST /runs/cancel`: ask for many runs to be stopped."""
+"""`POST /runs/cancel`: request the cancellation of many runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class _CancelMany(msgspec.Struct, forbid_unknown_fields=True):
-    """A misspelt filter would stop every run: here, unlike elsewhere (FLOW-44), what is not known is refused."""
+    """A misspelt filter would cancel every run: unlike elsewhere (FLOW-44), unknown fields are refused here."""
 
     status: Literal["PENDING", "RUNNING"] | None = None
     flow: _Name | None = None
@@ -43,12 +43,12 @@ class _CancelMany(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _read = msgspec.json.Decoder(_CancelMany).decode
-#: Each narrows the choice down.
+#: Each filter narrows the selection.
 _FILTERS = ("status", "flow", "tag", "kind", "workflow_yaml_sha256", "submitted_before")
 
 
 def read_selection(body: bytes) -> tuple[Selection, str | None]:
-    """Which runs, and why. Raises Malformed with what is wrong and where."""
+    """Read which runs to cancel, and the reason. Raises Malformed with every problem and its location."""
     wire: _CancelMany = decode(_read, body)
     given = [name for name in _FILTERS if getattr(wire, name) is not None]
     if wire.run_ids is not None and (given or wire.all):
@@ -77,7 +77,7 @@ async def cancel_runs(request: Request) -> Response:
     state = state_of(request)
     selection, reason = read_selection(await read_body(request))
     if selection.run_ids is None:
-        await state.settled()  # whoever has just submitted a run means it, too
+        await state.settled()  # the selection must include runs submitted just before
     elif not state.backend.is_up():
         raise Unavailable("runs cannot be stopped while there is no connection to NATS")
     done = await cancel_many(state.backend, caller_of(request), selection, reason)
@@ -118,21 +118,21 @@ SCHEMAS: dict[str, Any] = {
             "all": {"type": "boolean", "default": False},
         },
         [],
-        "Which runs: a filter (all that is set must hold), `run_ids`, or `all`. Fields it does not know are refused.",
+        "Which runs: filters (all must match), `run_ids`, or `all`. Unknown fields are refused.",
     )
     | {"additionalProperties": False},
     "RunsCancelled": schemas.object_of(
         {
-            "matched": _COUNT | {"description": "Runs that were wanted: the sum of the next three and `failed`."},
-            "asked": _COUNT | {"description": "Asked to stop by this request."},
+            "matched": _COUNT | {"description": "Matching runs: the sum of `failed` and the next three."},
+            "asked": _COUNT | {"description": "Cancellation was requested by this call."},
             "already_cancelling": _COUNT,
             "already_ended": _COUNT,
             "not_found": _COUNT | {"description": "Of `run_ids`: unknown, or another tenant's."},
-            "failed": _COUNT | {"description": "Could not be asked, or not for certain: ask again."},
-            "more": schemas.FLAG | {"description": "There may be more that fit: ask again."},
+            "failed": _COUNT | {"description": "The cancellation failed, or its outcome is unknown: try again."},
+            "more": schemas.FLAG | {"description": "More runs may match: repeat the request."},
         },
         ["matched", "asked", "already_cancelling", "already_ended", "not_found", "failed", "more"],
-        "What became of the request, in numbers.",
+        "The outcome in numbers.",
     ),
 }
 
@@ -141,13 +141,12 @@ OPERATIONS: tuple[Operation, ...] = (
         method="POST",
         path="/runs/cancel",
         endpoint=cancel_runs,
-        summary="Ask for many runs to be stopped",
-        description="Runs that have not ended and fit the filter, each as if it were cancelled alone. A pending run "
-        "never starts. Priced runs cannot be cancelled: those that `run_ids` or `kind` asks for count as `failed`, "
-        "others are passed over. With `status`, a run that has left that state meanwhile is left alone. Takes 20 s at "
-        "most.",
+        summary="Cancel many runs",
+        description="Cancels each matching run that has not ended, like a single cancel request. A pending run "
+        "never starts. Priced runs cannot be cancelled: those selected by `run_ids` or `kind` count as `failed`, "
+        "others are skipped. With `status`, a run that has left that state meanwhile is skipped. Takes 20 s at most.",
         body=schemas.json_body(schemas.ref("RunsCancelRequest")),
-        answer=schemas.json_response(schemas.ref("RunsCancelled"), "How many runs were asked to stop."),
+        answer=schemas.json_response(schemas.ref("RunsCancelled"), "The outcome in numbers."),
         errors=(413, 422),
     ),
 )

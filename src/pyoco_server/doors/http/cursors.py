@@ -1,7 +1,7 @@
-"""The token that says where a walk through a list goes on.
+"""The cursor tokens of run lists.
 
-Its content is nobody's business but ours (FLOW-111): it may change with any version, and a client must not build one.
-It is no secret either: what may be seen is decided by the key of whoever sends it.
+Their content is private (FLOW-111): it may change with any release, and clients must not build tokens. It is not secret
+either: the API key of the request decides which runs are visible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LENGTH_MAX = 4096
 
 _VERSION = 1
 _CHECK_BYTES = 6
-#: As large as a revision can be.
+#: The highest possible revision.
 _REVISION_MAX = 2**63 - 1
 
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ class _Token(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     revision: int
     updated_at: float
     run_id: str
-    #: What was asked for: a place in one list means nothing in another.
+    #: Digest of the filters: a position in one list is meaningless in another.
     filters: str
 
 
@@ -42,7 +42,7 @@ _decode = msgspec.json.Decoder(_Token).decode
 
 
 class BadCursor(Exception):
-    """Not a token of ours. Its text says what to do."""
+    """Invalid cursor. The message says what the client should do."""
 
 
 def write_cursor(place: ListPosition, wanted: RunFilter) -> str:
@@ -51,7 +51,7 @@ def write_cursor(place: ListPosition, wanted: RunFilter) -> str:
 
 
 def read_cursor(token: str) -> tuple[ListPosition, Callable[[RunFilter], bool]]:
-    """The place, and whether it is one in the list with these filters. Raises BadCursor."""
+    """Return the position, and a check whether it belongs to the list with given filters. Raises BadCursor."""
     data = _open(token)
     try:
         found = _decode(data)
@@ -74,7 +74,7 @@ def _open(token: str) -> bytes:
         data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError) as error:
         raise BadCursor("must be a token from `next_cursor`") from error
-    # The decoder passes over what it does not know: written again, it has to be the same.
+    # The decoder ignores invalid characters, so compare with the re-encoded form.
     if _armour(data) != token or data[:_CHECK_BYTES] != _check(data[_CHECK_BYTES:]):
         raise BadCursor("must be a token from `next_cursor`; this one was cut or changed")
     return data[_CHECK_BYTES:]
@@ -84,14 +84,15 @@ def _check(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_CHECK_BYTES, person=b"pyoco-cursor").digest()
 
 
-#: What a filter had first, in this order. It stays: a walk may begin at a gateway of one release and go on at another.
+#: The filters of the first release, in this order. Must not change: a client may start a list at a gateway of one
+#: release and continue it at a gateway of another.
 _FIRST = ("tenant_id", "status", "flow", "tag", "kind", "workflow_yaml_sha256", "updated_after")
-#: What came later, and what it is when nobody asks for it.
+#: Filters added later, with their defaults.
 _LATER = {each.name: each.default for each in fields(RunFilter) if each.name not in _FIRST}
 
 
 def _digest(wanted: RunFilter) -> str:
-    """Of what is asked for: a filter that a later version knows changes nothing for whoever does not set it."""
+    """Digest of the filters in use. Unset filters do not change it, so later releases may add filters."""
     asked: list[object] = [getattr(wanted, name) for name in _FIRST]
     more = {name: getattr(wanted, name) for name, unset in _LATER.items() if getattr(wanted, name) != unset}
     return hashlib.blake2b(_encode([*asked, more] if more else asked), digest_size=_CHECK_BYTES).hexdigest()

@@ -1,4 +1,4 @@
-"""`GET /`, `GET /docs` and `GET /static/{path}`: the dashboard, the page about the API, and their files."""
+"""`GET /`, `GET /docs` and `GET /static/{path}`: the dashboard, the API page, and their files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pyoco_server.errors import NotFound
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
-#: Asked for again each time, and sent again only when it has changed.
+#: Revalidated on every use, and sent again only if changed.
 _FRESH = "no-cache"
-#: The version is in the address: what is there never changes.
+#: The version is part of the URL, so the content never changes.
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 _HEADERS = HTML_HEADERS | {"Vary": "Accept-Encoding"}
@@ -35,7 +35,7 @@ async def get_dashboard(request: Request) -> Response:
 
 
 async def get_docs(request: Request) -> Response:
-    """SAFE-10: a page of our own, since the framework's loads its code from elsewhere."""
+    """SAFE-10: our own page; the framework's page loads its code from other hosts."""
     page = _dashboard_of(request).docs
     if page is None:
         raise NotFound("the dashboard's files are not installed")
@@ -43,7 +43,7 @@ async def get_docs(request: Request) -> Response:
 
 
 async def get_static(request: Request) -> Response:
-    """FLOW-245: by exact name from what was read at the start; a path leads nowhere else."""
+    """FLOW-245: look up the exact name among the files read at startup; no path reaches the file system."""
     found = _dashboard_of(request).assets.find(request.path_params["path"])
     if found is None:
         raise NotFound("the dashboard has no such file")
@@ -59,12 +59,12 @@ def _answer(request: Request, asset: Asset, caching: str) -> Response:
     packed = asset.gzipped if _takes_gzip(request) else None
     tag = f'"{asset.digest}"' if packed is None else f'"{asset.digest}-gzip"'
     headers = _HEADERS | {"ETag": tag, "Cache-Control": caching}
-    # The form it would get now: what is told with a 304 is put on the copy.
+    # Compare with the representation this request would get: caches copy the headers of a 304.
     if has_already(request, tag):
         return Response(status_code=304, headers=headers)
     if packed is not None:
         headers["Content-Encoding"] = "gzip"
-    # The content type goes in as it is: of `text/*` the framework would make one of its own.
+    # Set the content type as is: for `text/*` the framework would add a charset of its own.
     return Response(asset.content if packed is None else packed, headers=headers | {"Content-Type": asset.media_type})
 
 
@@ -72,7 +72,7 @@ _REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$", re.ASCII | re.IGNORECASE)
 
 
 def _takes_gzip(request: Request) -> bool:
-    """Said by name: `*` and silence get the plain form, which everybody can read."""
+    """Gzip must be accepted by name: `*` or a missing header gets the plain form, which every client can read."""
     offers = (offer.strip() for offer in _all(request, "accept-encoding").split(","))
     return any(offer.partition(";")[0].strip().lower() == "gzip" and not _REFUSED.search(offer) for offer in offers)
 
@@ -83,7 +83,7 @@ def _all(request: Request, name: str) -> str:
 
 SCHEMAS: dict[str, Any] = {}
 
-_NOT_MODIFIED = {304: "It is the one that `If-None-Match` names."}
+_NOT_MODIFIED = {304: "`If-None-Match` matches: the file has not changed."}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -91,7 +91,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/",
         endpoint=get_dashboard,
         summary="Open the dashboard",
-        description="One page that shows runs, workers and queues. It needs no key; what it shows does.",
+        description="One page that shows runs, workers and queues. The page itself needs no key; its data does.",
         answer={"description": "The page.", "content": {"text/html": {"schema": schemas.TEXT}}},
         more_answers=_NOT_MODIFIED,
         errors=(404,),

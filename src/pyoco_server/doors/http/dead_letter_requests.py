@@ -1,4 +1,4 @@
-"""Which dead letters are asked for, as it comes in over HTTP."""
+"""Parse the dead-letter queries and selections of HTTP requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "write_cursor",
 ]
 
-#: Each narrows the choice down.
+#: Each filter narrows the selection.
 FILTERS = ("reason", "flow", "tag", "run_id", "exec", "client_id", "group")
 NAME_LENGTH_MAX = 512
 CURSOR_LENGTH_MAX = 64
@@ -47,7 +47,7 @@ _CURSOR = "dlq1."
 
 @dataclass(frozen=True)
 class DeadLetterQuery:
-    """What `GET /dlq` was asked for."""
+    """A parsed `GET /dlq` query."""
 
     wanted: DeadLetterFilter
     limit: int
@@ -59,7 +59,7 @@ def write_cursor(before: int | None) -> str | None:
 
 
 def _read_cursor(text: str) -> int | None:
-    """None: none of ours. One number has one form: what we would not write we do not read."""
+    """Return None if it is not our token. Each number has exactly one valid form: the one `write_cursor` produces."""
     if len(text) > CURSOR_LENGTH_MAX or not text.isascii():
         return None
     try:
@@ -71,7 +71,7 @@ def _read_cursor(text: str) -> int | None:
 
 
 def read_letter_query(query: QueryParams) -> DeadLetterQuery:
-    """Raises MalformedQuery with every bad value. Names it does not know are passed over (FLOW-44)."""
+    """Raises MalformedQuery with every bad value. Unknown names are ignored (FLOW-44)."""
     problems: list[Problem] = []
     wanted = _filter(query, problems)
     limit = _limit(query, PAGE_DEFAULT, PAGE_MAX, problems)
@@ -89,9 +89,9 @@ def read_letter_query(query: QueryParams) -> DeadLetterQuery:
 
 
 def read_letter_deletion(query: QueryParams) -> tuple[DeadLetterFilter, Span]:
-    """Which letters to delete. Raises MalformedQuery with every bad value.
+    """Read which letters to delete. Raises MalformedQuery with every bad value.
 
-    A misspelt filter would delete every letter: here, unlike elsewhere (FLOW-44), what is not known is refused.
+    A misspelt filter would delete every letter: unlike elsewhere (FLOW-44), unknown names are refused here.
     """
     problems: list[Problem] = []
     wanted = _filter(query, problems)
@@ -116,7 +116,7 @@ _NO_ID = "is not the id of a letter"
 
 
 def _below(newest: int | None) -> int | None:
-    """Ids grow as letters come in: what came later than `newest` is not met."""
+    """Return the exclusive upper bound. Ids grow over time, so letters added after `newest` are excluded."""
     return None if newest is None else newest + 1
 
 
@@ -135,7 +135,7 @@ _TWO_FLOWS = "is another program than `flow` says: give one or the other"
 
 
 def _wanted(asked: Mapping[str, str | None]) -> DeadLetterFilter | None:
-    """A program has the name of a flow (GRID-150). None: `exec` and `flow` say two different things."""
+    """Build the filter; a program matches as a flow name (GRID-150). Returns None if `exec` and `flow` contradict."""
     program, flow = asked["exec"], asked["flow"]
     if program is not None:
         if flow not in {None, flow_name_of(program)}:
@@ -166,7 +166,7 @@ _Name = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
 
 
 class _Selection(msgspec.Struct, forbid_unknown_fields=True):
-    """A misspelt filter would redrive every letter: what is not known is refused."""
+    """A misspelt filter would redrive every letter, so unknown fields are refused."""
 
     reason: _Name | None = None
     flow: _Name | None = None
@@ -185,7 +185,7 @@ _read_selection = msgspec.json.Decoder(_Selection).decode
 
 
 def read_letter_selection(body: bytes) -> tuple[DeadLetterFilter, Span]:
-    """Which letters to redrive. Raises Malformed with what is wrong and where."""
+    """Read which letters to redrive. Raises Malformed with every problem and its location."""
     wire: _Selection = decode(_read_selection, body)
     wanted = _wanted({name: getattr(wire, name) for name in FILTERS})
     if wanted is None:

@@ -80,7 +80,7 @@ async def redrive_letter(request: Request) -> Response:
 
 
 async def requeue_letter(request: Request) -> Response:
-    """GRID-88: for a program. The work of a flow is redriven, whatever it is called."""
+    """GRID-88: resubmit the job of a program. The work of a flow is redriven under either path."""
     state, caller, letter_id = state_of(request), caller_of(request), request.path_params["letter_id"]
     found = await find_dead_letter(state.backend, caller, letter_id)
     if not found.letter.is_exec:
@@ -126,7 +126,7 @@ async def delete_many_letters(request: Request) -> Response:
 
 
 def _line(item: StoredDeadLetter) -> dict[str, Any]:
-    """FLOW-331 to FLOW-334: `error` always, the rest when known. The job of a program is nobody's to see."""
+    """FLOW-331 to FLOW-334: `error` always, other fields if known. The job of a program is never exposed."""
     known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
     known.pop("job", None)
     return {"id": str(item.letter_id), **known}
@@ -140,10 +140,12 @@ _ID = {"type": "string", "pattern": "^[1-9][0-9]*$", "description": "The letter'
 _UUID = {"type": "string", "format": "uuid"}
 _COUNT = {"type": "integer", "minimum": 0}
 _NEWEST = {"type": "string", "pattern": "^[1-9][0-9]*$", "maxLength": LETTER_ID_LENGTH_MAX}
-_UP_TO = "The `id` of the newest letter that is meant: those that came in later stay. No filter of its own."
+_UP_TO = "The `id` of the newest letter to include: later ones are skipped. It does not count as a filter."
 _NAME = {"type": "string", "maxLength": NAME_LENGTH_MAX}
-_CURSOR = schemas.or_null(schemas.TEXT) | {"description": "Ask again with it as `cursor`; null: nothing follows."}
-_REASON = {"type": "string", "description": f"One of {', '.join(DeadReason)}, or what a stranger wrote."}
+_CURSOR = schemas.or_null(schemas.TEXT) | {
+    "description": "Pass it as `cursor` to get the next page; null: there is none."
+}
+_REASON = {"type": "string", "description": f"One of {', '.join(DeadReason)}, or a text written by other software."}
 
 _LETTER: dict[str, Any] = {
     "id": _ID,
@@ -159,7 +161,11 @@ _LETTER: dict[str, Any] = {
     "subject": schemas.TEXT | {"description": "The subject of the original job."},
     "tenant_id": schemas.TEXT,
     "api_key_id": schemas.TEXT,
-    "kind": {"type": "string", "enum": [EXEC], "description": "A program's; what follows is told of those alone."},
+    "kind": {
+        "type": "string",
+        "enum": [EXEC],
+        "description": "`exec` for programs. The following fields exist for programs only.",
+    },
     "job_id": _UUID,
     "group": schemas.TEXT,
     "exec_name": schemas.TEXT,
@@ -173,22 +179,25 @@ _ALWAYS = ["id", "timestamp", "reason", "error", "tag"]
 
 SCHEMAS: dict[str, Any] = {
     "DeadLetter": schemas.object_of(
-        _LETTER, _ALWAYS, "A job set aside, and why. What is not known is left out; it holds neither params nor YAML."
+        _LETTER,
+        _ALWAYS,
+        "A job set aside, and the reason. Unknown fields are left out; it contains neither params nor YAML.",
     ),
     "DeadLetterDetail": schemas.object_of(
         _LETTER
         | {
-            "run_status": schemas.STATUS | {"description": "What its run is now; left out when it is no longer kept."},
-            "redrivable": schemas.FLAG | {"description": "Whether all is there that a redrive needs."},
+            "run_status": schemas.STATUS
+            | {"description": "The current status of its run; missing if the run is no longer kept."},
+            "redrivable": schemas.FLAG | {"description": "Whether the data needed for a redrive still exists."},
         },
         [*_ALWAYS, "redrivable"],
-        "A job set aside, and what there is of its run now.",
+        "A job set aside, and the current state of its run.",
     ),
     "DeadLetterPage": schemas.object_of(
         {
             "items": schemas.array_of(schemas.ref("DeadLetter")),
             "next_cursor": _CURSOR,
-            "next": schemas.or_null(schemas.COUNT) | {"description": "The same, as a number for `before`."},
+            "next": schemas.or_null(schemas.COUNT) | {"description": "The same position, as a number for `before`."},
         },
         ["items", "next_cursor", "next"],
         "Some letters, the newest first.",
@@ -196,7 +205,7 @@ SCHEMAS: dict[str, Any] = {
     "DeadLetterGroup": schemas.object_of(
         {
             "reason": _REASON,
-            "flow_name": schemas.or_null(schemas.TEXT) | {"description": "null: the jobs did not tell."},
+            "flow_name": schemas.or_null(schemas.TEXT) | {"description": "null: unknown."},
             "count": _COUNT,
             "newest_at": schemas.NUMBER,
         },
@@ -206,15 +215,15 @@ SCHEMAS: dict[str, Any] = {
     "DeadLetterCounts": schemas.object_of(
         {"total": _COUNT, "groups": schemas.array_of(schemas.ref("DeadLetterGroup")) | {"maxItems": 1000}},
         ["total", "groups"],
-        "How many there are, the largest groups first.",
+        "Number of letters, the largest groups first.",
     ),
     "DeadLetterRedriven": schemas.object_of(
         {"id": _ID, "run_id": _UUID, "rerun_of": _UUID, "status": {"type": "string", "enum": ["PENDING"]}},
         ["id", "run_id", "rerun_of", "status"],
-        "The new run is recorded and queued, and the letter is gone.",
+        "The new run is recorded and queued, and the letter is deleted.",
     ),
     "DeadLetterRequeued": schemas.object_of(
-        {"run_id": _UUID, "job_id": _UUID | {"description": "Of a program alone."}},
+        {"run_id": _UUID, "job_id": _UUID | {"description": "For programs only."}},
         ["run_id"],
         "The new run is recorded and queued. The letter of a program stays.",
     ),
@@ -227,7 +236,7 @@ SCHEMAS: dict[str, Any] = {
             "up_to": schemas.or_null(_NEWEST) | {"description": _UP_TO},
         },
         [],
-        "Which letters: a filter (all that is set must hold), or `all`. Fields it does not know are refused.",
+        "Which letters: filters (all must match), or `all`. Unknown fields are refused.",
     )
     | {"additionalProperties": False},
     "DeadLetterProblem": schemas.object_of(
@@ -240,21 +249,21 @@ SCHEMAS: dict[str, Any] = {
             "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
             "redriven": _COUNT,
             "failed": _COUNT | {"description": "Cannot be redriven; they stay."},
-            "more": schemas.FLAG | {"description": "There may be more that fit."},
-            "next_cursor": _CURSOR | {"description": "Goes on below those that failed; null: nothing is left."},
+            "more": schemas.FLAG | {"description": "More letters may match."},
+            "next_cursor": _CURSOR | {"description": "Continues after the letters that failed; null: none is left."},
             "problems": schemas.array_of(schemas.ref("DeadLetterProblem")) | {"maxItems": PROBLEMS_MAX},
         },
         ["matched", "redriven", "failed", "more", "next_cursor", "problems"],
         "What became of the request, in numbers.",
     ),
     "DeadLetterDeleted": schemas.object_of(
-        {"id": _ID, "deleted": {"type": "boolean", "enum": [True]}}, ["id", "deleted"], "The letter is gone."
+        {"id": _ID, "deleted": {"type": "boolean", "enum": [True]}}, ["id", "deleted"], "The letter is deleted."
     ),
     "DeadLettersDeleted": schemas.object_of(
         {
             "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
             "deleted": _COUNT,
-            "more": schemas.FLAG | {"description": "There may be more that fit: ask again."},
+            "more": schemas.FLAG | {"description": "More letters may match: repeat the request."},
         },
         ["matched", "deleted", "more"],
         "What became of the request, in numbers.",
@@ -270,7 +279,7 @@ _LETTER_ID: dict[str, Any] = {
 }
 _FILTER_WORDS = {
     "reason": "Exact reason.",
-    "flow": "Exact flow name; empty: letters whose job did not tell.",
+    "flow": "Exact flow name; empty: letters without a flow name.",
     "tag": "The routing tag, or one of the labels.",
     "run_id": "Letters of this run.",
     "exec": "Letters of this program, as `flow=exec:NAME`.",
@@ -283,7 +292,7 @@ _TAGS = ("dead letters",)
 
 def _limit(default: int, highest: int) -> dict[str, Any]:
     schema = {"type": "integer", "minimum": 1, "maximum": highest, "default": default}
-    return schemas.query("limit", schema, "How many at most.")
+    return schemas.query("limit", schema, "Maximum number of letters.")
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -319,7 +328,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_letter,
         summary="Read a dead letter",
         parameters=(_LETTER_ID,),
-        answer=schemas.json_response(schemas.ref("DeadLetterDetail"), "The letter, and what its run is now."),
+        answer=schemas.json_response(schemas.ref("DeadLetterDetail"), "The letter, and the current status of its run."),
         errors=(404,),
         tags=_TAGS,
     ),
@@ -328,8 +337,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/dlq/redrive",
         endpoint=redrive_letters,
         summary="Redrive many dead letters",
-        description="Each as if it were redriven alone, the newest first. Takes 20 s at most. Letters that come in "
-        "meanwhile are left for the next request; with `up_to`, also those that came after the caller looked.",
+        description="Redrives each letter as a single request would, newest first. Takes 20 s at most. Letters added "
+        "meanwhile are left for the next request; with `up_to`, also those added after the given letter.",
         body=schemas.json_body(schemas.ref("DeadLettersRedriveRequest")),
         answer=schemas.json_response(schemas.ref("DeadLettersRedriven"), "How many were redriven."),
         errors=(413, 422),
@@ -340,8 +349,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/dlq/{letter_id}/redrive",
         endpoint=redrive_letter,
         summary="Redrive a dead letter",
-        description="What its run was submitted with becomes a new run, as by `POST /runs/{run_id}/rerun`, and the "
-        "letter is deleted. Asked for twice, it still happens once. 409 when there is no run, or what it was "
+        description="Submits the same work as a new run, like `POST /runs/{run_id}/rerun`, and deletes the "
+        "letter. Repeating the request has no further effect. 409 if there is no run, or what it was "
         "submitted with is no longer kept.",
         parameters=(_LETTER_ID,),
         body=schemas.json_body(schemas.ref("RunRerunRequest"), required=False),
@@ -354,9 +363,9 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/dlq/{letter_id}/requeue",
         endpoint=requeue_letter,
         summary="Submit the job of a dead letter again",
-        description="Of a program: a new job with the same content, which names the old run in `retry_of`. Asked for "
-        "twice, it is the same new job. 410 when its input files are no longer kept, 422 when the letter does not hold "
-        "the job. Of a flow: as redrive.",
+        description="For a program: a new job with the same content, with the old run as `retry_of`. Repeating the "
+        "request returns the same new job. 410 if its input files are no longer kept, 422 if the letter does not hold "
+        "the job. For a flow: the same as redrive.",
         parameters=(_LETTER_ID,),
         answer=schemas.json_response(schemas.ref("DeadLetterRequeued"), "Recorded and queued."),
         errors=(404, 409, 410, 422),
@@ -368,7 +377,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=delete_many_letters,
         summary="Delete many dead letters",
         description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most. With `up_to`, "
-        "letters that came in after the caller looked are left alone.",
+        "letters added after the given one are skipped.",
         parameters=(
             *_FILTERS,
             _limit(LIMIT_DEFAULT, LIMIT_MAX),
@@ -386,7 +395,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete a dead letter",
         description="Its run stays as it is.",
         parameters=(_LETTER_ID,),
-        answer=schemas.json_response(schemas.ref("DeadLetterDeleted"), "It is gone."),
+        answer=schemas.json_response(schemas.ref("DeadLetterDeleted"), "The letter is deleted."),
         errors=(404,),
         tags=_TAGS,
     ),

@@ -1,4 +1,4 @@
-"""Server-sent events: an answer that goes on until one side has had enough."""
+"""Server-sent events: a response that lasts until the stream ends or the client disconnects."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from starlette.types import Message, Receive, Scope, Send
 
 __all__ = ["TRANSPORT", "EventStream", "Source", "server_is_stopping", "transport_of"]
 
-#: The extension of an ASGI scope by which our own server lends us the connection: to cut it, which ASGI cannot.
+#: ASGI scope extension through which our own server exposes the connection: ASGI itself cannot abort one.
 TRANSPORT = "pyoco.transport"
 
-#: A client takes what is sent within this time, or is cut off.
+#: Time limit for the client to accept one message before the connection is cut.
 _SEND_SECONDS = 30.0
-#: What is left for a last word once the stream is over.
+#: Time limit for the last message once the stream has ended.
 _LAST_SECONDS = 1.0
-#: When to come back after the stream has ended; not all at the same moment.
+#: Reconnect delay after the stream has ended; random, to spread the reconnects.
 _RETRY_MS = (1000, 3000)
 
 
 class Source(Protocol):
-    """Where the events of one stream come from."""
+    """The source of the events of one stream."""
 
-    #: When it ends at the latest, by the event loop's clock.
+    #: Latest end of the stream, by the event loop's clock.
     ends_at: float
 
     async def next(self) -> bytes | None:
-        """One event, ready to be sent, as soon as it is due. None: there will be no more."""
+        """Wait for the next event, ready to be sent. Returns None at the end of the stream."""
 
     def close(self) -> None:
-        """Nobody listens any more. May be called twice, and while `next` waits: it then returns."""
+        """The client is disconnected. May be called twice, and while `next` is waiting, which then returns."""
 
 
 class EventStream(Response):
-    """Sends what the source gives, one event at a time: a slow client holds up nobody but itself.
+    """Sends the events of the source one at a time, so a slow client delays only itself.
 
-    The source is closed when the stream ends, when the client leaves, and when it is not read: each send is bounded,
-    for a server waits for ever to get rid of what nobody fetches.
+    The source is closed when the stream ends, when the client disconnects, and when the client stops reading. Each send
+    has a time limit, because a server waits forever for a client that does not read.
     """
 
     media_type = "text/event-stream"
@@ -54,7 +54,7 @@ class EventStream(Response):
         self._cut_at = source.ends_at + _LAST_SECONDS
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """FLOW-120. The last one tells a proxy to pass on each event as it comes."""
+        """FLOW-120. The last header makes proxies forward each event immediately."""
         self.raw_headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
@@ -67,7 +67,7 @@ class EventStream(Response):
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
                 return
-            leaving = asyncio.create_task(self._until_left(receive), name="EventStream")
+            leaving = asyncio.create_task(self._until_disconnected(receive), name="EventStream")
             try:
                 await self._pump(scope, send, leaving)
             finally:
@@ -76,15 +76,15 @@ class EventStream(Response):
             self._source.close()
 
     def hurry(self) -> None:
-        """The stream is over: whatever is being sent has a moment to get through."""
+        """End the stream: a send in progress gets a short time limit."""
         self._cut_at = min(self._cut_at, self._loop.time() + _LAST_SECONDS)
-        # An expired one has cut off the send already, though the sender does not know it yet.
+        # An expired timeout has already cancelled the send, even if the sender has not resumed yet.
         if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(self._cut_at)
 
-    async def _until_left(self, receive: Receive) -> None:
+    async def _until_disconnected(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
-            """A body that nobody asked for."""
+            """Ignore body messages."""
         self._source.close()
 
     async def _pump(self, scope: Scope, send: Send, leaving: asyncio.Task[None]) -> None:
@@ -99,12 +99,12 @@ class EventStream(Response):
             await self._cut(transport, leaving)
 
     async def _sent(self, send: Send, message: Message) -> bool:
-        """False: the client does not read, or has left."""
+        """Send a message. Returns False if the client stopped reading or disconnected."""
         try:
             cut_at = min(self._cut_at, self._loop.time() + _SEND_SECONDS)
             async with asyncio.timeout_at(cut_at) as self._patience:
                 await send(message)
-        except OSError:  # a TimeoutError among them
+        except OSError:  # includes TimeoutError
             return False
         finally:
             self._patience = None
@@ -112,24 +112,24 @@ class EventStream(Response):
 
     @staticmethod
     async def _cut(transport: asyncio.WriteTransport | None, leaving: asyncio.Task[None]) -> None:
-        """Hang up, and drop what was not fetched. Closing alone would wait for the client to fetch it."""
+        """Abort the connection and drop unsent data. A plain close would wait until the client has read it."""
         if transport is not None:
             transport.abort()
             await asyncio.wait({leaving}, timeout=_LAST_SECONDS)
 
 
 def transport_of(scope: Scope) -> asyncio.WriteTransport | None:
-    """The connection, as our own server lends it. None: another server runs us."""
+    """Return the connection if our own server exposes it, or None under any other server."""
     lent: Any = (scope.get("extensions") or {}).get(TRANSPORT)
     return lent["transport"] if lent is not None else None
 
 
 def server_is_stopping() -> bool:
-    """Whether uvicorn, when it runs this process, was told to stop.
+    """Return whether uvicorn, if it runs this process, is shutting down.
 
-    It waits for every open connection before it tells the application, and a stream is open for minutes. Its signal
-    handler is where it can be seen from outside. Our own command tells us itself; under any other server the answer
-    is no, and streams end by their own time.
+    Uvicorn waits for every open connection before it notifies the application, and a stream stays open for minutes. Its
+    shutdown flag can be read from outside through its signal handler. Our own command sets the state directly; under
+    any other server this returns False, and streams end at their time limit.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

@@ -1,4 +1,4 @@
-"""`/exec/acl/{kind}/{id}`: who may ask for which program, and who may run it."""
+"""`/exec/acl/{kind}/{id}`: who may submit which program, and who may run it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def put_acl(request: Request) -> Response:
     kind, of = _subject(request)
     record = read_record(kind, read_object(await read_body(request)))
     await programs_of(request).acl.put(kind, of, record)
-    log.info("an ACL record was written", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
+    log.info("ACL record written", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
     return json_answer(shown_record(kind, of, record))
 
 
@@ -45,12 +45,12 @@ async def delete_acl(request: Request) -> Response:
     kind, of = _subject(request)
     if not await programs_of(request).acl.delete(kind, of):
         raise GridRefused(Code.NOT_FOUND, "there is no such ACL record")
-    log.info("an ACL record was deleted", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
+    log.info("ACL record deleted", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
     return json_answer({"kind": kind, "id": of, "deleted": True})
 
 
 def _subject(request: Request) -> tuple[AclKind, str]:
-    """Whose record it is, for an operator alone. Raises GridRefused."""
+    """Return whose record is meant; for operators only. Raises GridRefused."""
     admit_operator(programs_of(request), caller_of(request))
     found = read_subject(request.path_params["kind"], request.path_params["id"])
     if found is None:
@@ -65,27 +65,27 @@ def _list(pattern: str, text: str) -> dict[str, Any]:
 
 _GLOB = r"^[A-Za-z0-9_*?\[\]!-]{1,64}$"
 _MEMBERS: dict[str, Any] = {
-    "api_key_ids": _list("^[A-Za-z0-9_-]{1,64}$", "Ids of the API keys that may be this client or worker."),
-    "execs": _list(_GLOB, "Patterns of the programs that it may ask for, or run: `calc*`, `*`."),
+    "api_key_ids": _list("^[A-Za-z0-9_-]{1,64}$", "Ids of the API keys that may act as this client or worker."),
+    "execs": _list(_GLOB, "Patterns of the programs that it may submit, or run: `calc*`, `*`."),
     "max_cap": schemas.or_null({"type": "integer", "minimum": 1, "maximum": CAP_MAX})
-    | {"description": "Of a client: the highest cap it may have; null: no limit of its own."},
+    | {"description": "Clients only: the highest cap it may have; null: no separate limit."},
     "groups": schemas.or_null(_list(_GLOB, "Patterns of groups."))
-    | {"description": "Of a client: patterns of the groups it may use; `*` unless given."},
+    | {"description": "Clients only: patterns of the groups it may use; `*` unless given."},
 }
 _WHOSE: dict[str, Any] = {"kind": {"type": "string", "enum": list(KINDS)}, "id": schemas.TEXT}
 
 SCHEMAS: dict[str, Any] = {
     "ExecAclRequest": schemas.object_of(
-        _MEMBERS, ["api_key_ids", "execs"], "An ACL record. Members it does not know are refused."
+        _MEMBERS, ["api_key_ids", "execs"], "An ACL record. Unknown members are refused."
     )
     | {"additionalProperties": False},
     "ExecAcl": schemas.object_of(
         _WHOSE | _MEMBERS,
         ["kind", "id", "api_key_ids", "execs"],
-        "Who may be this client or worker, and what it may do. The last two members are of clients alone.",
+        "Who may act as this client or worker, and what it may do. The last two members are for clients only.",
     ),
     "ExecAclDeleted": schemas.object_of(
-        _WHOSE | {"deleted": {"type": "boolean", "enum": [True]}}, ["kind", "id", "deleted"], "It is gone."
+        _WHOSE | {"deleted": {"type": "boolean", "enum": [True]}}, ["kind", "id", "deleted"], "The record is deleted."
     ),
 }
 
@@ -95,7 +95,7 @@ _PATH = (
         "in": "path",
         "required": True,
         "schema": {"type": "string", "enum": list(KINDS)},
-        "description": "Of a client, or of a worker.",
+        "description": "Whether the record is for a client or a worker.",
     },
     {
         "name": "id",
@@ -105,7 +105,7 @@ _PATH = (
         "description": "The ClientId or WorkerId.",
     },
 )
-_WHO = "With authentication on, for operators alone: the keys that `EXEC_OPERATOR_KEYS` names."
+_WHO = "With authentication on, for operators only: the keys in `EXEC_OPERATOR_KEYS`."
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -124,11 +124,11 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/exec/acl/{kind}/{id}",
         endpoint=put_acl,
         summary="Write an ACL record",
-        description="The whole of it: what is not given is not kept. It acts within seconds, also on clients and "
+        description="Replaces the complete record. It takes effect within seconds, also for clients and "
         f"workers that are connected. {_WHO}",
         parameters=_PATH,
         body=schemas.json_body(schemas.ref("ExecAclRequest")),
-        answer=schemas.json_response(schemas.ref("ExecAcl"), "The record as it is now."),
+        answer=schemas.json_response(schemas.ref("ExecAcl"), "The new record."),
         errors=(404, 413, 422),
         tags=("programs",),
     ),
@@ -137,7 +137,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/exec/acl/{kind}/{id}",
         endpoint=delete_acl,
         summary="Delete an ACL record",
-        description=f"With `EXEC_AUTH=api_key` nobody can be that client or worker then. {_WHO}",
+        description=f"With `EXEC_AUTH=api_key`, no key can act as that client or worker afterwards. {_WHO}",
         parameters=_PATH,
         answer=schemas.json_response(schemas.ref("ExecAclDeleted"), "Deleted."),
         errors=(404, 422),

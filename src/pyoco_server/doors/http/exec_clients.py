@@ -1,4 +1,4 @@
-"""`/exec/clients/{client_id}`: how many jobs of a client may run at once."""
+"""`/exec/clients/{client_id}`: the cap on a client's concurrent jobs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ async def put_client_cap(request: Request) -> Response:
 
 
 def _client(request: Request) -> tuple[str, str]:
-    """The group, and whose cap it is: the client of that id of the caller's own tenant (SAFE-4). Who may be that client
-    may read and set it. An operator's key may name any client, and another tenant. Raises GridRefused."""
+    """Return the group and the client within the caller's own tenant (SAFE-4). Raises GridRefused.
+
+    Readable and writable with a key that may act as this client; operators may name any client and another tenant.
+    """
     programs, caller = programs_of(request), caller_of(request)
     client_id = check_client_id(request.path_params["client_id"], "client_id")
     group = group_of(request)
@@ -52,7 +54,7 @@ def _client(request: Request) -> tuple[str, str]:
 
 
 def group_of(request: Request) -> str:
-    """The group of the query; unless given, the gateway's own. Raises GridRefused."""
+    """Return the group of the query; by default the gateway's own. Raises GridRefused."""
     return check_group(request.query_params.get("group", programs_of(request).config.exec_group))
 
 
@@ -69,9 +71,9 @@ SCHEMAS: dict[str, Any] = {
             "inflight": schemas.COUNT,
         },
         ["client_id", "group", "cap", "source", "updated_at", "inflight"],
-        "How many jobs of a client may run at once in a group, who said so, and how many do.",
+        "How many jobs of a client may run at once in a group, who set that cap, and how many are running.",
     ),
-    "ExecClientCap": schemas.object_of({"cap": _CAP}, ["cap"], "How many may."),
+    "ExecClientCap": schemas.object_of({"cap": _CAP}, ["cap"], "The new cap."),
 }
 
 CLIENT_ID: dict[str, Any] = {
@@ -100,7 +102,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/exec/clients/{client_id}",
         endpoint=get_client_cap,
         summary="Read the cap of a client",
-        description=f"A client that never said one has `EXEC_DEFAULT_CAP`. {_WHO}",
+        description=f"The default is `EXEC_DEFAULT_CAP`. {_WHO}",
         parameters=(CLIENT_ID, GROUP, _TENANT),
         answer=schemas.json_response(schemas.ref("ExecClient"), "The cap, and how much of it is used."),
         errors=(422,),
@@ -111,8 +113,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/exec/clients/{client_id}",
         endpoint=put_client_cap,
         summary="Set the cap of a client",
-        description="The last word wins, over HTTP or over TCP. What is above `max_cap` of the client's ACL record is "
-        f"lowered to it. What runs goes on. {_WHO}",
+        description="The latest value wins, whether set over HTTP or over TCP. A value above `max_cap` of the client's "
+        f"ACL record is lowered to it. Running jobs continue. {_WHO}",
         parameters=(CLIENT_ID, GROUP, _TENANT),
         body=schemas.json_body(schemas.ref("ExecClientCap")),
         answer=schemas.json_response(schemas.ref("ExecClient"), "The cap that is in force now."),

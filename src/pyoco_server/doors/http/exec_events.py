@@ -1,4 +1,4 @@
-"""`/exec/events`: the history of jobs."""
+"""`/exec/events`: the event history of jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def get_events(request: Request) -> Response:
 
 
 def _shown(event: dict[str, Any]) -> dict[str, Any]:
-    """What is not known is left out."""
+    """Leave out unknown values."""
     return {name: value for name, value in event.items() if value is not None}
 
 
@@ -80,10 +80,10 @@ SCHEMAS: dict[str, Any] = {
             "detail": schemas.TEXT,
         },
         ["ts", "event", "group", "attempt"],
-        "One thing that happened. What is not known is left out; `ts` is in unix seconds.",
+        "One event. Unknown fields are left out; `ts` is in unix seconds.",
     ),
     "ExecEvents": schemas.object_of(
-        {"items": schemas.array_of(schemas.ref("ExecEvent"))}, ["items"], "What happened, the newest first."
+        {"items": schemas.array_of(schemas.ref("ExecEvent"))}, ["items"], "Events, the newest first."
     ),
 }
 
@@ -92,10 +92,10 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/exec/events",
         endpoint=get_events,
-        summary="List what happened to jobs, newest first",
-        description="Among the newest 10,000 events. A history for people: what counts is the record of the run. With "
-        "authentication on, others than operators (`EXEC_OPERATOR_KEYS`) name a job of their own. Nothing is kept with "
-        "`EXEC_EVENTS=0`.",
+        summary="List the events of jobs, newest first",
+        description="Searches the newest 10,000 events. For information only: the record of the run is authoritative. "
+        "With authentication on, all but operators (`EXEC_OPERATOR_KEYS`) must name one of their jobs. Events are off "
+        "with `EXEC_EVENTS=0`.",
         parameters=(
             schemas.query("job_id", {"type": "string", "format": "uuid"}, "Events of this job."),
             schemas.query("event", _EVENT, "Events of this kind."),

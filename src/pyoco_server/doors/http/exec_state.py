@@ -1,4 +1,4 @@
-"""`/exec/state`: the state of every group, in one look."""
+"""`/exec/state`: the state of every group in one response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SCHEMAS: dict[str, Any] = {
             "heartbeat_at": schemas.NUMBER,
         },
         ["run_id", "job_id", "status", "heartbeat_at"],
-        "A job that runs, and where.",
+        "A running job and its worker.",
     ),
     "ExecDoor": schemas.object_of(
         {
@@ -67,7 +67,7 @@ SCHEMAS: dict[str, Any] = {
             "connections": schemas.COUNT,
         },
         ["door_id", "addr", "group", "state", "started_at", "connections"],
-        "A door, by its own word.",
+        "A door, as it describes itself.",
     ),
     "ExecWorker": schemas.object_of(
         {
@@ -83,7 +83,7 @@ SCHEMAS: dict[str, Any] = {
             "state": schemas.TEXT,
         },
         ["worker_id", "running", "last_seen_at", "state"],
-        "A worker of programs. What is not known is left out.",
+        "A worker of programs. Unknown fields are left out.",
     ),
     "ExecReplica": schemas.object_of(
         {"name": schemas.TEXT, "leader": schemas.FLAG, "current": schemas.FLAG, "lag": schemas.COUNT},
@@ -122,13 +122,15 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/exec/state",
         endpoint=get_exec_state,
-        summary="Show what waits, what runs, caps, doors, workers and replicas",
-        description="Of every group that is known. Queues, caps, dead letters and what runs are read from what is "
-        f"stored: a restart changes none of it. At most {INFLIGHT_MAX} jobs that run are told one by one. With "
-        "authentication on, others than operators (`EXEC_OPERATOR_KEYS`) see their own jobs and clients.",
+        summary="Show waiting and running jobs, caps, doors, workers and replicas",
+        description="For every known group. Queues, caps, dead letters and running jobs come from durable "
+        f"storage: a restart changes none of it. At most {INFLIGHT_MAX} running jobs are listed individually. With "
+        "authentication on, all but operators (`EXEC_OPERATOR_KEYS`) see only their own jobs and clients.",
         parameters=(
             schemas.query(
-                "group", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,32}$"}, "This one; all of them unless given."
+                "group",
+                {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,32}$"},
+                "Only this group; all groups unless given.",
             ),
         ),
         answer=schemas.json_response(schemas.ref("ExecState"), "The state."),

@@ -1,4 +1,4 @@
-"""Every metric of a gateway in one table: what it is called, and what it tells."""
+"""All metrics of a gateway in one table: names, types, help texts and sources."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["CONTENT_TYPE", "METRICS", "PROCESS_METRICS", "Described", "Moment", 
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """Everything the metrics are read from."""
+    """The data from which all metrics are read."""
 
     figures: Figures
     tally: Tally
     operations: tuple[Operation, ...]
-    #: Event streams that are open.
+    #: Open event streams.
     watchers: int
     version: str
     programs: ProgramFigures = field(default_factory=ProgramFigures)
@@ -66,7 +66,7 @@ def _ages(moment: Moment) -> Iterable[Series]:
 
 def _ended(which: Callable[[Tally, tuple[str, str]], Histogram]) -> Callable[[Moment], Iterable[Series]]:
     def read(moment: Moment) -> Iterable[Series]:
-        for key in list(moment.tally.ends):  # runs go on ending while this is written
+        for key in list(moment.tally.ends):  # a copy, because runs keep ending while this is written
             histogram = which(moment.tally, key)
             yield key, Buckets(histogram.BOUNDS, tuple(histogram.counts), histogram.total)
 
@@ -79,7 +79,7 @@ def _requests(moment: Moment) -> Iterable[Series]:
             yield (operation.method, operation.path, str(status)), Buckets(Meter.BOUNDS, tuple(counts), seconds[0])
 
 
-#: The whole of `/metrics`, in its order, but for what the process tells of itself.
+#: All of `/metrics`, in order, except the metrics of the process itself.
 METRICS: tuple[Described[Moment], ...] = (
     Described("pyoco_runs_total", "gauge", ("status",), "Runs stored now, by status, of all tenants.", _runs),
     Described(
@@ -114,7 +114,7 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_queue_depth",
         "gauge",
         ("tag",),
-        "PENDING runs by tag, but for priced ones. Tags without one are left out; the 1,000 longest queues are shown.",
+        "PENDING runs by tag, except priced ones. Empty tags are left out; the 1,000 longest queues are shown.",
         _depths,
     ),
     Described(
@@ -135,7 +135,7 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_worker_slots_busy",
         "gauge",
         (),
-        "Slots of live workers that execute a run, by the workers' last word.",
+        "Slots of live workers that execute a run, as last reported by the workers.",
         _one(lambda moment: moment.figures.workers.slots_busy),
     ),
     Described(
@@ -149,7 +149,7 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_run_wait_seconds",
         "histogram",
         ("flow", "outcome"),
-        "From the submission of a run to the beginning of its last attempt, seen when it ended. A priced run counts "
+        "From the submission of a run to the start of its last attempt, observed when it ended. A priced run counts "
         "for flow `pack:` and its pack.",
         _ended(lambda tally, key: tally.ends[key].wait),
     ),
@@ -172,7 +172,7 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_http_request_duration_seconds",
         "histogram",
         ("method", "route", "status"),
-        "From a request's admission to the first byte of its answer. Requests without a valid key are not in it.",
+        "From a request's admission to the first byte of its answer. Requests without a valid key are not included.",
         _requests,
     ),
     Described(
@@ -186,14 +186,14 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_index_lag_seconds",
         "gauge",
         (),
-        "How long lists took, just now, to show everything that was stored; it grows while they do not.",
+        "Delay until lists currently show everything that is stored; grows while they do not.",
         _one(lambda moment: moment.figures.index_lag_seconds),
     ),
     Described(
         "pyoco_build_info",
         "gauge",
         ("version",),
-        "Always 1; the label tells the version of pyoco-server.",
+        "Always 1; the label is the version of pyoco-server.",
         lambda moment: [((moment.version,), 1)],
     ),
 )

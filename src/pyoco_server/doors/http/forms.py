@@ -1,4 +1,4 @@
-"""A multipart form with one file, read as it arrives: nothing above its cap is ever held in memory."""
+"""A multipart form with one file, parsed as it arrives: nothing above its cap is ever held in memory."""
 
 from __future__ import annotations
 
@@ -24,35 +24,37 @@ _WRAPPING_BYTES_MAX = 64 * 1024
 
 @dataclass
 class Part:
-    """One part of a form. A file has a name of its own."""
+    """One part of a form. Files have a file name."""
 
     name: str = ""
-    #: None: it is a field, not a file.
+    #: None for a field.
     file_name: str | None = None
-    #: The file name came with backslashes, of which the parser makes something else.
+    #: The file name contained backslashes, which the parser alters.
     has_backslash: bool = False
-    #: The file name is no UTF-8: what stands for it is not what was sent.
+    #: The file name was not valid UTF-8, so the decoded name differs from what was sent.
     is_garbled: bool = False
     size_bytes: int = 0
-    #: What a field holds. The form's file goes on as it comes, and is not kept here.
+    #: The content of a field. The form's file is passed on as it arrives and not kept here.
     data: bytearray = field(default_factory=bytearray)
 
 
 class Sink(Protocol):
-    """Whoever takes the parts of a form as they come, and decides what is wrong with them."""
+    """Receives the parts of a form as they arrive, and validates them."""
 
     def begin(self, part: Part) -> None:
-        """Its head has come. Raises what the caller is answered with."""
+        """A part's headers have arrived. Raises the error for the response."""
 
     def take(self, part: Part, data: bytes) -> None:
-        """More of it has come. Raises what the caller is answered with."""
+        """More data of a part has arrived. Raises the error for the response."""
 
 
 async def parse_form(
     request: Request, chunks: AsyncIterator[bytes], sink: Sink, wrong: Callable[[str, str], PyocoError]
 ) -> AsyncIterator[None]:
-    """Feed the sink, chunk by chunk: it yields after each, so that what came can be dealt with. `wrong` makes the error
-    for a form that cannot be read, of a text and a word."""
+    """Feed the sink chunk by chunk, and yield after each chunk so that the caller can process the data.
+
+    `wrong` makes the error for a form that cannot be parsed, from a message and an error type.
+    """
     content_type, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if content_type != b"multipart/form-data" or not boundary:
@@ -72,7 +74,7 @@ async def parse_form(
 
 
 class Form:
-    """One file and small fields, in any order. `parts` is filled while `pieces` are taken."""
+    """One file and small fields, in any order. `parts` is filled while `pieces` is consumed."""
 
     def __init__(self, file_part: str, file_bytes_max: int, too_large: TooLarge, field_bytes_max: int) -> None:
         self._file_part, self._file_bytes_max, self._too_large = file_part, file_bytes_max, too_large
@@ -81,15 +83,17 @@ class Form:
         self.parts: dict[str, Part] = {}
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """The bytes of the file, as they come. Raises Malformed, and what it was given for a file that is too large,
-        as soon as it shows: reading stops there."""
+        """Yield the bytes of the file as they arrive.
+
+        Raises Malformed, or `too_large` as soon as the file exceeds its cap; reading stops there.
+        """
         async for _ in parse_form(request, self._chunks(request), self, self._wrong):
             pieces, self._pieces = self._pieces, []
             for piece in pieces:
                 yield piece
 
     def file(self) -> Part:
-        """Raises Malformed when there is none, or an empty one."""
+        """Return the file part. Raises Malformed if the file is missing or empty."""
         part = self.parts.get(self._file_part)
         if part is None or not part.size_bytes:
             raise wrong_part(self._file_part, "is required and must not be empty", "missing")
@@ -98,7 +102,7 @@ class Form:
         return part
 
     def text(self, name: str) -> str | None:
-        """What a field holds. None: there is no such field. Raises Malformed."""
+        """Return the content of a field, or None if it is missing. Raises Malformed."""
         part = self.parts.get(name)
         if part is None:
             return None
@@ -128,7 +132,7 @@ class Form:
             self._pieces.append(data)
 
     async def _chunks(self, request: Request) -> AsyncIterator[bytes]:
-        """The whole may exceed the file's cap by no more than its wrapping: then it is the file that is too large."""
+        """The body may exceed the file's cap only by the form overhead; beyond that, the file must be too large."""
         try:
             async for chunk in chunks_of(request, self._file_bytes_max + _WRAPPING_BYTES_MAX):
                 yield chunk
@@ -188,14 +192,14 @@ class _Collector:
 
 
 def wrong_part(name: str, message: str, kind: str = "form") -> Malformed:
-    """One thing that is wrong with a part; no name: with the whole form."""
+    """Build the error for one problem of a part; without a name, of the form itself."""
     loc = ("body", name) if name else ("body",)
     return Malformed(message, problems=(Problem(loc, message, kind),))
 
 
 @dataclass
 class WorkflowForm:
-    """FLOW-79 to FLOW-81."""
+    """The fields of FLOW-79 to FLOW-81."""
 
     workflow: bytes
     flow_name: str
@@ -203,10 +207,10 @@ class WorkflowForm:
 
 
 async def read_workflow_form(request: Request, workflow_bytes_max: int) -> WorkflowForm:
-    """Raises Malformed, or WorkflowTooLarge as soon as the file passes its cap: reading stops there (FLOW-84)."""
+    """Raises Malformed, or WorkflowTooLarge as soon as the file exceeds its cap; reading stops there (FLOW-84)."""
     form = Form("workflow", workflow_bytes_max, WorkflowTooLarge(), _FIELD_BYTES_MAX)
     workflow = b"".join([piece async for piece in form.pieces(request)])
-    if "params" in form.parts:  # FLOW-85: nobody shall believe that an override took effect
+    if "params" in form.parts:  # FLOW-85: refuse, so that no client assumes that an override took effect
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise wrong_part("params", message, "forbidden")
     form.file()

@@ -1,7 +1,7 @@
-"""The one entrance of the HTTP door: who asks is found out here, before anything else is looked at.
+"""The single entry point of the HTTP door: authenticates the caller before anything else.
 
-Behind it lies the shortest way to an endpoint. The framework's own way (exception and exit-stack layers, then a walk
-over the routes) costs as much as a whole submission; it stays there for what is not ours: documents and unknown paths.
+It then dispatches straight to the endpoint. The framework's own way (exception and exit-stack layers, then a scan of
+the routes) costs as much as a complete submission; it only serves the rest: documents and unknown paths.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ log = get_logger(__name__)
 
 @dataclass
 class _Node:
-    """One step of a path. What a caller may write never meets a key of ours: `{}` is a segment, too."""
+    """One segment of a path. Parameters are not keys of `steps`, because a client may send any segment, even `{}`."""
 
     steps: dict[str, _Node] = field(default_factory=dict)
     any: _Node | None = None
-    #: What takes the rest of the path, however long, and even when it is empty.
+    #: Matches the rest of the path, of any length, including an empty rest.
     rest: _Node | None = None
     operations: dict[str, tuple[Operation, tuple[str, ...]]] = field(default_factory=dict)
 
@@ -80,8 +80,8 @@ class Table:
                 node.operations["HEAD"] = node.operations["GET"]
 
     def find(self, method: str, scope: Scope) -> tuple[Operation, dict[str, str]] | None:
-        """The operation and its path parameters; None when this is none of ours."""
-        for segments in _readings(scope):
+        """Return the operation and its path parameters, or None if the path is not ours."""
+        for segments in _segmentations(scope):
             for node, values in _matches(self._root, segments, 1, ()):
                 found = node.operations.get(method)
                 if found is not None:
@@ -90,13 +90,13 @@ class Table:
         return None
 
     def methods(self, scope: Scope) -> list[str]:
-        """What may be done on this path; nothing when it is none of ours."""
-        nodes = [node for segments in _readings(scope) for node, _ in _matches(self._root, segments, 1, ())]
+        """Return the methods allowed on this path; empty if the path is not ours."""
+        nodes = [node for segments in _segmentations(scope) for node, _ in _matches(self._root, segments, 1, ())]
         return sorted({method for node in nodes for method in node.operations})
 
 
-def _readings(scope: Scope) -> Iterator[list[str]]:
-    """The parts of the path; then, should they lead nowhere, with `%2F` as a slash within a part."""
+def _segmentations(scope: Scope) -> Iterator[list[str]]:
+    """Yield the segments of the path; then, if they match nothing, those with `%2F` as a slash within a segment."""
     yield scope["path"].split("/")
     raw: bytes = scope.get("raw_path") or b""
     if b"%2f" in raw.lower():
@@ -106,7 +106,7 @@ def _readings(scope: Scope) -> Iterator[list[str]]:
 def _matches(
     node: _Node, segments: list[str], at: int, values: tuple[str, ...]
 ) -> Iterator[tuple[_Node, tuple[str, ...]]]:
-    """Every way to read the path, the most literal first: `/runs/yaml` is a path of its own, and may be a run id."""
+    """Yield every match, the most literal first: `/runs/yaml` is a path of its own, and also matches a run id."""
     if at == len(segments):
         yield node, values
         return
@@ -124,21 +124,25 @@ OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Guard:
-    """Closed unless listed as open: a path nobody thought of asks for a key (FLOW-45, FLOW-46). Under `/v1`
-    and at `/mcp/`, where money is at stake, also while authentication is off (PRICED-170). A valid key counts in every
-    mode: what priced runs and budgets show depends on it (SAFE-5)."""
+    """Requires a key unless the operation is listed as open, so an overlooked path is closed (FLOW-45, FLOW-46).
+
+    Under `/v1` and at `/mcp/`, where money is at stake, a key is required even with authentication off (PRICED-170). A
+    valid key is honoured in every mode: what priced runs and budgets show depends on it (SAFE-5).
+    """
 
     def __init__(self, app: ASGIApp, operations: tuple[Operation, ...], on_error: OnError) -> None:
         self._app, self._on_error = app, on_error
         self._table = Table(operations)
         opened = [operation for operation in operations if operation.open]
         self._open = frozenset(operation.path for operation in opened if not operation.tail)
-        #: Everything below these is one operation's.
+        #: Prefixes below which one open operation serves every path.
         self._open_below = tuple(operation.path.rpartition("{")[0] for operation in opened if operation.tail)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = with_html_headers(send)
-        refusal = _misfit(scope) or _misnamed(scope) or (None if scope["method"] in _SAFE else _refusal(scope))
+        refusal = (
+            _bad_target(scope) or _bad_host(scope) or (None if scope["method"] in _SAFE else _refused_change(scope))
+        )
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -151,7 +155,7 @@ class Guard:
                 await _stopping(scope, error)(scope, receive, send)
                 return
             except PyocoError as error:
-                await _no(scope, error)(scope, receive, send)
+                await _refuse(scope, error)(scope, receive, send)
                 return
         if found is None:
             await self._pass_on(scope, receive, send)
@@ -169,13 +173,13 @@ class Guard:
         await answer(scope, receive, send)
 
     def _is_open(self, path: str, found: tuple[Operation, dict[str, str]] | None) -> bool:
-        """Both have to say so, the path and what it leads to: a path can be read in two ways."""
+        """Both the path and the operation must be open, because a path can be parsed in two ways."""
         if path not in self._open and not path.startswith(self._open_below):
             return False
         return found is None or found[0].open
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A wrong method on a path of ours is answered here; the rest belongs to the framework."""
+        """Answer a wrong method on one of our paths; pass everything else to the framework."""
         methods = self._table.methods(scope)
         if is_v1(scope["path"]):
             refusal = MethodRefused(methods) if methods else NotFound()
@@ -190,8 +194,10 @@ class Guard:
 
 
 async def _counted(scope: Scope, refusal: PyocoError) -> PyocoError:
-    """What is refused under `/v1` takes a token, too, of a caller who is known: nobody searches it for free. Without
-    the stores it is refused all the same: that there is nothing here does not depend on them."""
+    """Charge the rate limit for a refused `/v1` request of a known caller, so that probing for paths is not free.
+
+    If the stores are unavailable the request is refused all the same: the path does not exist, whatever their state.
+    """
     if "caller" not in scope:
         return refusal
     try:
@@ -203,63 +209,71 @@ async def _counted(scope: Scope, refusal: PyocoError) -> PyocoError:
     return refusal
 
 
-def _misfit(scope: Scope) -> Response | None:
-    """The answer to a target that is no path from the root: some servers pass on whatever they were sent, and what it
-    means would depend on who reads it."""
+def _bad_target(scope: Scope) -> Response | None:
+    """Refuse a target that is not an absolute path.
+
+    Some servers pass on any target, and its meaning would depend on who parses it.
+    """
     raw: bytes = scope.get("raw_path") or b"/"
     if scope["path"].startswith("/") and raw.startswith(b"/"):
         return None
     return plain_error(400, "bad request target", 2)
 
 
-def _misnamed(scope: Scope) -> Response | None:
-    """The answer to whoever asks for somebody else: perhaps a page whose name was made to lead here, and which its
-    browser lets read our answers. Every `Host` has to be fine: nobody knows which of two is meant."""
+def _bad_host(scope: Scope) -> Response | None:
+    """Refuse foreign Host headers (DNS rebinding).
+
+    A page could have pointed its own name at this server, and its browser would let it read our responses. Every `Host`
+    header must be acceptable: with two of them it is ambiguous which one counts.
+    """
     state: State = scope["app"].state.gateway
     hosts = state.backend.config.http_hosts
     if not hosts:
         return None
-    strangers = [value for name, value in scope["headers"] if name == b"host" and not answers_to(hosts, value)]
-    if not strangers:
+    refused = [value for name, value in scope["headers"] if name == b"host" and not answers_to(hosts, value)]
+    if not refused:
         return None
-    log.info("refused a request for another host", path=logged_path(scope["path"]), host=shown_value(strangers[0]))
+    log.info("request refused: unknown host name", path=logged_path(scope["path"]), host=shown_value(refused[0]))
     error = HostRefused()
     return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
 
 
-def _refusal(scope: Scope) -> Response | None:
-    """The answer to a change that a browser may not make; None: it may, or a program sent the request (SAFE-10)."""
-    told: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several with one name the first counts
-    if not is_of_browser(told):
+def _refused_change(scope: Scope) -> Response | None:
+    """Refuse a change that a browser may not make (SAFE-10). Returns None if it is allowed or a program sent it."""
+    headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of duplicate headers the first counts
+    if not is_of_browser(headers):
         return None
     path = logged_path(scope["path"])
     state: State = scope["app"].state.gateway
-    fault = foreign_origin(told)
+    fault = foreign_origin(headers)
     if fault is None and state.backend.config.dashboard_read_only:
         error = DashboardReadOnly()
-        log.info("refused a change from a browser: the dashboard is read-only", path=path, error=error)
+        log.info("browser change refused: dashboard is read-only", path=path, error=error)
         return answer_error(scope, error) if is_of_payers(scope["path"]) else error_answer(error)
-    fault = fault or simple_request(told)
+    fault = fault or simple_request(headers)
     if fault is None:
         return None
-    log.info("refused a change from a browser", path=path, detail=fault)
+    log.info("browser change refused", path=path, detail=fault)
     return answer_error(scope, DashboardReadOnly(fault)) if is_of_payers(scope["path"]) else plain_error(403, fault, 2)
 
 
-def _no(scope: Scope, error: PyocoError) -> Response:
-    """A refusal at the entrance, in the words of the place it was for."""
+def _refuse(scope: Scope, error: PyocoError) -> Response:
+    """Render a refusal in the format of the API that the path belongs to."""
     if is_of_payers(scope["path"]):
         return answer_error(scope, error)
-    log.info("refused at the entrance", path=scope["path"], error=error)
+    log.info("request not admitted", path=scope["path"], error=error)
     return error_answer(error)
 
 
 def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
-    """For a request that the stopping server waits for no longer: nothing was sent yet, and what it asked for may or
-    may not have happened. Raises the cancellation again when it is somebody else's."""
+    """Answer a request that the stopping server no longer waits for.
+
+    Nothing was sent yet, and the requested work may or may not have happened. Reraises a cancellation that has another
+    cause.
+    """
     if not (getattr(scope["app"].state, "stopping", False) or server_is_stopping()):
         raise error
-    log.info("a request was given up: the gateway stops", method=scope["method"], path=logged_path(scope["path"]))
+    log.info("request abandoned: gateway is stopping", method=scope["method"], path=logged_path(scope["path"]))
     if is_of_payers(scope["path"]):
         return answer_error(scope, Unavailable("the gateway stops"))
     answer = plain_error(503, "gateway is stopping", 3)
@@ -268,11 +282,11 @@ def _stopping(scope: Scope, error: asyncio.CancelledError) -> Response:
 
 
 async def _admit(state: State, scope: Scope) -> Caller:
-    """Who asks, by the key that was sent. Raises what the entrance answers with: for a bad key, perhaps not at once."""
+    """Return the caller identified by the key. Raises the refusal; the answer to a bad key may be delayed."""
     key = _key(scope["headers"], state.backend.config.http_api_key_header)
     try:
         if is_of_payers(scope["path"]):
-            _refuse_two(scope["headers"])
+            _refuse_ambiguous_keys(scope["headers"])
             caller = await authenticate_payer(state.backend, key)
         else:
             caller = await authenticate(state.backend, key)
@@ -285,17 +299,17 @@ async def _admit(state: State, scope: Scope) -> Caller:
     return caller
 
 
-def _refuse_two(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Where money is at stake nobody guesses which of two keys is meant. Raises KeyRefused."""
+def _refuse_ambiguous_keys(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Where money is at stake, refuse ambiguous keys. Raises KeyRefused."""
     if len({value for name, value in headers if name == b"authorization"}) > 1:
         raise KeyRefused("there are two Authorization headers, and they differ")
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]], name: str) -> str | None:
-    """One key, two ways to send it: the header of the settings, or `Authorization: Bearer`. Never in the address.
+    """Return the key from the configured header or from `Authorization: Bearer`; never from the URL.
 
-    When both are there the header of the settings counts, right or wrong: `Authorization` may have been put there by
-    somebody on the way. An empty header is none; of several with one name the first that is not empty counts.
+    If both are present the configured header counts, valid or not: a proxy may have added `Authorization`. An empty
+    header counts as missing; of duplicates the first one that is not empty counts.
     """
     wanted = name.lower().encode("latin-1")
     bearer = b""
@@ -304,7 +318,7 @@ def _key(headers: Iterable[tuple[bytes, bytes]], name: str) -> str | None:
             scheme, _, token = value.partition(b" ")
             if not bearer and scheme.lower() == b"bearer":
                 bearer = token.strip()
-            elif not bearer and header == wanted:  # named in the settings: then a key comes in it as in any other
+            elif not bearer and header == wanted:  # `authorization` is the configured header: accept a bare key
                 bearer = value.strip()
         elif header == wanted and value:
             return value.decode("latin-1")

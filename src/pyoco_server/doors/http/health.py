@@ -1,4 +1,4 @@
-"""`/health` and `/ready`: is the process alive, and can it do its work."""
+"""`/health` and `/ready`: liveness and readiness of the gateway."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _READY_SECONDS = 2.0
 
 
 async def get_health(_: Request) -> Response:
-    """FLOW-63: answers whenever the process serves HTTP; asks nobody."""
+    """FLOW-63: responds whenever the process serves HTTP; checks nothing else."""
     return json_answer({"status": "ok"})
 
 
 async def get_ready(request: Request) -> Response:
-    """Asks the leader of the runs' stream, and for the names of all streams: "ready" means that it answers, that none
-    is missing, that lists are true, and that what this gateway wrote last was not refused for want of room.
+    """Check NATS, the streams, the lists, and the disk space of NATS.
 
-    It does not write. A full disk shows at the first submission; a gateway that writes nothing cannot know.
+    Ready means: NATS answers, no stream is missing, lists are current, and the last write was not refused for lack of
+    space. Costs one read from the leader of the runs' stream and one listing of the streams. It does not write, so a
+    full disk shows at the first submission; a gateway that writes nothing cannot detect it.
     """
     state = state_of(request)
     usable, missing = await asyncio.gather(_answers(state), _missing(state))
@@ -54,7 +55,7 @@ async def _answers(state: State) -> bool:
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await state.backend.runs.find(NO_RUN)
-    except ResourceMissing:  # NATS answers; `missing` tells of it
+    except ResourceMissing:  # NATS answers; `missing` reports the resource
         return True
     except (PyocoError, TimeoutError):
         return False
@@ -62,7 +63,7 @@ async def _answers(state: State) -> bool:
 
 
 async def _missing(state: State) -> list[str]:
-    """SAFE-14. One round trip for all who ask at the same time; nothing while NATS does not answer."""
+    """SAFE-14. One round trip shared by all concurrent callers; returns nothing while NATS does not answer."""
     try:
         async with asyncio.timeout(_READY_SECONDS):
             return [each.name for each in await state.missing()]
@@ -70,7 +71,7 @@ async def _missing(state: State) -> list[str]:
         return []
 
 
-#: In `schemas.py`: others use them, too.
+#: Defined in `schemas.py`, because other modules use them too.
 SCHEMAS: dict[str, Any] = {}
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -79,7 +80,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/health",
         endpoint=get_health,
         summary="Is the gateway alive?",
-        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. NATS is not asked."),
+        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. NATS is not checked."),
         open=True,
         tags=("health",),
     ),
@@ -89,7 +90,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_ready,
         summary="Can the gateway take work?",
         answer=schemas.json_response(
-            schemas.ref("Ready"), "NATS stores what it is given, no stream is missing, and lists are true."
+            schemas.ref("Ready"), "NATS accepts writes, no stream is missing, and lists are current."
         ),
         open=True,
         tags=("health",),

@@ -1,4 +1,4 @@
-"""Under which names the gateway answers."""
+"""Host names under which the gateway answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["answers_to", "host_name"]
 
 
 def answers_to(hosts: tuple[str, ...], asked: bytes) -> bool:
-    """Whether a request with this `Host` is for a gateway of these names.
+    """Return whether a request with this `Host` header is meant for a gateway with these names.
 
-    Whoever owns a name can let it lead to this machine, and a browser then takes our answers for those of that owner's
-    page. An address has no such owner, nor has `localhost`: those are answered whatever the settings say. So is who
-    names nothing, which no browser does.
+    The owner of a name can point it at this server, and a browser then treats our responses as those of the owner's
+    page. IP addresses and `localhost` have no such owner: they are accepted whatever the settings. So is a request
+    without a host, which no browser sends.
     """
     if ANY_HOST in hosts:
         return True
@@ -23,7 +23,7 @@ def answers_to(hosts: tuple[str, ...], asked: bytes) -> bool:
 
 
 def host_name(address: bytes) -> bytes:
-    """Without the port, in lower case. The address of a machine may have colons of its own, within brackets."""
+    """Return the host in lower case, without the port. An IPv6 address has colons of its own, within brackets."""
     address = address.strip().lower()
     if address.startswith(b"["):
         return address.partition(b"]")[0] + b"]"

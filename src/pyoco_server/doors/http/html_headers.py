@@ -1,4 +1,4 @@
-"""The security headers of every HTML answer (SAFE-10): one policy for the pages, for errors and for stored files."""
+"""The security headers of every HTML response (SAFE-10): one policy for pages, errors and stored files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Message, Send
 
 __all__ = ["HTML_HEADERS", "with_html_headers"]
 
-#: Our own files and our own API, and nothing else. What a run or a worker says cannot become code (FLOW-259).
+#: Only our own files and our own API. Data of a run or a worker cannot become code (FLOW-259).
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -25,7 +25,7 @@ _CONTENT_SECURITY_POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-#: What the page will never ask a browser for.
+#: Browser features that the page never uses.
 _UNUSED = (
     "accelerometer",
     "autoplay",
@@ -61,12 +61,12 @@ HTML_HEADERS: Final = {
 }
 _AS_SENT: Final = tuple((name.lower().encode(), value.encode()) for name, value in HTML_HEADERS.items())
 _POLICY: Final = b"content-security-policy"
-#: What a browser shows as a page in which code may run.
+#: Content types that a browser renders as a page in which code may run.
 _PAGES: Final = (b"text/html", b"application/xhtml+xml", b"image/svg+xml", b"text/xml", b"application/xml")
 
 
 def with_html_headers(send: Send) -> Send:
-    """A `send` that adds the headers to each answer that a browser shows as a page. Others pass unchanged."""
+    """Wrap `send` to add the headers to each response that a browser renders as a page. Others pass unchanged."""
 
     def sending(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
@@ -83,7 +83,7 @@ def _is_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """A policy that is there already stays beside ours, and a browser obeys both; other headers become ours."""
+    """Keep existing policies beside ours, since browsers enforce both; replace the other headers."""
     ours = {name for name, _ in _AS_SENT}
     own = [(name, value) for name, value in headers if name not in ours]
     policies = [(name, value) for name, value in headers if name == _POLICY and (name, value) not in _AS_SENT]

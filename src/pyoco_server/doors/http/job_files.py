@@ -1,4 +1,4 @@
-"""The input files of one job as they come in: in memory while they are small, then on disk."""
+"""The input files of one job during upload: in memory while they are small, then on disk."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from pyoco_server.ports.spool import Spool
 
 __all__ = ["HELD_BYTES_MAX", "JobFiles"]
 
-#: Most jobs bring little: no thread and no file are made for them.
+#: Most jobs have small inputs and need neither a thread nor a file.
 HELD_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Where one file lies among the bytes of all."""
+    """The position of one file in the concatenated bytes."""
 
     file: InputFile
     start: int
 
 
 class JobFiles:
-    """Files one after the other, each hashed as it comes. In memory are two batches of the spool at most (GRID-157);
-    on disk is a file without a name, so nothing is left of it whoever dies."""
+    """The files of a job, stored back to back and hashed as they arrive.
+
+    Holds at most two batches of the spool in memory (GRID-157). The file on disk has no name, so nothing remains after
+    a crash.
+    """
 
     def __init__(self, directory: Path, turn: Callable[[], AbstractContextManager[None]]) -> None:
-        """`turn`: what is taken before anything goes to disk. It raises TooManyTransfers."""
+        """`turn` is acquired before anything is written to disk. It raises TooManyTransfers."""
         self._directory, self._turn = directory, turn
         self._resources = contextlib.AsyncExitStack()
         self._held = bytearray()
@@ -52,12 +55,12 @@ class JobFiles:
         await self._resources.aclose()
 
     async def begin(self, name: str) -> None:
-        """What comes now is of this file. Names must differ. Raises NoRoom."""
+        """Start the next file. Names must be unique. Raises NoRoom."""
         await self.finish()
         self._name = name
 
     async def write(self, data: bytes) -> None:
-        """Raises NoRoom, TooManyTransfers."""
+        """Append to the current file. Raises NoRoom, TooManyTransfers."""
         if self._spool is None and len(self._held) + len(data) <= HELD_BYTES_MAX:
             self._held += data
             self._hash.update(data)
@@ -66,7 +69,7 @@ class JobFiles:
         self.size_bytes += len(data)
 
     async def finish(self) -> tuple[InputFile, ...]:
-        """The last one is whole: all that there are, in the order in which they came. Raises NoRoom."""
+        """Complete the last file, and return all files in order of arrival. Raises NoRoom."""
         if self._name is not None:
             sha256 = self._hash.hexdigest() if self._spool is None else await self._spool.cut()
             file = InputFile(self._name, self.size_bytes - self._start, sha256)
@@ -75,7 +78,7 @@ class JobFiles:
         return tuple(piece.file for piece in self._pieces.values())
 
     async def open(self, name: str) -> AsyncIterator[bytes]:
-        """The bytes of one of them. May be asked again. Raises KeyError."""
+        """Yield the bytes of one file. Can be called repeatedly. Raises KeyError."""
         piece = self._pieces[name]
         end = piece.start + piece.file.size
         if self._spool is None:
@@ -85,7 +88,7 @@ class JobFiles:
             yield chunk
 
     async def _spill(self) -> Spool:
-        """What came so far goes to disk. A cut behind the files that are whole: the hash is then that of this one."""
+        """Spill the received data to disk. The cut after the completed files starts a hash for the current one."""
         self._resources.enter_context(self._turn())
         spool = await self._resources.enter_async_context(Spool(self._directory))
         await spool.write(bytes(self._held[: self._start]))

@@ -1,4 +1,4 @@
-"""The form of `POST /jobs` (GRID-155), read as it arrives."""
+"""The form of `POST /jobs` (GRID-155), parsed as it arrives."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["JobForm", "read_job_form"]
 
 _FIELD_BYTES_MAX: Final = 1024
 _ONCE: Final = frozenset({"exec_name", "job_id", "client_id", "group", "timeout_sec"})
-#: Every part that means something, and some that do not.
+#: All known parts, and some unknown ones.
 _PARTS_MAX: Final = FILES_MAX + ARGS_MAX + 64
-#: What comes more slowly than this, after a while, holds one of few places for hours.
+#: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
 
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -31,14 +31,14 @@ _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,2})?", re.ASC
 
 
 class JobForm:
-    """What has come of the form. Whatever cannot be part of a job is refused as soon as it shows."""
+    """The parts of the form received so far. Anything that is not valid in a job is refused immediately."""
 
     def __init__(self) -> None:
         self._fields: dict[str, bytearray] = {}
         self._args: list[bytearray] = []
         self._args_bytes = self._parts = self._files = 0
         self._names: set[str] = set()
-        #: The name of a file that begins, then its bytes.
+        #: The name of each new file, followed by its bytes.
         self._came: list[str | bytes] = []
 
     def begin(self, part: Part) -> None:
@@ -74,7 +74,7 @@ class JobForm:
                 raise _bad(f"{part.name} has at most {_FIELD_BYTES_MAX} bytes", part.name)
 
     async def store(self, files: JobFiles) -> None:
-        """Pass on what has come of the files."""
+        """Move the file data received so far to `files`."""
         came, self._came = self._came, []
         for item in came:
             await (files.begin(item) if isinstance(item, str) else files.write(item))
@@ -84,11 +84,11 @@ class JobForm:
         return tuple(_decoded(each, "Args") for each in self._args)
 
     def text(self, name: str) -> str | None:
-        """None: it was not given."""
+        """Return a field, or None if it is missing."""
         return _decoded(self._fields[name], name) if name in self._fields else None
 
     def _begin_file(self, part: Part) -> None:
-        """GRID-96: a bad name is refused before its bytes are read."""
+        """GRID-96: refuse a bad name before reading the file's bytes."""
         if part.file_name is None:
             raise _bad("file must be a file, not a field: give it a filename", "Files")
         self._files += 1
@@ -110,10 +110,10 @@ class JobForm:
 async def read_job_form(
     request: Request, files: JobFiles, bytes_max: int, *, group: str, client_id: str, job_id: str
 ) -> JobAsk:
-    """What is asked for; the three are for who does not name them. The files' bytes go to `files` as they come.
+    """Read the job request; the file data goes to `files` as it arrives. The keyword arguments are the defaults.
 
-    Raises GridRefused: TOO_LARGE as soon as it shows, BAD_SCHEMA and others of section 26.2; TooSlow, NoRoom,
-    TooManyTransfers.
+    Raises GridRefused: TOO_LARGE as soon as the limit is exceeded, BAD_SCHEMA and others of section 26.2; TooSlow,
+    NoRoom, TooManyTransfers.
     """
     form, began = JobForm(), time.monotonic()
     async for _ in parse_form(request, _chunks(request, bytes_max, began), form, lambda text, _: _bad(text, None)):
@@ -151,7 +151,7 @@ def _or(given: str | None, otherwise: str) -> str:
 
 
 def _number(text: str) -> float:
-    """As JSON would have it: 60 and 60.0 are told apart, since they are by whoever compares fingerprints."""
+    """Parse as JSON does: 60 and 60.0 stay distinct, because their fingerprints differ."""
     if _WHOLE.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text):

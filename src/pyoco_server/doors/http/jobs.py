@@ -1,4 +1,4 @@
-"""`POST /jobs`: ask for a program to be run."""
+"""`POST /jobs`: submit a program."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pyoco_server.doors.http.submissions import KEY_PARAMETER, REPLAYED, read_ke
 
 __all__ = ["CLIENT_ID_DEFAULT", "OPERATIONS", "SCHEMAS"]
 
-#: Whose jobs they are when nobody says so and no key tells (GRID-155).
+#: Client id of jobs that name no client and come without a key (GRID-155).
 CLIENT_ID_DEFAULT = "http"
 
 
 async def submit_job(request: Request) -> Response:
-    """Nothing is stored before the form is whole: who goes away in the middle leaves nothing behind (GRID-157)."""
+    """Store nothing until the form is complete: an aborted request leaves nothing behind (GRID-157)."""
     state, caller, programs = state_of(request), caller_of(request), programs_of(request)
     key = read_key(request)
     folder = Path(state.backend.config.data_dir) / "tmp"
@@ -47,7 +47,7 @@ async def submit_job(request: Request) -> Response:
         try:
             submitted = await submit_job_once(state.backend, caller, ask, files, named)
         except GridRefused as error:
-            if error.code is Code.QUEUE_FULL:  # its record was made and taken back: no list shows it after this answer
+            if error.code is Code.QUEUE_FULL:  # its record was created and withdrawn: later lists must not show it
                 state.told(await state.backend.runs.newest())
             raise
     state.told(submitted.revision)
@@ -85,7 +85,8 @@ SCHEMAS: dict[str, Any] = {
                 "maxItems": FILES_MAX,
                 "description": "Its input files, one part each, under their own names, which hold no path.",
             },
-            "job_id": _UUID | {"description": "Of your choice: the same job again under the same id counts once."},
+            "job_id": _UUID
+            | {"description": "Chosen by the caller: repeating the same job under the same id has no further effect."},
             "client_id": {
                 "type": "string",
                 "pattern": _ID_PATTERN,
@@ -110,16 +111,16 @@ SCHEMAS: dict[str, Any] = {
     "JobAccepted": schemas.object_of(
         {"run_id": _UUID, "job_id": _UUID, "status": schemas.STATUS, "duplicate": schemas.FLAG},
         ["run_id", "job_id", "status", "duplicate"],
-        "The job is recorded and queued; both are durable. `duplicate`: an earlier request had done so, and `status` "
-        "is what its run is now.",
+        "The job is recorded and queued; both are durable. `duplicate`: it was already known, and `status` is "
+        "the current status of its run.",
     ),
 }
 
 _DESCRIPTION = """\
 200 means that the job is recorded and queued. The same `job_id` with the same content is one job, however often it \
-is sent; with another content it is refused with 409. A 503 tells `job_id` and `run_id`: nobody knows whether the job \
-was stored, and the same request with that `job_id` finds out. With `EXEC_AUTH=api_key` the client needs an ACL record \
-that names the caller's key and allows the program (403)."""
+is sent; with another content it is refused with 409. A 503 contains `job_id` and `run_id`: it is unknown whether the \
+job was stored, and repeating the request with that `job_id` is safe. With `EXEC_AUTH=api_key` the client needs an ACL \
+record that names the caller's key and allows the program (403)."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(

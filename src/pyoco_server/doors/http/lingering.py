@@ -1,4 +1,4 @@
-"""The last answer on a connection whose client is still sending."""
+"""Send a refusal while the client is still sending its body."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from starlette.types import Receive, Scope, Send
 
 __all__ = ["Lingering"]
 
-#: So much of a body that was refused is still read, and for so long.
+#: Limits on how much of a refused body is still read, and for how long.
 BYTES_MAX: Final = 64 * 1024 * 1024
 SECONDS_MAX: Final = 1.0
 
 
 class Lingering(Response):
-    """A refusal that comes before the body has come: it goes out at once, and then the connection is closed.
+    """A refusal sent before the body has arrived completely. The connection is closed afterwards.
 
-    Not in the same moment: whoever still sends would get a reset, and many clients drop the answer with it. So what
-    comes is read and dropped for a while. Who never stops sending is cut off, and a body of gigabytes is not swallowed.
+    It is not closed immediately: a client that is still sending would get a connection reset, and many clients then
+    discard the response. So incoming data is read and dropped for a while. A client that keeps sending is cut off, so a
+    body of gigabytes is not read.
     """
 
     def __init__(self, answer: Response) -> None:
@@ -37,7 +38,7 @@ class Lingering(Response):
 
 
 async def _drop(receive: Receive) -> None:
-    """Until the body ends, the client leaves, or it is too much."""
+    """Drop data until the body ends, the client disconnects, or the limit is reached."""
     size = 0
     while size <= BYTES_MAX:
         message = await receive()

@@ -1,4 +1,4 @@
-"""What `GET /runs` was asked for."""
+"""Parse the query of `GET /runs`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LIMIT_MAX = 200
 KINDS = ("exec", "flow", "pack")
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-#: How a run id begins. With fewer characters it would be no filter to speak of.
+#: Prefix of a run id. Fewer characters would hardly filter anything.
 _RUN_ID_PREFIX = re.compile(r"[0-9a-fA-F-]{4,36}", re.ASCII)
 _LIMIT = re.compile(r"[0-9]{1,4}", re.ASCII)
-#: Each of these has one value. Whatever else is asked is passed over.
+#: Parameters that may appear once. All others are ignored.
 _ONCE = (
     "status",
     "flow",
@@ -53,13 +53,13 @@ _ONCE = (
 
 @dataclass(frozen=True)
 class ListQuery:
-    #: With the caller's tenant: it is part of what a cursor belongs to.
+    #: Includes the caller's tenant, which is part of what a cursor is bound to.
     wanted: RunFilter
     limit: int
     after: ListPosition | None
-    #: Whole snapshots rather than lines.
+    #: Return complete snapshots instead of list entries.
     whole: bool
-    #: An object with `items` and `next_cursor` rather than an array (FLOW-107, FLOW-108).
+    #: Return an object with `items` and `next_cursor` instead of an array (FLOW-107, FLOW-108).
     envelope: bool
 
 
@@ -89,7 +89,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
 
 
 class _Reader:
-    """Takes one value after the other, and notes what is wrong with each."""
+    """Parses one value at a time and collects the problems."""
 
     def __init__(self, query: QueryParams) -> None:
         self.problems: list[Problem] = []
@@ -132,7 +132,7 @@ class _Reader:
         return text
 
     def flow(self) -> str | None:
-        """A program has the name of a flow (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
+        """A program matches as a flow name (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
         flow = self._given.get("flow")
         program = self.name("exec", is_exec_name, "must be the name of a program: letters, digits, '_' and '-'")
         if program is None:
@@ -182,7 +182,7 @@ class _Reader:
         except BadCursor as error:
             self._wrong("cursor", str(error))
             return None
-        # It can only be held against filters that make sense.
+        # A cursor can only be checked against valid filters.
         if not self.problems and not is_of(wanted):
             self._wrong("cursor", "belongs to a list with other filters; send it with those of the first page")
         return place

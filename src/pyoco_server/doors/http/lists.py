@@ -1,4 +1,4 @@
-"""`GET /runs`: lists of runs, in both forms."""
+"""`GET /runs`: lists of runs, as an array or an object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyoco_server.ports.index.port import ListPosition, Summary
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
-#: What a list shows depends on the key, which may come in any of several headers: no shared cache may keep it.
+#: The list depends on the key, which may come in any of several headers: no shared cache may store it.
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
@@ -31,13 +31,13 @@ async def get_runs(request: Request) -> Response:
     state, caller = state_of(request), caller_of(request)
     asked = read_list_query(request.query_params, caller.tenant_id)
     await state.settled()
-    # Before the list is read: a change in between makes the list newer than its tag, never older.
+    # Read before the list: a change in between makes the list newer than its tag, never older.
     etag = _etag(await state.backend.index.version(asked.wanted.tenant_id), caller)
     if not asked.whole and has_already(request, etag):
         return Response(status_code=304, headers={"ETag": etag, **_PRIVATE})
     if asked.whole:
-        whole = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
-        return _answer(asked, [_shown(item, caller) for item in whole.items], whole.next, _PRIVATE)
+        full_page = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
+        return _answer(asked, [_shown(item, caller) for item in full_page.items], full_page.next, _PRIVATE)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
     return _answer(asked, [shown_line(line, caller) for line in page.items], page.next, {"ETag": etag, **_PRIVATE})
 
@@ -47,8 +47,11 @@ def _shown(item: Run | Summary, caller: Caller) -> dict[str, Any]:
 
 
 def _etag(version: str, caller: Caller) -> str:
-    """SAFE-5, SAFE-11: the version covers the runs that this caller may see. A caller without a key has tags of its
-    own, so a list without the details of priced runs never validates one with them. Weak: no digest of the list."""
+    """Return the weak ETag of a list (SAFE-5, SAFE-11).
+
+    The version covers the runs that this caller may see. A caller without a key has separate tags, so a list without
+    the details of priced runs never validates one with them. Weak: it is not a digest of the list.
+    """
     who = "redacted" if caller.tenant_id is None else f"tenant:{caller.tenant_id}"
     return f'W/"{hashlib.sha256(f"{version}:{who}".encode()).hexdigest()[:32]}"'
 
@@ -70,21 +73,21 @@ SCHEMAS: dict[str, Any] = {
     "RunListResponse": schemas.object_of(
         {"items": _ITEMS, "next_cursor": schemas.or_null(schemas.TEXT)},
         ["items", "next_cursor"],
-        "A page of runs. `next_cursor`, sent as `cursor` with the same filters, brings the next one; null: no more.",
+        "A page of runs. Send `next_cursor` as `cursor` with the same filters for the next page; null: there is none.",
     ),
 }
 
 _DESCRIPTION = """\
 An array of runs; with `cursor`, `updated_after` or `envelope=true` an object with `items` and `next_cursor`.
 
-A walk from page to page sees the order of its beginning: a run that changes meanwhile is neither passed over nor shown
-twice, and appears as it is now. Runs submitted meanwhile are not part of it; `updated_after` brings them.
+The pages of one list keep the order of the first one: a run that changes meanwhile is neither skipped nor repeated, and
+appears in its current state. Runs submitted meanwhile are not included; `updated_after` finds them.
 
-Priced runs are shown whole with a key of their tenant. A caller without a key, where authentication is off, is told
+Priced runs are shown completely with a key of their tenant. With authentication off, a caller without a key sees only
 their `run_id`, `kind`, `status`, `pack_type` and times, and `redacted: true`.
 
-A list of lines has an `ETag` that stays the same as long as no run changes that the caller may see: sent as
-`If-None-Match`, it saves a list that would say nothing new. Send it with the address it came with."""
+A list of summaries has an `ETag` that stays the same as long as no run changes that the caller may see: sent as
+`If-None-Match`, it avoids an unchanged list. Send it with the same URL."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -104,7 +107,7 @@ OPERATIONS: tuple[Operation, ...] = (
             schemas.query(
                 "run_id",
                 {"type": "string", "pattern": "^[0-9a-fA-F-]{4,36}$"},
-                "How the run id begins, with 4 characters or more.",
+                "Prefix of the run id, at least 4 characters.",
             ),
             schemas.query("job_id", {"type": "string", "format": "uuid"}, "Runs of this job: one in each group."),
             schemas.query("client_id", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}, "Jobs of this client."),
@@ -115,20 +118,22 @@ OPERATIONS: tuple[Operation, ...] = (
                 "Jobs of this program, as `flow=exec:NAME`.",
             ),
             schemas.query(
-                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many."
+                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "Page size."
             ),
             schemas.query(
-                "include", schemas.TEXTS, "`full`, `all` or `records`: whole snapshots instead of summaries."
+                "include", schemas.TEXTS, "`full`, `all` or `records`: complete snapshots instead of summaries."
             ),
             schemas.query(
                 "updated_after", {"type": "number", "minimum": 0}, "Only runs updated later than this, in unix seconds."
             ),
             schemas.query("cursor", _TOKEN, "`next_cursor` of the page before, with the same filters."),
-            schemas.query("envelope", {"type": "boolean", "default": False}, "`true` asks for the object form."),
+            schemas.query(
+                "envelope", {"type": "boolean", "default": False}, "`true`: respond with an object instead of an array."
+            ),
             schemas.IF_NONE_MATCH,
         ),
         answer=schemas.json_response({"anyOf": [_ITEMS, schemas.ref("RunListResponse")]}, "The newest runs."),
-        more_answers={304: "`If-None-Match` names what would be sent: no run has changed since."},
+        more_answers={304: "`If-None-Match` matches: no run has changed since."},
         errors=(422,),
     ),
 )

@@ -1,4 +1,4 @@
-"""`/metrics`: figures for Prometheus."""
+"""`/metrics`: metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Read the metrics",
         description="In the text format of Prometheus, version 0.0.4. The figures cover all tenants.",
         answer={
-            "description": "The figures of this moment.",
+            "description": "The current figures.",
             "content": {"text/plain": {"schema": schemas.TEXT}},
         },
         tags=("metrics",),

@@ -1,4 +1,4 @@
-"""One look at the stores of priced runs for all who ask, and for a while."""
+"""Reads of slow stores, shared by concurrent callers and cached for a while."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ from pyoco_server.ports.priced import Priced
 
 __all__ = ["Outlook", "SharedRead"]
 
-#: Every dashboard asks each five seconds.
+#: Cache time; every open dashboard polls every five seconds.
 _SECONDS: Final = 10.0
 
 _Seen = TypeVar("_Seen")
 
 
 class SharedRead(Generic[_Seen]):
-    """However many ask while one looks, nobody else does: all are told what that one sees."""
+    """One read at a time: callers that arrive during a read share its result."""
 
-    #: How long it is told to those who come later.
+    #: How long a result is reused.
     seconds = 0.0
 
-    def __init__(self, look: Callable[[], Coroutine[Any, Any, _Seen]]) -> None:
-        self._ask = look
-        self._look: asyncio.Task[_Seen] | None = None
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, _Seen]]) -> None:
+        self._read = read
+        self._reading: asyncio.Task[_Seen] | None = None
         self._until = 0.0
 
     async def __call__(self) -> _Seen:
         now = asyncio.get_running_loop().time()
-        if self._look is None or (self._look.done() and now >= self._until):
+        if self._reading is None or (self._reading.done() and now >= self._until):
             self._until = now + self.seconds
-            self._look = asyncio.create_task(self._ask())
-        return await asyncio.shield(self._look)  # whoever gives up does not give up for the others
+            self._reading = asyncio.create_task(self._read())
+        return await asyncio.shield(self._reading)  # a caller that gives up must not cancel the read for the others
 
     async def close(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            await asyncio.gather(self._look, return_exceptions=True)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
 
 class Outlook(SharedRead[Trouble]):
-    """What is in need of a hand: asked for every ten seconds, each time within a second, and not at all while nobody
-    wants to know."""
+    """Problems in the stores of priced runs: read every ten seconds at most, and only on request."""
 
     seconds = _SECONDS
 

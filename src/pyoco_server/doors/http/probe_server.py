@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`, or `/metrics`, of a process that serves nothing else over HTTP. No framework."""
+"""`/healthz` and `/readyz`, or `/metrics`, for processes without any other HTTP endpoint. No framework."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["METRICS_TYPE", "metrics_server", "probe_server"]
 
 log = get_logger(__name__)
 
-#: What a request may take to arrive, and what its head may have.
+#: Limits on the arrival time of a request, the size of its head, and concurrent connections.
 _SECONDS_MAX = 5.0
 _HEAD_BYTES_MAX = 8192
 _AT_ONCE_MAX = 64
 
-#: Whether the process can do its work, and the body that says so.
+#: Returns whether the process is ready, and the response body.
 Checks = Callable[[], Awaitable[tuple[bool, Mapping[str, object]]]]
 
-#: A status, the type of the body, and the body.
+#: Status, content type and body.
 Answer = tuple[int, str, bytes]
-#: By method and path.
+#: Returns the response for a method and a path.
 Answers = Callable[[bytes, bytes], Awaitable[Answer]]
 
 #: FLOW-129
@@ -35,12 +35,12 @@ _PHRASES = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 
 @contextlib.asynccontextmanager
 async def probe_server(host: str, port: int, checks: Checks) -> AsyncIterator[None]:
-    """Answers while the block runs; port 0: not at all. Raises UsageError when the port is taken."""
+    """Serve the probes while the block runs; port 0 disables them. Raises UsageError if the port is taken."""
     if port == 0:
         yield
         return
     async with _listening(host, port, f"PYOCO_HEALTH_PORT={port}", lambda method, path: _health(method, path, checks)):
-        log.info("health is told here", host=host, port=port)
+        log.info("health endpoint started", host=host, port=port)
         yield
 
 
@@ -48,19 +48,21 @@ async def probe_server(host: str, port: int, checks: Checks) -> AsyncIterator[No
 async def metrics_server(
     host: str, port: int | None, render: Callable[[], Awaitable[bytes]]
 ) -> AsyncIterator[int | None]:
-    """`/metrics` while the block runs; which port that is, 0 being any free one. None: not at all. Raises UsageError
-    when the port is taken."""
+    """Serve `/metrics` while the block runs, and yield the port. Port 0 means any free port; None disables it.
+
+    Raises UsageError if the port is taken.
+    """
     if port is None:
         yield None
         return
-    wish = f"--metrics-port {port}"
-    async with _listening(host, port, wish, lambda method, path: _metrics(method, path, render)) as bound:
-        log.info("metrics are told here", host=host, port=bound)
+    option = f"--metrics-port {port}"
+    async with _listening(host, port, option, lambda method, path: _metrics(method, path, render)) as bound:
+        log.info("metrics endpoint started", host=host, port=bound)
         yield bound
 
 
 @contextlib.asynccontextmanager
-async def _listening(host: str, port: int, wish: str, answers: Answers) -> AsyncIterator[int]:
+async def _listening(host: str, port: int, option: str, answers: Answers) -> AsyncIterator[int]:
     gate = asyncio.Semaphore(_AT_ONCE_MAX)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +75,7 @@ async def _listening(host: str, port: int, wish: str, answers: Answers) -> Async
     try:
         server = await asyncio.start_server(serve, host, port, limit=_HEAD_BYTES_MAX)
     except OSError as error:
-        raise UsageError(f"{wish} cannot be used: {error.strerror or error}") from error
+        raise UsageError(f"{option} cannot be used: {error.strerror or error}") from error
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
@@ -81,7 +83,7 @@ async def _listening(host: str, port: int, wish: str, answers: Answers) -> Async
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers) -> None:
-    """One request, one answer, and the end of the connection. What is no request, or comes too slowly, gets none."""
+    """Serve one request and close the connection. Invalid or slow requests get no response."""
     try:
         async with asyncio.timeout(_SECONDS_MAX):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -95,8 +97,8 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ans
             await writer.drain()
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         pass
-    except Exception:  # the top of a connection: a defect in a check must not leave it open
-        log.exception("a look at this process failed")
+    except Exception:  # last resort: a defect in a check must not leave the connection open
+        log.exception("probe request failed")
     finally:
         writer.close()
     with contextlib.suppress(OSError):

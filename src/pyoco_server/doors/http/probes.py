@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: for whoever decides where priced requests go."""
+"""`/healthz` and `/readyz`: probes for load balancers of priced requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def get_healthz(_: Request) -> Response:
-    """PRICED-177: answers while the process serves; asks nobody."""
+    """PRICED-177: responds while the process serves HTTP; checks nothing else."""
     return json_answer({"status": "ok"}, headers=_NO_STORE)
 
 
@@ -48,7 +48,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/healthz",
         endpoint=get_healthz,
         summary="Is the gateway alive?",
-        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. Nobody else is asked."),
+        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. Nothing else is checked."),
         open=True,
         tags=("health",),
     ),
@@ -58,7 +58,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_readyz,
         summary="Can priced runs be submitted?",
         description=f"The ledger, the budget, the queue and the store of results have {READY_SECONDS} s to answer. The "
-        "queue also has to take writes, and the ledger has to be the one that this deployment uses.",
+        "queue must also accept writes, and the ledger must be the one that this deployment uses.",
         answer=schemas.json_response(schemas.ref("PricedReady"), "All of them answer."),
         other_answers={503: schemas.json_response(schemas.ref("PricedReady"), "Priced runs cannot be submitted.")},
         open=True,

@@ -12,7 +12,7 @@ from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
 __all__ = ["LABELS_MAX", "PROGRAM_METRICS", "render_figures"]
 
-#: GRID-171: values of one label that are told apart; more fall under OTHER.
+#: GRID-171: distinct values of one label; the rest are merged into OTHER.
 LABELS_MAX = 1_000
 
 Figures = Callable[[ProgramFigures], Mapping[Any, float] | None]
@@ -27,7 +27,7 @@ def _series(read: Figures) -> Callable[[ProgramFigures], Iterable[Series]]:
 
 
 def limited(series: dict[tuple[str, ...], float]) -> list[Series]:
-    """The same, sorted, with the values of each label that are not among its largest 1,000 added up under OTHER."""
+    """Return the series sorted; for each label, values beyond the largest 1,000 are summed under OTHER."""
     for place in range(len(next(iter(series), ()))):
         sizes: Counter[str] = Counter()
         for labels, value in series.items():
@@ -67,7 +67,7 @@ _OF_PROGRAM = ("group", "exec")
 _OF_CLIENT = ("group", "client")
 
 PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
-    _described("queued", "gauge", _OF_PROGRAM, "Jobs that wait.", lambda figures: figures.queued),
+    _described("queued", "gauge", _OF_PROGRAM, "Waiting jobs.", lambda figures: figures.queued),
     _described("inflight", "gauge", _OF_PROGRAM, "Attempts in flight.", lambda figures: figures.inflight),
     _described(
         "client_inflight",
@@ -80,7 +80,7 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
         "client_cap",
         "gauge",
         _OF_CLIENT,
-        "Attempts at once that a client has been given. One that never said how many has EXEC_DEFAULT_CAP.",
+        "Concurrent attempts allowed for a client; EXEC_DEFAULT_CAP by default.",
         lambda figures: figures.client_cap,
     ),
     _described(
@@ -129,14 +129,14 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
         "stale_results_total",
         "counter",
         ("group",),
-        "Results that came after a newer attempt, or after the end of the job. At a gateway: of the last week.",
+        "Results that arrived after a newer attempt, or after the end of the job. At a gateway: of the last week.",
         lambda figures: figures.stale,
     ),
     _described(
         "duplicate_submits_total",
         "counter",
         ("group",),
-        "Jobs that were submitted here and known already.",
+        "Submitted jobs that were already known.",
         lambda figures: figures.duplicates,
     ),
     _described(
@@ -153,7 +153,7 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
         "credits",
         "gauge",
         ("worker",),
-        "Jobs that a worker would take at once, beyond those it has.",
+        "Further jobs that a worker would accept now.",
         lambda figures: figures.credits,
     ),
     _described("worker_cpu", "gauge", ("worker",), "Share of its machine's CPUs in use, from 0 to 1.", lambda f: f.cpu),
@@ -168,5 +168,5 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
 
 
 async def render_figures(figures: ProgramFigures) -> bytes:
-    """The text of a process that has nothing else to tell but of itself."""
+    """Render the metrics of a process that only exposes its own."""
     return await write_all(PROGRAM_METRICS, figures)

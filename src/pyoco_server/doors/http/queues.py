@@ -1,4 +1,4 @@
-"""`/queues`: what waits, by tag."""
+"""`/queues`: waiting runs by tag."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _OR_NUMBER = schemas.or_null(schemas.NUMBER)
 _QUEUE: dict[str, Any] = {
     "tag": schemas.TEXT,
     "depth": _COUNT
-    | {"description": "PENDING runs, and those that a worker has handed back and that nobody has taken for a while."},
+    | {"description": "PENDING runs, and runs that a worker released and no worker has taken for a while."},
     "oldest_at": _OR_NUMBER
-    | {"description": "When the oldest of them was submitted or handed back; null: nothing waits."},
+    | {"description": "When the oldest of them was submitted or released; null: no run is waiting."},
     "oldest_age_seconds": _OR_NUMBER,
     "workers_alive": _COUNT | {"description": "Live workers with this tag. One with several tags counts for each."},
     "slots": _COUNT,
     "slots_busy": _COUNT,
-    "depth_before": schemas.or_null(_COUNT) | {"description": "Ten minutes ago; null: not known, yet."},
+    "depth_before": schemas.or_null(_COUNT) | {"description": "The depth ten minutes ago; null: not known yet."},
     "drained_per_minute": _OR_NUMBER
-    | {"description": "Runs of this tag that ended per minute, over ten minutes at most; null: not known, yet."},
+    | {"description": "Runs of this tag that ended per minute, averaged over up to ten minutes; null: not known yet."},
     "eta_seconds": _OR_NUMBER
-    | {"description": "Until what waits now is worked off at that pace; null: nothing waits, or nobody works."},
+    | {"description": "Time until the queue is empty at that rate; null: no run is waiting, or no runs are ending."},
 }
 
 _PACKS: dict[str, Any] = {
     "depth": _COUNT,
-    "oldest_at": _OR_NUMBER | {"description": "When the oldest of them was submitted; null: nothing waits."},
+    "oldest_at": _OR_NUMBER | {"description": "When the oldest of them was submitted; null: no run is waiting."},
     "oldest_age_seconds": _OR_NUMBER,
     "workers_alive": _COUNT | {"description": "All live workers: any of them may take a priced run."},
 }
 
 SCHEMAS: dict[str, Any] = {
-    "WaitingPacks": schemas.object_of(_PACKS, list(_PACKS), "The priced runs that wait."),
-    "Queue": schemas.object_of(_QUEUE, list(_QUEUE), "The runs that wait for one tag, and who serves it."),
+    "WaitingPacks": schemas.object_of(_PACKS, list(_PACKS), "The waiting priced runs."),
+    "Queue": schemas.object_of(_QUEUE, list(_QUEUE), "The runs waiting for one tag, and the workers that serve it."),
     "Queues": schemas.object_of(
         {
             "at": schemas.NUMBER,
@@ -70,9 +70,9 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/queues",
         endpoint=get_queues,
         summary="List the queues, the longest first",
-        description="Tags with waiting runs, then other tags of live workers. Queues are shared by all tenants. What "
-        "was ten minutes ago, and the pace, are of this gateway's own memory: after its start they are null at first.",
-        answer=schemas.json_response(schemas.ref("Queues"), "What waits, and who serves it."),
+        description="Tags with waiting runs, then other tags of live workers. Queues are shared by all tenants. The "
+        "earlier depth and the rate come from this gateway's memory: they are null for a while after its start.",
+        answer=schemas.json_response(schemas.ref("Queues"), "The queues and their workers."),
         tags=("metrics",),
     ),
 )

@@ -1,4 +1,4 @@
-"""`/runs/batch` and `/runs/{run_id}/rerun`: many submissions at once, and the same one again."""
+"""`/runs/batch` and `/runs/{run_id}/rerun`: submit many runs, and resubmit one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pyoco_server.errors import PyocoError
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
-#: A larger body takes milliseconds to read: in a thread, so that others are served meanwhile.
+#: Parsing a larger body takes milliseconds and moves to a thread, so other requests are served meanwhile.
 _READ_IN_PLACE_BYTES_MAX = 128 * 1024
 
 
@@ -72,7 +72,7 @@ async def submit_batch(request: Request) -> Response:
 def _in_order(
     items: Sequence[Item | Malformed], outcomes: Sequence[Accepted | PyocoError]
 ) -> list[Accepted | PyocoError]:
-    """What became of each item: those that were wrong themselves were never tried."""
+    """Merge the outcomes: items that were malformed were never submitted."""
     tried: Iterator[Accepted | PyocoError] = iter(outcomes)
     return [item if isinstance(item, Malformed) else next(tried) for item in items]
 
@@ -83,7 +83,7 @@ def _line(index: int, outcome: Accepted | PyocoError) -> dict[str, Any]:
         return {**line, "replayed": True} if outcome.replayed else line
     body = error_body(outcome)
     if isinstance(outcome, Malformed):
-        body["detail"] = body["errors"]  # FLOW-50, as for a body of its own
+        body["detail"] = body["errors"]  # FLOW-50, as for a single submission
     return {"index": index, "error": body, "status_code": status_of(outcome)}
 
 
@@ -94,7 +94,7 @@ SCHEMAS: dict[str, Any] = {
     "RunRerunRequest": schemas.object_of(
         {name: _SUBMIT[name] for name in ("params", "tag", "tags")},
         [],
-        "What shall be different this time. `params` are laid over the old ones, and are for named flows only.",
+        "The changes. `params` are merged over the old ones, and are allowed for named flows only.",
     ),
     "RunRepeated": schemas.object_of(
         _ACCEPTED | {"rerun_of": {"type": "string", "format": "uuid"}},
@@ -105,7 +105,7 @@ SCHEMAS: dict[str, Any] = {
         _SUBMIT
         | {"idempotency_key": schemas.or_null({"type": "string", "pattern": "^[!-~]+$", "maxLength": KEY_LENGTH_MAX})},
         ["flow_name"],
-        "A run of a flow that the workers know by name, and a key of its own under which it is accepted once.",
+        "A run of a named flow, with an optional idempotency key of its own.",
     ),
     "RunBatchRequest": schemas.object_of(
         {"runs": {"type": "array", "items": schemas.ref("RunBatchItem"), "maxItems": BATCH_ITEMS_MAX}},
@@ -126,7 +126,7 @@ SCHEMAS: dict[str, Any] = {
             "items": schemas.array_of(schemas.ref("RunBatchLine")),
         },
         ["accepted", "refused", "items"],
-        "What became of each item, in their order.",
+        "The outcome of each item, in order.",
     ),
 }
 
@@ -137,13 +137,13 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=submit_batch,
         summary="Submit many runs of named flows",
         description=(
-            "Each item counts on its own: one that is refused does not stop the others. With an `Idempotency-Key` each "
+            "Items are independent: a refused item does not stop the others. With an `Idempotency-Key` each "
             "item without a key of its own gets one made from it and the item's index, so the same batch may be sent "
-            "again. 503 when NATS failed every item."
+            "again. 503 if NATS failed for every item."
         ),
         parameters=(KEY_PARAMETER,),
         body=schemas.json_body(schemas.ref("RunBatchRequest")),
-        answer=schemas.json_response(schemas.ref("RunBatchAnswer"), "What became of each item."),
+        answer=schemas.json_response(schemas.ref("RunBatchAnswer"), "The outcome of each item."),
         errors=(413, 422),
     ),
     Operation(
@@ -152,8 +152,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=rerun_run,
         summary="Run the same submission again",
         description=(
-            "A new run with what the old one was submitted with, and with the changes of the body, if any. The old one "
-            "stays as it is, whatever its state. 409 when what it was submitted with is no longer kept: an uploaded "
+            "Submits the work of a run again as a new run, with the changes in the body, if any. The old run "
+            "is not changed, whatever its state. 409 if its submission is no longer kept: an uploaded "
             "flow.yaml is kept for as long as the records of its runs. Params that were too large to be kept have to "
             "be given again, all of them."
         ),

@@ -1,4 +1,4 @@
-"""What comes in over HTTP, read within bounds and turned into our own values."""
+"""Read request bodies and queries within limits, and parse them into our own types."""
 
 from __future__ import annotations
 
@@ -31,30 +31,33 @@ __all__ = [
     "wrong",
 ]
 
-#: A body above this is refused while it is read. Snapshots are capped below (FLOW-71).
+#: Larger bodies are refused while they are read. Snapshots have lower caps (FLOW-71).
 JSON_BYTES_MAX = 1024 * 1024
-#: The same words as in settings (FLOW-517).
+#: The same values as in settings (FLOW-517).
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-#: A number as JSON has it, of a length that is no work to read.
+#: A JSON number of bounded length, so that parsing is cheap.
 _NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 NOT_AN_INSTANT = "must be a number of seconds since 1970, not negative"
 
 
 class Malformed(Refused):
-    """The body does not have the shape it should have: answered with the list of what is wrong where."""
+    """Invalid body. The response lists every problem with its location."""
 
 
 class MalformedQuery(InvalidListQuery):
-    """The query does not have the shape it should have."""
+    """Invalid query."""
 
 
 async def chunks_of(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises TooLarge on the header alone, or as soon as too much has come; TooSlow when it
-    arrives too slowly (see `BodyPace`)."""
+    """Yield the body as it arrives.
+
+    Raises TooLarge based on the header alone, or as soon as too much has arrived; TooSlow if it arrives too slowly (see
+    `BodyPace`).
+    """
     declared = request.headers.get("content-length", "")
-    # By its digits first: a number of thousands of them is no number to compute with.
+    # Check the number of digits first: parsing thousands of them is expensive.
     if declared.isdecimal() and (len(declared.lstrip("0")) > 18 or int(declared) > bytes_max):
         raise TooLarge
     size = 0
@@ -81,16 +84,17 @@ async def chunks_of(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
 
 
 def _has_arrived(receive: Receive) -> bool:
-    """Whether the next message is there already; False for servers that do not tell.
+    """Return whether the next message has already arrived; False for servers that do not expose this.
 
-    A timer costs as much as reading a small body, and most of these arrive with their head: uvicorn's event says so.
+    A timer costs as much as reading a small body, and most small bodies arrive with their headers. uvicorn's event
+    shows it.
     """
     arrived = getattr(getattr(receive, "__self__", None), "message_event", None)
     return isinstance(arrived, asyncio.Event) and arrived.is_set()
 
 
 async def _wait(receive: Receive, seconds_max: float) -> tuple[Message, float]:
-    """The next message, and for how long it was waited for. Raises TooSlow."""
+    """Return the next message and the time waited for it. Raises TooSlow."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -102,7 +106,7 @@ async def _wait(receive: Receive, seconds_max: float) -> tuple[Message, float]:
 
 
 async def read_body(request: Request, bytes_max: int = JSON_BYTES_MAX) -> bytes:
-    """The whole body. Raises as `chunks_of` does."""
+    """Return the complete body. Raises as `chunks_of` does."""
     return b"".join([chunk async for chunk in chunks_of(request, bytes_max)])
 
 
@@ -118,22 +122,22 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def decode(decoder: Any, body: Any) -> Any:
-    """What a decoder of msgspec makes of it. Raises Malformed with the place of what is wrong."""
+    """Decode with msgspec. Raises Malformed with the location of the problem."""
     try:
         return decoder(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if not bytes(body).strip():  # the library says that it was truncated
+        if not bytes(body).strip():  # msgspec would report truncated input
             raise wrong(("body",), "a JSON object is needed, and there is no body", "missing") from error
         raise _malformed(error) from error
 
 
 def _malformed(error: Exception) -> Malformed:
-    """msgspec's sentence as a place and a message."""
+    """Split msgspec's message into a location and a text."""
     if isinstance(error, RecursionError):
         return wrong(("body",), "is nested too deeply", "too_deep")
     match = _AT.match(str(error))
     message, path = (match["msg"], match["path"] or "") if match else (str(error), "")
-    steps = [name or int(index) for name, index in _STEP.findall(path) if name or index]  # `[...]`: some key, unnamed
+    steps = [name or int(index) for name, index in _STEP.findall(path) if name or index]  # `[...]` is an unnamed key
     missing = _MISSING.search(message)
     if missing:
         return wrong(("body", *steps, missing["name"]), "is required", "missing")
@@ -142,12 +146,12 @@ def _malformed(error: Exception) -> Malformed:
 
 
 def wrong(loc: tuple[str | int, ...], message: str, kind: str) -> Malformed:
-    """One thing that is wrong, and where."""
+    """Build the error for one problem and its location."""
     return Malformed(message, problems=(Problem(loc, message, kind),))
 
 
 def read_reason(body: bytes) -> str | None:
-    """FLOW-115: an empty body is fine; a body must be an object, a reason a string."""
+    """FLOW-115: an empty body is valid; otherwise the body must be an object and the reason a string."""
     if not body.strip():
         return None
     wire: _Cancel = decode(_read_cancel, body)
@@ -157,23 +161,23 @@ def read_reason(body: bytes) -> str | None:
 
 
 def read_flag(text: str) -> bool | None:
-    """What a word of a query means, in whatever case; None: neither true nor false."""
+    """Parse a boolean of a query, case-insensitively. Returns None if it is invalid."""
     return _FLAGS.get(text.lower())
 
 
 def read_instant(text: str) -> float | None:
-    """Unix seconds of a query; None: they are none (see NOT_AN_INSTANT)."""
+    """Parse Unix seconds of a query. Returns None if they are invalid (see NOT_AN_INSTANT)."""
     number = float(text) if _NUMBER.fullmatch(text) else -1.0
     return number if math.isfinite(number) and number >= 0 else None
 
 
 def has_already(request: Request, etag: str) -> bool:
-    """Whether the caller's copy is this one, by `If-None-Match`: a list, or `*`; weak and strong count alike."""
+    """Return whether the caller's copy is current, by `If-None-Match`: a list or `*`; weak tags count as strong."""
     given = ",".join(request.headers.getlist("if-none-match"))
     known = {item.strip().removeprefix("W/") for item in given.split(",")}
     return not known.isdisjoint({etag.removeprefix("W/"), "*"})
 
 
 def wants_records(query: QueryParams) -> bool:
-    """FLOW-90 to FLOW-92, FLOW-101: `records`, `full` and `all` mean the same; anything else is passed over."""
+    """FLOW-90 to FLOW-92, FLOW-101: `records`, `full` and `all` mean the same; other values are ignored."""
     return bool(query) and not {"records", "full", "all"}.isdisjoint(query.getlist("include"))

@@ -49,7 +49,7 @@ async def submit_run_yaml(request: Request) -> Response:
     tag = config.default_tag if form.tag is None else form.tag
     check_flow_name(form.flow_name)
     check_tag(tag)
-    # Reading YAML is processor work of up to tens of milliseconds: not on the event loop.
+    # Parsing YAML takes up to tens of milliseconds of CPU time, so it runs in a thread.
     file = await asyncio.to_thread(state.backend.flow_files.read, form.workflow)
     ask = Submission(
         flow_name=form.flow_name,
@@ -80,7 +80,7 @@ async def get_run(request: Request) -> Response:
 
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
-    """Best effort, as FLOW-93. An index that is still being made knows too little of what is ahead."""
+    """Best effort, as FLOW-93. An index that is still being built does not cover all runs ahead."""
     if not waits(run) or not await state.feeder.caught_up(0):
         return None
     return await explain_wait(state.backend, caller, run)
@@ -127,17 +127,17 @@ def _public(found: Stored, facts: WorkerFacts | None, wait: Wait | None, *, reco
 
 
 def _waiting(wait: Wait) -> dict[str, Any]:
-    """What the caller may not know is left out; that nothing is ahead is told."""
+    """Leave out what the caller may not see; `oldest_ahead` is null if no run is ahead."""
     oldest = wait.oldest_ahead
-    told = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
-    return {**vars(wait), "oldest_ahead": told}
+    ahead = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
+    return {**vars(wait), "oldest_ahead": ahead}
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")
 _ACCEPTED = schemas.json_response(schemas.ref("RunAccepted"), "Recorded and queued.")
 _TEXT = {"type": "string"}
 
-#: In `schemas.py`: others use them, too.
+#: Defined in `schemas.py`, because other modules use them too.
 SCHEMAS: dict[str, Any] = {}
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -171,8 +171,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_run,
         summary="Read a run",
         description=(
-            "A run that no worker has taken says in `waiting` why, if that can be told. `last_change` is what happened "
-            "to it last, and who did it."
+            "For a run that no worker has taken, `waiting` gives the reason if it is known. `last_change` is the last "
+            "event of the run and who caused it."
         ),
         parameters=(
             schemas.path_run_id,
@@ -196,9 +196,9 @@ OPERATIONS: tuple[Operation, ...] = (
         method="POST",
         path="/runs/{run_id}/cancel",
         endpoint=cancel_run,
-        summary="Ask for a run to be stopped",
-        description="A run that has ended, or is being cancelled already, stays as it is. A priced run cannot be "
-        "cancelled (409): it ends within its timebox.",
+        summary="Cancel a run",
+        description="Requests the cancellation. A run that has ended, or is being cancelled already, is not "
+        "changed. A priced run cannot be cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
         body=schemas.json_body(schemas.ref("RunCancelRequest"), required=False),
         answer=_RUN,

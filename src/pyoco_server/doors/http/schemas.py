@@ -1,4 +1,4 @@
-"""The shapes of the HTTP API, for the OpenAPI document."""
+"""JSON schemas of the HTTP API, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ path_run_id: dict[str, Any] = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "format": "uuid"},
-    "description": "The id that the submission was answered with.",
+    "description": "Run id.",
 }
 
 TEXT = {"type": "string"}
@@ -75,7 +75,7 @@ IF_NONE_MATCH: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": TEXT,
-    "description": "The `ETag` of the one you have.",
+    "description": "The `ETag` of the copy you have.",
 }
 TEXTS = array_of(TEXT)
 
@@ -90,7 +90,7 @@ def object_of(properties: dict[str, Any], required: list[str], description: str)
 
 _TASKS = {"type": "object", "additionalProperties": {"type": "string", "enum": list(TaskState)}}
 STATUS = {"type": "string", "enum": list(RunState)}
-#: In lists: UNKNOWN is a run whose record cannot be read (SAFE-16).
+#: In lists: UNKNOWN marks a run whose record cannot be read (SAFE-16).
 LISTED_STATUS = {"type": "string", "enum": [*RunState, UNKNOWN]}
 
 _SNAPSHOT: dict[str, Any] = {
@@ -134,7 +134,7 @@ _SNAPSHOT: dict[str, Any] = {
     "worker_state": or_null(TEXT),
     "waiting": ref("RunWaiting"),
 }
-#: Of runs of kind `pack` alone.
+#: Only for runs of kind `pack`.
 _PACK: dict[str, Any] = {
     "pack_type": TEXT,
     "priced_status": {"type": "string", "enum": [status for status in Status if status is not Status.EXPIRED]},
@@ -151,7 +151,7 @@ _PACK_WHOLE: dict[str, Any] = _PACK | {
     "trace_id": or_null(TEXT),
     "ledger_version": COUNT,
 }
-#: Of runs of kind `exec`, of which a line of a list shows these as well.
+#: For runs of kind `exec`. List entries contain these fields as well.
 _PROGRAM: dict[str, Any] = {
     "job_id": {"type": "string", "format": "uuid"},
     "client_id": TEXT,
@@ -195,7 +195,7 @@ _SUMMARY = (
 _COSTS = ("reserved", "used", "minimum_fee")
 
 _LOC = array_of({"anyOf": [TEXT, COUNT]})
-_PROBLEM = object_of({"loc": _LOC, "msg": TEXT, "type": TEXT}, ["loc", "msg", "type"], "One thing that is wrong.")
+_PROBLEM = object_of({"loc": _LOC, "msg": TEXT, "type": TEXT}, ["loc", "msg", "type"], "One problem.")
 _TAG = {"type": "string", "pattern": TAG_PATTERN, "maxLength": 128}
 
 SCHEMAS: dict[str, Any] = {
@@ -207,7 +207,7 @@ SCHEMAS: dict[str, Any] = {
             "tags": or_null({"type": "array", "items": {"type": "string", "maxLength": 512}, "maxItems": 100}),
         },
         ["flow_name"],
-        "A run of a flow that the workers know by name.",
+        "A run of a named flow.",
     ),
     "RunSubmitYamlRequest": object_of(
         {
@@ -223,23 +223,24 @@ SCHEMAS: dict[str, Any] = {
         ["run_id", "status"],
         "The run is recorded and queued; both are durable.",
     ),
-    "RunCancelRequest": object_of({"reason": or_null({"type": "string", "maxLength": 4096})}, [], "Why, if you like."),
+    "RunCancelRequest": object_of(
+        {"reason": or_null({"type": "string", "maxLength": 4096})}, [], "An optional reason."
+    ),
     "RunSnapshot": object_of(
         _SNAPSHOT | _PROGRAM_WHOLE | _PACK_WHOLE,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],
-        "The latest state of a run. More fields may follow at any time. Instants are unix seconds. Those from `job_id` "
-        "on are of programs. The last ten are of priced runs: those are shown here, and what counts is the ledger.",
+        "The latest state of a run. Fields may be added at any time. Times are unix seconds. The fields from `job_id` "
+        "on are for programs, the last ten for priced runs, whose authoritative record is the ledger.",
     ),
     "RunArtifact": object_of(
         {"name": TEXT, "object": TEXT, "size": COUNT, "sha256": TEXT},
         ["name", "object", "size", "sha256"],
-        "A file that a program has left behind, as `GET /runs/{run_id}/artifacts/{name}` brings it.",
+        "A file that a program left behind; download it with `GET /runs/{run_id}/artifacts/{name}`.",
     ),
     "RunCost": object_of(
         {f"{name}_usd_micros": COUNT for name in _COSTS} | {f"{name}_usd": TEXT for name in _COSTS},
         [],
-        "What a priced run was given, what it was charged, and what it is charged at least: in millionths of a dollar, "
-        "and as a text.",
+        "Reservation, charge and minimum fee of a priced run, in millionths of a dollar and as text.",
     ),
     "RunWaiting": object_of(
         {
@@ -271,7 +272,7 @@ SCHEMAS: dict[str, Any] = {
     "RunAhead": object_of(
         {"run_id": {"type": "string", "format": "uuid"}, "submitted_at": NUMBER, "age_seconds": NUMBER},
         ["age_seconds"],
-        "The run that has waited longest before this one. Of another tenant's, only the age is told.",
+        "The run ahead of this one that has waited longest. For another tenant's run only the age is shown.",
     ),
     "RunAttempt": object_of(
         {
@@ -282,8 +283,7 @@ SCHEMAS: dict[str, Any] = {
             "why": {"type": "string", "enum": [HANDED_BACK, LOST]},
         },
         ["attempt", "worker_id", "started_at", "ended_at", "why"],
-        "An attempt that was not the last one: its worker gave it back, or nobody heard of its end. Of a lost one, "
-        "`ended_at` is the last sign of life.",
+        "An earlier attempt: its worker released the run, or was lost. If lost, `ended_at` is the last heartbeat.",
     ),
     "RunLastChange": object_of(
         {
@@ -292,22 +292,22 @@ SCHEMAS: dict[str, Any] = {
             "by": object_of(
                 {"kind": {"type": "string", "enum": list(DoerKind)}, "id": or_null(TEXT)},
                 ["kind", "id"],
-                "Without authentication, whoever asked is a `caller` like any other.",
+                "Without authentication every client is a `caller`.",
             ),
         },
         ["what", "at", "by"],
-        "What happened to the run last, when, and who did it.",
+        "The last event of the run, its time, and who caused it.",
     ),
     "RunTasks": object_of(
         {name: _SNAPSHOT[name] for name in ("run_id", "flow_name", "status", "tasks")}
         | {"task_records": OBJECT, "task_records_truncated": FLAG},
         ["run_id", "flow_name", "status", "tasks", "task_records", "task_records_truncated"],
-        "The tasks of a run, with what is known of each.",
+        "The tasks of a run and their records.",
     ),
     "RunSummary": object_of(
         {name: _SNAPSHOT[name] for name in _SUMMARY} | {"status": LISTED_STATUS} | _PROGRAM | _PACK,
         ["run_id", "status", "updated_at"],
-        "One line of a list. Those from `job_id` on are of programs, and the last five of priced runs.",
+        "One list entry. The fields from `job_id` on are for programs, the last five for priced runs.",
     ),
     "Problem": _PROBLEM,
     "Error": object_of(
@@ -325,9 +325,9 @@ SCHEMAS: dict[str, Any] = {
             "run_id": {"type": "string", "format": "uuid"},
         },
         ["detail", "err_id", "msg_id", "message", "message_ja"],
-        "Every 4xx and 5xx answer. The last three are told where a job is refused, or nobody knows what became of it.",
+        "Every 4xx and 5xx response. The last three fields are set if a job is refused or its outcome is unknown.",
     ),
-    "Health": object_of({"status": TEXT}, ["status"], "The gateway's own word."),
+    "Health": object_of({"status": TEXT}, ["status"], "The state of the gateway."),
     "Ready": object_of(
         {"status": TEXT, "nats": FLAG, "index": FLAG, "store": FLAG, "stuck": FLAG, "missing": array_of(TEXT)},
         ["status"],
@@ -337,7 +337,7 @@ SCHEMAS: dict[str, Any] = {
 
 
 def security(header: str) -> dict[str, Any]:
-    """Both ways to send a key: the header of the settings, or a bearer token."""
+    """Both ways to send a key: the configured header, or a bearer token."""
     return {
         "apiKey": {"type": "apiKey", "in": "header", "name": header},
         "bearer": {"type": "http", "scheme": "bearer"},

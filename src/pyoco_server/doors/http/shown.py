@@ -1,4 +1,4 @@
-"""A run as every route shows it."""
+"""Render runs in the form that all routes share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["shown_line", "shown_listed", "shown_run"]
 
 
 def shown_run(run: Run) -> dict[str, Any]:
-    """The whole record, and what last happened to it."""
+    """Render the complete record and its last change."""
     snapshot = shown_snapshot(run)
     change = last_change(run)
     by = {"kind": change.by.kind.value, "id": change.by.id}
@@ -23,13 +23,13 @@ def shown_run(run: Run) -> dict[str, Any]:
 
 
 def shown_listed(run: Run, caller: Caller) -> dict[str, Any]:
-    """The same in a list, which has the priced runs of others, too: redacted (SAFE-5)."""
+    """Render a run of a list. Lists also contain priced runs of other tenants, which are redacted (SAFE-5)."""
     snapshot = shown_run(run)
     return redacted(snapshot) if is_withheld(caller, run.kind, run.tenant_id) else snapshot
 
 
 def shown_line(line: Summary, caller: Caller) -> dict[str, Any]:
-    """FLOW-109: unknown members are left out. A caller with a tenant is given lines of that tenant only."""
+    """FLOW-109: unknown values are left out. A caller with a tenant only gets runs of that tenant."""
     shown = {name: value for name, value in vars(line).items() if value is not None}
     for more in ("pack", "program"):
         shown |= shown.pop(more, {})

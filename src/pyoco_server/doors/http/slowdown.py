@@ -1,4 +1,4 @@
-"""Slows down whoever sends bad API keys again and again: the answer waits, or says to come back later."""
+"""Slows down repeated requests with bad API keys: the response is delayed, or refused with a Retry-After."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pyoco_server.errors import RateLimited
 
 __all__ = ["Slowdown", "neighbourhood"]
 
-#: So many bad keys of one address are answered at once; they are forgiven evenly, all of them within a minute.
+#: Bad keys per address that are answered immediately. They are forgiven evenly, all of them within a minute.
 _FREE = 10
 _FORGIVEN_PER_SECOND = _FREE / 60.0
 _FIRST_SECONDS = 0.1
 _MOST_SECONDS = 2.0
-#: Doubling from the first to the most takes this many steps. More is not counted: an end is in sight for everybody.
+#: Doublings from the first delay to the longest. More are not counted, so every address recovers in bounded time.
 _STEPS_MAX = math.ceil(math.log2(_MOST_SECONDS / _FIRST_SECONDS)) + 1
 _WAITING_MAX = 8
-#: Of all addresses together: each costs a connection and a task while it waits.
+#: Over all addresses: each waiting request costs a connection and a task.
 _WAITING_ALL_MAX = 1000
 _ADDRESSES_MAX = 10_000
 
 
 @dataclass(eq=False)
 class _Address:
-    """What is held against one address."""
+    """The bad-key count of one address."""
 
-    #: Bad keys that are not forgiven yet, as of `at`.
+    #: Bad keys not forgiven yet, as of `at`.
     bad: float = 0.0
     at: float = 0.0
     waiting: int = 0
 
     def another(self, now: float) -> float:
-        """Counts one more; returns for how long its answer is held back."""
+        """Count another bad key, and return the delay of its response in seconds."""
         forgiven = (now - self.at) * _FORGIVEN_PER_SECOND
         self.bad = min(max(0.0, self.bad - forgiven) + 1.0, _FREE + _STEPS_MAX)
         self.at = now
@@ -46,17 +46,17 @@ class _Address:
 
 
 class Slowdown:
-    """Holds back the answers to bad keys, by address.
+    """Delays the responses to bad keys, by address.
 
-    The first ten are answered at once, further ones after 0.1 s, 0.2 s and so on up to 2 s; when eight of one address
-    wait already, the next is told to come back later. Only bad keys are counted and only their answers are held back:
-    a good key is never delayed, whatever else comes from its address. So it does no harm that behind a reverse proxy
-    all callers have one address: there they share the wait for bad keys, and nothing else. Headers such as
-    `X-Forwarded-For` are not looked at, since anybody can write them.
+    The first ten are answered immediately, further ones after 0.1 s, 0.2 s and so on up to 2 s; if eight requests of
+    one address are already waiting, the next one is refused with a Retry-After. Only bad keys are counted and only
+    their responses are delayed: a request with a valid key is never delayed, whatever else its address sends. So it
+    does no harm that behind a reverse proxy all callers share one address: they only share the delay for bad keys.
+    Headers such as `X-Forwarded-For` are ignored, since any client can set them.
 
-    A wait holds nothing but its connection. Memory is O(10,000 addresses); those not seen for longest are forgotten.
+    A delayed request holds only its connection. Memory is O(10,000 addresses); the least recently seen are forgotten.
 
-    What it cannot do: see other gateways. Each counts for itself.
+    Limitation: gateways do not share their counts.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Slowdown:
         self._waiting = 0
 
     async def refused(self, host: str | None) -> None:
-        """A bad key came from here. Returns when that may be answered. Raises RateLimited at once: too many wait."""
+        """Count a bad key and return once it may be answered. Raises RateLimited at once if too many are waiting."""
         address = self._find(neighbourhood(host))
         seconds = address.another(self._clock())
         if not seconds:
@@ -96,7 +96,7 @@ class Slowdown:
 
 
 def neighbourhood(host: str | None) -> str:
-    """Who is counted together: an IPv4 address, a /64 of IPv6 (one customer has at least that), or all the rest."""
+    """Return the unit of counting: an IPv4 address, an IPv6 /64 (the least a customer gets), or "" otherwise."""
     if not host:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What a gateway keeps while it serves: its backend, and how far it has written."""
+"""The state of a running gateway: its backend, and its newest known write."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from pyoco_server.ports.resources.port import StoreGone
 
 __all__ = ["State", "caller_of", "programs_of", "state_of"]
 
-#: How long a list waits for the index to be true. All waits together end before a gateway has to answer (5 s).
+#: How long a list request waits for the index to catch up. All waits together end within the 5 s response limit.
 _SETTLE_SECONDS = 1.0
-#: How long it waits for the gateway's own last write to show up in it.
+#: How long it waits until the index contains the gateway's own last write.
 _OWN_WRITE_SECONDS = 2.0
-#: A keeper creates a queue again within this time.
-_MADE_AGAIN_SECONDS = 30.0
-#: Wheels on their way in at once: each lies on this gateway's disk meanwhile.
+#: A keeper recreates a queue within this time.
+_RECREATE_SECONDS = 30.0
+#: Concurrent wheel uploads: each is spooled to this gateway's disk.
 UPLOADS_MAX = 4
-#: Inputs of packs on their way in at once, and those of one tenant: each lies on this gateway's disk meanwhile.
+#: Concurrent uploads of pack inputs, in total and per tenant: each is spooled to this gateway's disk.
 INPUTS_MAX, INPUTS_OF_TENANT_MAX = 32, 8
-#: Jobs with large files on their way in at once, and those of one tenant: the same.
+#: Concurrent uploads of jobs with large files, in total and per tenant: likewise.
 JOBS_MAX, JOBS_OF_TENANT_MAX = 32, 16
-#: Files on their way out at once, and those of one tenant: a wheel or an artifact has some 2 MiB in memory, a result
-#: is there whole.
+#: Concurrent downloads, in total and per tenant: a wheel or artifact takes about 2 MiB of memory, a result is held in
+#: memory completely.
 DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX = 32, 24
 
 
 class State:
     def __init__(self, backend: GatewayBackend) -> None:
         self.backend = backend
-        #: The last hour, as this gateway has heard of it.
+        #: The last hour, as observed by this gateway.
         self.trend = Trend()
-        self._sampler = TrendSampler(backend, self.trend, self._lists_are_true)
+        self._sampler = TrendSampler(backend, self.trend, self._lists_are_current)
         self.hub, self.tally = Hub(), Tally(backend.clock, self._sampler)
         self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
@@ -62,24 +62,24 @@ class State:
         self._sweeper = None if backend.programs is None else ProgramSweeper(backend, backend.index, self.feeder)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
-        #: None: this gateway knows nothing of priced runs.
+        #: None if this gateway does not serve priced runs.
         self.outlook = Outlook(backend.priced) if backend.priced is not None else None
-        #: Whoever likes may ask, and each look writes to the ledger.
+        #: Shared, because readiness needs no key and each check writes to the ledger.
         self.readiness = SharedRead(self._readiness)
-        #: Which resources were deleted in NATS (SAFE-14).
+        #: Resources that were deleted in NATS (SAFE-14).
         self.missing = SharedRead(self._missing)
-        #: Since when each has been missing, as far as this gateway has looked.
+        #: When this gateway first saw each resource missing.
         self._missing_since: dict[str, float] = {}
         self.uploads = Turns(UPLOADS_MAX)
         self.downloads = FairTurns(DOWNLOADS_MAX, DOWNLOADS_OF_TENANT_MAX)
         self.inputs = FairTurns(INPUTS_MAX, INPUTS_OF_TENANT_MAX)
         self.jobs = FairTurns(JOBS_MAX, JOBS_OF_TENANT_MAX)
         self.run_times = RunTimes()
-        #: Jobs that were submitted here and known already, by group.
+        #: Submitted jobs that were already known, by group.
         self.duplicates: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Returns once lists are being made. Raises Unavailable."""
+        """Return once the index feeders are running. Raises Unavailable."""
         await note_pepper(self.backend)
         await self.feeder.start()
         await self.letter_feeder.start()
@@ -87,7 +87,7 @@ class State:
         await self._sampler.start()
         if self._sweeper is not None:
             await self._sweeper.start()
-        await self.key_uses.start()  # with authentication off, `/v1` asks for keys all the same
+        await self.key_uses.start()  # `/v1` requires keys even with authentication off
 
     async def stop(self) -> None:
         self.hub.close()
@@ -104,31 +104,36 @@ class State:
         await self.feeder.stop()
 
     async def _missing(self) -> tuple[StoreGone, ...]:
-        gone, now = await self.backend.resources.missing(), self.backend.clock()
-        self._missing_since = {each.name: self._missing_since.get(each.name, now) for each in gone}
-        return gone
+        missing, now = await self.backend.resources.missing(), self.backend.clock()
+        self._missing_since = {each.name: self._missing_since.get(each.name, now) for each in missing}
+        return missing
 
     async def lost(self) -> list[StoreGone]:
-        """Those that a keeper does not create again, or has not in time (SAFE-15). Raises Unavailable."""
-        gone, now = await self.missing(), self.backend.clock()
-        late = {name for name, since in self._missing_since.items() if now - since > _MADE_AGAIN_SECONDS}
-        return [each for each in gone if each.holds not in REBUILT or each.name in late]
+        """Return the missing resources that a keeper does not recreate, or has not recreated in time (SAFE-15).
+
+        Raises Unavailable.
+        """
+        missing, now = await self.missing(), self.backend.clock()
+        late = {name for name, since in self._missing_since.items() if now - since > _RECREATE_SECONDS}
+        return [each for each in missing if each.holds not in REBUILT or each.name in late]
 
     async def _readiness(self) -> Readiness:
         priced = self.backend.priced
         return NOT_READY if priced is None else await check_ready(priced)
 
-    async def _lists_are_true(self) -> bool:
-        """Without waiting for it."""
+    async def _lists_are_current(self) -> bool:
+        """Return whether the index is current, without waiting."""
         return self.backend.is_up() and await self.feeder.caught_up(0)
 
     def told(self, revision: int) -> None:
-        """Somebody knows of it: by an own write, or by what was read."""
+        """Note a revision that a caller has seen, by its own write or by a read; later lists must contain it."""
         self._revision = max(self._revision, revision)
 
     async def settled(self) -> None:
-        """Whoever was just given a run id, or saw a run end, finds that in the next list. Raises Unavailable when lists
-        cannot be true."""
+        """Wait until lists contain everything that callers have already seen, such as a new run id or the end of a run.
+
+        Raises Unavailable if lists cannot be current.
+        """
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.feeder.caught_up(_SETTLE_SECONDS):
@@ -137,11 +142,14 @@ class State:
         self.feeder.hurry()
         revision = self._revision
         if not await self.backend.index.applied(revision, _OWN_WRITE_SECONDS):
-            await self._look_for(revision)
+            await self._check_newest(revision)
 
-    async def _look_for(self, revision: int) -> None:
-        """What was written last does not show. Raises Unavailable, unless it is stored no more: it has expired, or its
-        bucket was made anew, and would be waited for until the revisions have come as far again."""
+    async def _check_newest(self, revision: int) -> None:
+        """Handle a noted revision that the index does not contain.
+
+        Raises Unavailable, unless the revision no longer exists: it has expired, or its bucket was recreated. Lists
+        would then wait until the revision numbers have grown that far again.
+        """
         try:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 newest = await self.backend.runs.newest()
@@ -153,13 +161,13 @@ class State:
             self._revision = newest
 
     async def _check_missing(self, holds: Holds) -> None:
-        """Raises ResourceMissing when that is why a list cannot be true (SAFE-14); Unavailable."""
-        for gone in await self.missing():
-            if gone.holds is holds:
-                raise ResourceMissing(gone.name)
+        """Raises ResourceMissing if that is why lists cannot be current (SAFE-14); Unavailable."""
+        for resource in await self.missing():
+            if resource.holds is holds:
+                raise ResourceMissing(resource.name)
 
     async def letters_settled(self) -> None:
-        """Returns once lists of dead letters are true. Raises Unavailable when they cannot be."""
+        """Wait until the lists of dead letters are current. Raises Unavailable if they cannot be."""
         if not self.backend.is_up():
             raise Unavailable("lists stand still while there is no connection to NATS")
         if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
@@ -172,12 +180,12 @@ def state_of(request: Request) -> State:
 
 
 def programs_of(request: Request) -> Programs:
-    """Every gateway deals with programs."""
+    """Return the program resources, which every gateway has."""
     programs = state_of(request).backend.programs
     assert programs is not None
     return programs
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as the guard at the entrance found out."""
+    """Return the caller that the guard identified."""
     return cast(Caller, request.scope["caller"])

@@ -1,4 +1,4 @@
-"""Submissions as they come in over HTTP: one, many, or one again."""
+"""Parse submissions of HTTP requests: single, batch and re-run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEY_LENGTH_MAX = 255
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}", re.ASCII)
 _KEY_RULE = f"must be 1 to {KEY_LENGTH_MAX} visible ASCII characters"
 
-#: Said of an answer that had been given before.
+#: Marks a response that repeats an earlier one.
 REPLAYED = {"Idempotency-Replayed": "true"}
 #: For the OpenAPI document.
 KEY_PARAMETER: dict[str, Any] = {
@@ -60,7 +60,7 @@ KEY_PARAMETER: dict[str, Any] = {
 
 
 class _Submit(msgspec.Struct):
-    """FLOW-65 to FLOW-68. Fields it does not know are passed over (FLOW-44)."""
+    """FLOW-65 to FLOW-68. Unknown fields are ignored (FLOW-44)."""
 
     flow_name: str
     params: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ class _Item(_Submit):
 
 
 class _Batch(msgspec.Struct):
-    #: Not looked into: one that is wrong must not stop the others.
+    #: Decoded separately, so that one invalid item does not stop the others.
     runs: list[msgspec.Raw]
 
 
@@ -90,14 +90,14 @@ _read_change = msgspec.json.Decoder(_Change).decode
 
 
 class Item(NamedTuple):
-    """One submission of a batch, and the key under which it counts once."""
+    """One submission of a batch, and its idempotency key."""
 
     ask: Submission
     key: str | None
 
 
 def read_key(request: Request) -> str | None:
-    """The `Idempotency-Key`, if there is one. Raises Malformed."""
+    """Return the `Idempotency-Key`, or None if it is missing. Raises Malformed."""
     found = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not found:
         return None
@@ -111,14 +111,14 @@ def read_key(request: Request) -> str | None:
 
 
 def read_submission(body: bytes, default_tag: str) -> Submission:
-    """Raises Malformed with what is wrong and where (FLOW-70)."""
+    """Raises Malformed with the problem and its location (FLOW-70)."""
     return _submission(decode(_read_submit, body), body, default_tag)
 
 
 def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Malformed]:
-    """The submissions in their order, and in place of each that is wrong what is wrong with it. O(size).
+    """Return the submissions in order; in place of each invalid one, its error. O(size).
 
-    Raises Malformed when the whole is not a batch. An item without a key of its own gets one made from `key`.
+    Raises Malformed if the body is not a batch. An item without a key of its own gets one derived from `key`.
     """
     raws = decode(_read_batch, body).runs
     if not 1 <= len(raws) <= BATCH_ITEMS_MAX:
@@ -144,13 +144,13 @@ def _item(body: bytes, default_tag: str, key: str | None) -> Item:
 
 
 def _placed(error: Malformed, index: int) -> Malformed:
-    """The same, seen from the whole body."""
+    """Prefix the locations with the item's position in the batch."""
     problems = tuple(Problem(("body", "runs", index, *item.loc[1:]), item.msg, item.type) for item in error.problems)
     return Malformed(str(error), problems=problems)
 
 
 def read_change(body: bytes) -> Change:
-    """What shall be different in a re-run; an empty body means nothing. Raises Malformed."""
+    """Read the changes of a re-run; an empty body means none. Raises Malformed."""
     if not body.strip():
         return UNCHANGED
     wire: _Change = decode(_read_change, body)
@@ -192,13 +192,13 @@ def _check_labels(tags: tuple[str, ...]) -> None:
 
 
 def _check_depth(params: dict[str, Any], body: bytes) -> None:
-    # Deep values come only with many brackets: small bodies need no walk.
+    # Deep values need many brackets: small bodies need no check.
     if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_too_deep(params):
         raise wrong(("body", "params"), f"is nested more than {DEPTH_MAX} deep, or has too many parts", "too_deep")
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether lists and objects are nested too deep, or there are more values than a snapshot can hold anyway."""
+    """Return whether the value is nested too deeply, or has more lists and objects than a snapshot can hold."""
     level, left = [value], PARTS_MAX
     for _ in range(DEPTH_MAX + 1):
         level = [

@@ -1,4 +1,4 @@
-"""`/metrics/recent`: the last hour, for charts."""
+"""`/metrics/recent`: the metrics of the last hour, for charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def get_recent_metrics(request: Request) -> Response:
-    """From memory: it asks nobody, and answers while NATS is away."""
+    """Served from memory, so it works while NATS is down."""
     state, after = state_of(request), _read_after(request.query_params)
     now = state.backend.clock()
     points = state.trend.points(now, after)
@@ -49,7 +49,7 @@ _WORDS = {
     "completed": "Runs that ended COMPLETED.",
     "failed": "Runs that ended FAILED.",
     "cancelled": "Runs that ended CANCELLED.",
-    "in_flight": "Runs that were RUNNING or CANCELLING, at the last look of the step; null: nobody could look.",
+    "in_flight": "Runs that were RUNNING or CANCELLING, at the last sample of the step; null: no sample.",
     "waiting": "Runs that were PENDING, likewise.",
     **{
         f"{name}_p{part}": f"{part} % of the runs that ended in the step {did} this many seconds or fewer; null: none "
@@ -80,15 +80,15 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/metrics/recent",
         endpoint=get_recent_metrics,
-        summary="Read what happened in the last hour",
-        description="From this gateway's memory, since its start, of all tenants. Ends and submissions count when this "
-        "gateway hears of them. It answers while NATS is away, too.",
+        summary="Read the metrics of the last hour",
+        description="From this gateway's memory, since its start, for all tenants. Ends and submissions count when the "
+        "gateway receives them. It also works while NATS is down.",
         parameters=(
             schemas.query(
                 "after", {"type": "number", "minimum": 0}, "Only steps that began later than this, in unix seconds."
             ),
         ),
-        answer=schemas.json_response(schemas.ref("RecentMetrics"), "The steps there are."),
+        answer=schemas.json_response(schemas.ref("RecentMetrics"), "The available steps."),
         errors=(422,),
         tags=("metrics",),
     ),

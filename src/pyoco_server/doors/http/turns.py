@@ -1,4 +1,4 @@
-"""How many may do something large at once."""
+"""Limits on concurrent large transfers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["FairTurns", "Turns"]
 
 
 class Turns:
-    """Whoever comes when all turns are taken is sent away: nobody waits, so nothing piles up."""
+    """Limits concurrency. When all turns are taken further callers are refused, not queued, so no backlog builds up."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self.taken = 0
 
     def take(self) -> Callable[[], None]:
-        """Returns what gives the turn back, to be called once. Raises TooManyTransfers."""
+        """Take a turn. Returns the function that releases it, to be called once. Raises TooManyTransfers."""
         if self.taken >= self._count_max:
             raise TooManyTransfers(f"{self._count_max} are under way, and no more are taken at once")
         self.taken += 1
@@ -27,7 +27,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Raises TooManyTransfers."""
+        """Take a turn for the duration of the block. Raises TooManyTransfers."""
         give_back = self.take()
         try:
             yield
@@ -39,7 +39,7 @@ class Turns:
 
 
 class FairTurns:
-    """The same, and nobody has more than `each_max` of them: whoever is slow on purpose is in nobody else's way."""
+    """Like `Turns`, with at most `each_max` turns per tenant, so a slow tenant does not block others."""
 
     def __init__(self, count_max: int, each_max: int) -> None:
         self._all, self._each_max = Turns(count_max), each_max
@@ -50,7 +50,7 @@ class FairTurns:
         return self._all.taken
 
     def take(self, who: str) -> Callable[[], None]:
-        """Returns what gives the turn back, to be called once. Raises TooManyTransfers."""
+        """Take a turn. Returns the function that releases it, to be called once. Raises TooManyTransfers."""
         if self._taken[who] >= self._each_max:
             raise TooManyTransfers(f"{self._each_max} of this tenant are under way, and no more are taken at once")
         give_back = self._all.take()
@@ -66,7 +66,7 @@ class FairTurns:
 
     @contextlib.contextmanager
     def turn(self, who: str) -> Iterator[None]:
-        """Raises TooManyTransfers."""
+        """Take a turn for the duration of the block. Raises TooManyTransfers."""
         give_back = self.take(who)
         try:
             yield

@@ -1,4 +1,4 @@
-"""`/runs/{run_id}/watch`: a run as it changes."""
+"""`/runs/{run_id}/watch`: the changes of a run as server-sent events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 300
 TIMEOUT_SECONDS_MAX = 600
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
-#: An event's id is the revision it shows. Anything else in the header is some other server's.
+#: An event's id is its revision. Any other value in the header comes from a different server.
 _EVENT_ID = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
@@ -73,7 +73,7 @@ def _read(request: Request) -> Watch:
 
 
 class _Frames:
-    """The events of one watcher as they go over the wire."""
+    """The events of one watcher in wire format."""
 
     def __init__(self, watching: Watching, state: State, *, records: bool) -> None:
         self._watching, self._state, self._records = watching, state, records
@@ -86,10 +86,10 @@ class _Frames:
         try:
             data = _data(event.word, records=self._records)
         except Corrupt as error:
-            log.error("a stored run cannot be shown; its watch ends", run_id=_run_id(event.word), error=error)
+            log.error("stored run is invalid; ending its watch", run_id=_run_id(event.word), error=error)
             return None
         self._state.told(event.word.stored.revision)
-        # FLOW-121. JSON has no line break outside of a string, and escapes those inside: a frame cannot be broken.
+        # FLOW-121. JSON has no line breaks outside strings and escapes those inside: the data stays on one line.
         head = f"id: {event.word.stored.revision}\nevent: {event.kind}\n".encode()
         return b"".join((head, data, f"{self._state.backend.clock()!r}}}\n\n".encode()))
 
@@ -97,13 +97,13 @@ class _Frames:
         self._watching.close()
 
 
-#: All of an event but its first lines and its `ts`, by the word it shows: made once, however many watch, and kept as
-#: long as somebody holds the word. Without records, and with.
+#: The serialized event except its first lines and its `ts`, cached for all watchers as long as the event is referenced.
+#: Without records, and with.
 _DATA: tuple[WeakKeyDictionary[Word, bytes], WeakKeyDictionary[Word, bytes]] = WeakKeyDictionary(), WeakKeyDictionary()
 
 
 def _data(word: Word, *, records: bool) -> bytes:
-    """O(size of the run) the first time. Raises Corrupt."""
+    """O(size of the run) on the first call. Raises Corrupt."""
     made = _DATA[records].get(word)
     if made is None:
         snapshot = shown_run(word.stored.run)
@@ -118,21 +118,21 @@ def _run_id(word: Word) -> str:
     return word.stored.run.run_id
 
 
-#: In the words of `schemas.py`; only the stream uses it.
+#: Defined here because only the stream uses it.
 SCHEMAS: dict[str, Any] = {
     "RunWatchEvent": schemas.object_of(
         {"run_id": {"type": "string", "format": "uuid"}, "snapshot": schemas.ref("RunSnapshot"), "ts": schemas.NUMBER},
         ["run_id", "snapshot", "ts"],
-        "The `data` of an event: the run as it is, and when this was sent.",
+        "The `data` of an event: the current state of the run, and the time of sending.",
     ),
 }
 
 _DESCRIPTION = """\
 Server-sent events, each with one JSON object as its `data`. `event: snapshot` comes first, and again whenever more \
-than `heartbeat_at` and `updated_at` has changed; changes in quick succession may be merged, the last one is always \
-sent. `event: heartbeat` comes after 5 seconds of silence. The `id` is the revision of the run. The stream ends after \
-the terminal snapshot, after `timeout_sec`, when the run is no longer stored, and when NATS or the gateway goes away: \
-connect again with `Last-Event-ID`, as browsers do by themselves, or with `since`."""
+than `heartbeat_at` and `updated_at` has changed; quick changes may be merged, the last one is always sent. `event: \
+heartbeat` comes after 5 seconds without an event. The `id` is the run's revision. The stream ends after the terminal \
+snapshot, after `timeout_sec`, when the run is no longer stored, and when NATS or the gateway stops: reconnect with \
+`Last-Event-ID`, as browsers do by themselves, or with `since`."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -159,14 +159,14 @@ OPERATIONS: tuple[Operation, ...] = (
                 "in": "header",
                 "required": False,
                 "schema": schemas.TEXT,
-                "description": "The `id` of the last event you got: the first snapshot comes unless it is that one.",
+                "description": "The `id` of the last event received: a first snapshot with this id is skipped.",
             },
         ),
         answer={
             "description": "The events, as they happen.",
             "content": {"text/event-stream": {"schema": schemas.ref("RunWatchEvent")}},
         },
-        more_answers={204: "`Last-Event-ID` names the terminal snapshot: nothing more will happen."},
+        more_answers={204: "`Last-Event-ID` is the terminal snapshot: no more events will follow."},
         errors=(404, 422),
     ),
 )

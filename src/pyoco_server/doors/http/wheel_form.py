@@ -1,4 +1,4 @@
-"""The form that a wheel comes in, and the query of the wheel history."""
+"""Parse the wheel upload form and the query of the wheel history."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from pyoco_server.ports.spool import Spool
 __all__ = ["LIMIT_DEFAULT", "LIMIT_MAX", "read_history_query", "read_wheel_form", "source_of"]
 
 LIMIT_MAX, LIMIT_DEFAULT = 500, 100
-#: As many tags as a wheel may have, each of the greatest length, and a comma and a space.
+#: The maximum number of tags at the maximum length, each with a comma and a space.
 _FIELD_BYTES_MAX = TAGS_MAX * 130
 _USER_AGENT_LENGTH_MAX = 512
-#: What comes more slowly than this, after a while, holds one of few places for hours.
+#: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
 
 
 async def read_wheel_form(request: Request, content: Spool, wheel_bytes_max: int) -> WheelUpload:
-    """FLOW-151: the file goes to `content` as it comes. Raises Malformed (FLOW-156), WheelTooLarge as soon as it passes
-    its cap (FLOW-157), TooSlow, NoRoom."""
+    """Read the form; the file goes to `content` as it arrives (FLOW-151).
+
+    Raises Malformed (FLOW-156), WheelTooLarge as soon as the file exceeds its cap (FLOW-157), TooSlow, NoRoom.
+    """
     message = f"a wheel has at most {wheel_bytes_max} bytes (PYOCO_WHEEL_MAX_BYTES)"
     too_large = WheelTooLarge(message, problems=(Problem(("body", "wheel"), message, "too_large"),))
     form = Form("wheel", wheel_bytes_max, too_large, _FIELD_BYTES_MAX)
     began = time.monotonic()
     name: WheelName | None = None
     async for piece in form.pieces(request):
-        if name is None:  # a bad one is refused before its bytes are read
+        if name is None:  # refuse a bad name before reading the file's bytes
             name = _read_name(form.file())
         await content.write(piece)
         if content.size_bytes < (time.monotonic() - began - _PACE_GRACE_SECONDS) * _PACE_BYTES:

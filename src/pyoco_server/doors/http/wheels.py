@@ -1,4 +1,4 @@
-"""`/wheels`: task code on its way to the workers."""
+"""`/wheels`: the registry of wheels with task code."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def get_wheel(request: Request) -> Response:
     done = state.downloads.take(caller_of(request).tenant_id or "")
     chunks = read_wheel(state.backend, found)
     try:
-        first = await anext(chunks, b"")  # what fails before the first byte has an answer of its own
+        first = await anext(chunks, b"")  # an error before the first byte still gets an error response
     except BaseException:
         done()
         raise
@@ -96,14 +96,14 @@ def _artifact(wheel: Wheel, bucket: str) -> dict[str, Any]:
 
 
 def _headers(wheel: Wheel) -> dict[str, str]:
-    """What a 304 has, too. A wheel may be deleted and another registered under its name: a cache asks each time."""
+    """Headers that a 304 has, too. Caches must revalidate: another wheel may be registered under a deleted name."""
     return {"ETag": f'"{wheel.sha256_hex}"', "Cache-Control": "private, no-cache"}
 
 
 def _content_headers(wheel: Wheel) -> dict[str, str]:
     digest = base64.b64encode(bytes.fromhex(wheel.sha256_hex)).decode()
     name = wheel.name.file_name
-    # RFC 6266: what is not plain goes in the other form.
+    # RFC 6266: a name with special characters uses the extended form.
     file_name = f'filename="{name}"' if _PLAIN.fullmatch(name) else f"filename*=UTF-8''{quote(name, safe='')}"
     return {
         "Content-Length": str(wheel.size_bytes),
@@ -133,7 +133,7 @@ SCHEMAS: dict[str, Any] = {
             "tags": _TAGS,
         },
         ["name", "size_bytes", "bucket", "nuid", "modified", "tags"],
-        "A registered wheel. `nuid` is new for each upload; without `tags` it is for every worker.",
+        "A registered wheel. `nuid` is unique per upload; a wheel without `tags` is for every worker.",
     ),
     "WheelUploadRequest": schemas.object_of(
         {
@@ -147,14 +147,16 @@ SCHEMAS: dict[str, Any] = {
             "tags": {
                 "type": "string",
                 "pattern": _TAGS_PATTERN,
-                "description": "Which workers want it, with commas between; none: all of them.",
+                "description": "Tags of the workers that install it, separated by commas; none: all workers.",
             },
         },
         ["wheel"],
         "A wheel to register.",
     ),
     "WheelDeleted": schemas.object_of(
-        {"name": schemas.TEXT, "deleted": {"type": "boolean", "enum": [True]}}, ["name", "deleted"], "It is gone."
+        {"name": schemas.TEXT, "deleted": {"type": "boolean", "enum": [True]}},
+        ["name", "deleted"],
+        "The wheel is deleted.",
     ),
     "WheelHistoryEvent": schemas.object_of(
         {
@@ -166,12 +168,12 @@ SCHEMAS: dict[str, Any] = {
             "source": schemas.object_of(
                 {"via": schemas.TEXT, "remote_addr": _OR_TEXT, "user_agent": _OR_TEXT},
                 ["via", "remote_addr", "user_agent"],
-                "How the change came in.",
+                "Where the change came from.",
             ),
             "actor": schemas.object_of(
                 {"tenant_id": _OR_TEXT, "api_key_id": _OR_TEXT},
                 ["tenant_id", "api_key_id"],
-                "Who made it; null without authentication.",
+                "Who made the change; null without authentication.",
             ),
             "size_bytes": schemas.or_null(schemas.COUNT),
             "sha256_hex": schemas.or_null(_SHA256),
@@ -189,9 +191,9 @@ _PATH_WHEEL_NAME = {
     "description": "The wheel's file name.",
 }
 _UPLOAD = """\
-The file is read whole before it is registered: it must be the wheel its name says, with a RECORD that lists exactly \
-what is there, and nothing that would leave its directory. Only a version that is newer than every registered one of \
-the same package is taken; of several at once, one. Older versions stay."""
+The complete file is checked before it is registered: its content must match its name and its RECORD, and no path may \
+leave its directory. Only a version newer than every registered one of the same package is accepted; of concurrent \
+uploads, one. Older versions stay registered."""
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -199,15 +201,15 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/wheels",
         endpoint=get_wheels,
         summary="List registered wheels, by name",
-        description="Wheels belong to no tenant: whoever may come in sees all of them.",
-        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelArtifact")), "The wheels there are."),
+        description="Wheels belong to no tenant: every caller with access sees all of them.",
+        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelArtifact")), "The registered wheels."),
         tags=("wheels",),
     ),
     Operation(
         method="GET",
         path="/wheels/history",
         endpoint=get_wheel_history,
-        summary="List what happened to the registry, newest first",
+        summary="List the changes of the registry, newest first",
         parameters=(
             schemas.query(
                 "limit",
@@ -231,7 +233,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "required": True,
             "content": {"multipart/form-data": {"schema": schemas.ref("WheelUploadRequest")}},
         },
-        answer=schemas.json_response(schemas.ref("WheelArtifact"), "Registered; `sha256_hex` is always there."),
+        answer=schemas.json_response(schemas.ref("WheelArtifact"), "Registered; `sha256_hex` is always set."),
         errors=(409, 413, 422),
         tags=("wheels",),
     ),
@@ -240,7 +242,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/wheels/{wheel_name}",
         endpoint=get_wheel,
         summary="Download a wheel",
-        description="`ETag` and `Repr-Digest` are its sha256. What is damaged or deleted on the way is cut off.",
+        description="`ETag` and `Repr-Digest` are its sha256. If the wheel proves damaged or is deleted "
+        "meanwhile, the response is cut off.",
         parameters=(
             _PATH_WHEEL_NAME,
             schemas.IF_NONE_MATCH,
@@ -249,7 +252,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "description": "The file.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        more_answers={304: "`If-None-Match` names this very wheel."},
+        more_answers={304: "`If-None-Match` matches: the wheel has not changed."},
         errors=(404,),
         tags=("wheels",),
     ),
@@ -258,7 +261,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/wheels/{wheel_name}",
         endpoint=delete_one_wheel,
         summary="Delete a wheel",
-        description="Its version counts no longer. Workers that have it installed take it away.",
+        description="Its version is no longer considered. Workers that have it installed remove it.",
         parameters=(_PATH_WHEEL_NAME,),
         answer=schemas.json_response(schemas.ref("WheelDeleted"), "Deleted."),
         errors=(404,),

@@ -1,4 +1,4 @@
-"""`/workers`: who works, and who is shown."""
+"""`/workers`: the registered workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCOPES = {"active": ALIVE, "all": frozenset(WorkerState)}
 
 
 class MalformedWorkersRequest(InvalidWorkersRequest, Malformed):
-    """The request does not have the shape it should have: answered with the list of what is wrong where."""
+    """Invalid request. The response lists every problem with its location."""
 
 
 class _Patch(msgspec.Struct):
@@ -85,7 +85,7 @@ def read_workers_query(query: QueryParams) -> WorkerFilter:
 
 
 def read_hidden(body: bytes) -> bool:
-    """FLOW-143: a JSON boolean and nothing else. Raises MalformedWorkersRequest."""
+    """FLOW-143: only a JSON boolean is valid. Raises MalformedWorkersRequest."""
     try:
         return _read_patch(body).hidden
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -96,7 +96,7 @@ def read_hidden(body: bytes) -> bool:
 
 
 def _shown(seen: SeenWorker) -> dict[str, Any]:
-    """FLOW-140. What is not known is null."""
+    """FLOW-140. Unknown values are null."""
     record = seen.record
     return {
         "worker_id": record.worker_id,
@@ -117,13 +117,13 @@ def _shown(seen: SeenWorker) -> dict[str, Any]:
         "stop_reason": record.stop_reason,
         "host_restarts": record.host_restarts,
         "packs": record.packs,
-        **{name: told for name in _PACKS if (told := getattr(record, name)) is not None},
+        **{name: value for name in _PACKS if (value := getattr(record, name)) is not None},
         "versions": record.versions,
         "wheel_sync": record.wheel_sync,
     }
 
 
-#: Told by workers that look for what their packs need.
+#: Reported by workers that check the requirements of their packs.
 _PACKS = ("packs_missing", "packs_provide")
 _OR_TEXT, _OR_NUMBER = schemas.or_null(schemas.TEXT), schemas.or_null(schemas.NUMBER)
 _STATE = {"type": "string", "enum": list(WorkerState)}
@@ -156,13 +156,13 @@ SCHEMAS: dict[str, Any] = {
     "Worker": schemas.object_of(
         _WORKER,
         ["worker_id", "state", "hidden", "last_seen_at", "tags"],
-        "A worker, by its own word; `state` is DISCONNECTED when it has been silent. Instants are unix seconds.",
+        "A worker, as it describes itself; `state` is DISCONNECTED without recent heartbeats. Times are unix seconds.",
     ),
     "WorkerPatchRequest": schemas.object_of({"hidden": schemas.FLAG}, ["hidden"], "Whether lists leave it out."),
     "WorkerPatched": schemas.object_of(
         {name: _WORKER[name] for name in ("worker_id", "hidden")} | {"updated_at": schemas.NUMBER},
         ["worker_id", "hidden", "updated_at"],
-        "The operator's word as it is kept, and when it last changed.",
+        "The stored flag, and when it last changed.",
     ),
 }
 
@@ -179,13 +179,13 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/workers",
         endpoint=get_workers,
-        summary="List workers, those heard of last first",
-        description="Workers belong to no tenant: whoever may come in sees all of them.",
+        summary="List workers, most recently seen first",
+        description="Workers belong to no tenant: every caller with access sees all of them.",
         parameters=(
             schemas.query(
                 "scope",
                 {"type": "string", "enum": list(_SCOPES), "default": "active"},
-                "`active`: workers that are RUNNING or IDLE. `all`: stopped and silent ones, too.",
+                "`active`: workers that are RUNNING or IDLE. `all`: stopped and disconnected ones, too.",
             ),
             schemas.query("state", _STATE, "Exact state, within the scope: use it with `scope=all`."),
             schemas.query("include_hidden", schemas.FLAG | {"default": False}, "Hidden workers, too."),
@@ -194,7 +194,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_MAX}, "How many."
             ),
         ),
-        answer=schemas.json_response(schemas.array_of(schemas.ref("Worker")), "The workers there are."),
+        answer=schemas.json_response(schemas.array_of(schemas.ref("Worker")), "The workers."),
         errors=(422,),
         tags=("workers",),
     ),
@@ -204,7 +204,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_worker,
         summary="Read a worker, hidden or not",
         parameters=(_PATH_WORKER_ID,),
-        answer=schemas.json_response(schemas.ref("Worker"), "What is known of the worker."),
+        answer=schemas.json_response(schemas.ref("Worker"), "The worker."),
         errors=(404,),
         tags=("workers",),
     ),
@@ -213,10 +213,10 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/workers/{worker_id}",
         endpoint=patch_worker,
         summary="Hide a worker from lists, or show it again",
-        description="For display only: a hidden worker goes on taking jobs. Heartbeats and restarts keep the flag.",
+        description="For display only: a hidden worker continues to take jobs. Heartbeats and restarts keep the flag.",
         parameters=(_PATH_WORKER_ID,),
         body=schemas.json_body(schemas.ref("WorkerPatchRequest")),
-        answer=schemas.json_response(schemas.ref("WorkerPatched"), "Written down."),
+        answer=schemas.json_response(schemas.ref("WorkerPatched"), "Stored."),
         errors=(404, 413, 422),
         tags=("workers",),
     ),

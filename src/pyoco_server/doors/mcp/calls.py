@@ -1,4 +1,4 @@
-"""One call of a tool: from its arguments to the document that the agent reads. Knows no transport."""
+"""One tool call: from its arguments to the document that the agent reads. Independent of the transport."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["PATIENCE", "Reply", "Send", "ToolResult", "Unreachable", "call_tool"
 
 log = get_logger(__name__)
 
-#: Agents give a tool half a minute or more. A gateway that is being restarted is back within this.
+#: Agents wait half a minute or more for a tool. A gateway restart takes less than this.
 PATIENCE = Patience(retries=8, seconds=10.0)
 
 _NOT_OURS = (
     "What answers there is not a pyoco-server gateway with priced runs, or something on the way changed its answer."
 )
-#: As the server says it (PRICED-79).
+#: The same text as the server's (PRICED-79).
 _NOTHING_HERE = "There is nothing here."
 _STOPPING = "The gateway stops. What was submitted may have been accepted. Try again with the same key."
 
-#: A receipt, a run or a problem is far below. What is deeper cannot be written again by everybody.
+#: A receipt, a run or a problem is far less deeply nested. Not every JSON library can write deeper documents.
 _DEPTH_MAX = 64
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server answered."""
+    """A response of the server."""
 
     status: int
     body: bytes
@@ -43,7 +43,7 @@ class Reply:
 
 
 class Unreachable(Exception):
-    """The server gave no whole answer. The text is for the agent, and says where it was looked for."""
+    """The server returned no complete response. The text is for the agent, and names the server's address."""
 
     def __init__(self, detail: str, *, is_unsent: bool = False) -> None:
         super().__init__(detail)
@@ -51,21 +51,21 @@ class Unreachable(Exception):
 
 
 class Send(Protocol):
-    """The way to `/v1`, with the caller's key. Raises Unreachable."""
+    """Sends requests to `/v1`, with the caller's key. Raises Unreachable."""
 
     async def __call__(self, ask: Ask, trace_id: str) -> Reply: ...
 
     async def wait(self, seconds: float) -> bool:
-        """Before another try. False, and perhaps sooner: there is none, since who sends is about to leave."""
+        """Wait before a retry. Returns False, perhaps early, if the sender is shutting down and will not retry."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool says."""
+    """The result of a tool call."""
 
     document: dict[str, Any]
     is_error: bool = False
-    #: Beside an error: how to go on without paying twice.
+    #: For an error: how to continue without paying twice.
     hint: str | None = None
 
 
@@ -76,41 +76,41 @@ async def call_tool(
     trace_id: str,
     patience: Patience = PATIENCE,
 ) -> ToolResult:
-    """Never raises for what a caller or the server did. Nothing is sent for arguments that are refused.
+    """Call a tool. Never raises for a mistake of the caller or a failure of the server.
 
-    One idempotency key for all tries (PRICED-217). While the server is away, or the same key is being submitted, it is
-    tried again as long as there is patience; after too many requests once, and only if the server says when and that
-    is within the patience. Everything else is the answer.
+    Nothing is sent for invalid arguments. All tries use one idempotency key (PRICED-217). While the server is
+    unavailable, or the same key is being submitted, the call is retried within its patience; after "too many requests"
+    once, and only if the server's Retry-After is within the patience. Any other response is final.
     """
     try:
         ask = tool.ask(arguments)
     except ArgumentsRefused as error:
-        log.info("a tool was called with arguments that are not valid", tool=tool.name, problems=len(error.problems))
+        log.info("tool called with invalid arguments", tool=tool.name, problems=len(error.problems))
         return ToolResult(refusal(error, trace_id), is_error=True)
     except RunUnknown as error:
         return ToolResult(problem(Reason.RUN_NOT_FOUND, _NOTHING_HERE, trace_id, error.path), is_error=True)
     try:
-        reply = await _tried(send, ask, trace_id, patience)
+        reply = await _send_with_retries(send, ask, trace_id, patience)
     except Unreachable as error:
-        log.warning("a tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
-        return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
+        log.warning("tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
+        return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
     document, is_ok = _document(reply.body), 200 <= reply.status < 300
     if document is None or is_ok == ("reason_code" in document) or (is_ok and not tool.needs <= document.keys()):
-        log.warning("the answer to a tool was not understood", tool=tool.name, trace_id=trace_id, status=reply.status)
-        return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
+        log.warning("invalid response to a tool call", tool=tool.name, trace_id=trace_id, status=reply.status)
+        return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
     if not is_ok:
-        return _no(ask, document)
-    told = tool.read(document)
-    return ToolResult(told if ask.idempotency_key is None else {**told, "idempotency_key": ask.idempotency_key})
+        return _failed(ask, document)
+    result = tool.read(document)
+    return ToolResult(result if ask.idempotency_key is None else {**result, "idempotency_key": ask.idempotency_key})
 
 
 def given_up(ask: Ask, trace_id: str) -> ToolResult:
-    """For a call that is cut off because the gateway stops. Whatever became of it, its key tells."""
-    return _no(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
+    """Result of a call cut off because the gateway is stopping. The outcome is unknown; its key allows a safe retry."""
+    return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
 
 
-async def _tried(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Reply:
-    """The first answer that is not worth another try, or the last there was time for. Raises Unreachable."""
+async def _send_with_retries(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Reply:
+    """Return the first response that is not worth a retry, or the last one in time. Raises Unreachable."""
     began, tries = time.monotonic(), 0
     while True:
         tries += 1
@@ -138,7 +138,7 @@ async def _tried(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Rep
         return reply
 
 
-def _no(ask: Ask, document: dict[str, Any]) -> ToolResult:
+def _failed(ask: Ask, document: dict[str, Any]) -> ToolResult:
     hint = None
     if ask.idempotency_key is not None:
         hint = f"idempotency_key of this call: {ask.idempotency_key}"
@@ -150,7 +150,10 @@ def _reason(reply: Reply) -> object:
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
-    """None: it is no JSON object, or one that cannot be passed on: with NaN, half a surrogate pair, or too deep."""
+    """Parse a JSON object.
+
+    Returns None if it is not an object or cannot be passed on: with NaN, a lone surrogate, or too deeply nested.
+    """
     try:
         document = json.loads(body)
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

@@ -1,4 +1,4 @@
-"""The forms of the tools' arguments and answers (contract section 22), and what does not fit into them."""
+"""JSON schemas of the tools' arguments and results (contract section 22), and their validation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEBOX: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 90}
 _SCORE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
 _KEY: Final[Schema] = {"type": "string", "minLength": 8, "maxLength": 64}
 
-# Word for word as in the contract. How a tool is used stands in its description.
+# Verbatim from the contract. A tool's usage is explained in its description.
 URL: Final[Schema] = {
     "type": "object",
     "required": ["urls", "max_cost_usd"],
@@ -69,7 +69,7 @@ GET: Final[Schema] = {
     "additionalProperties": False,
 }
 
-#: Of a file of 8 MiB, which a tool call holds in memory whole. Larger ones are uploaded without a tool.
+#: Length for a file of 8 MiB, which a tool call holds in memory completely. Larger files are uploaded without a tool.
 FILE_BASE64_LENGTH_MAX: Final = 4 * -(-8 * 1_048_576 // 3)
 FILE: Final[Schema] = {
     "type": "object",
@@ -111,7 +111,7 @@ _PROBLEM: Final[Schema] = {
 
 
 def _or_problem(answer: Schema) -> Schema:
-    """Some clients hold an error against the form of the answer, too."""
+    """Allow a problem document too: some clients also validate errors against the output schema."""
     return {"type": "object", "anyOf": [answer, _PROBLEM]}
 
 
@@ -162,14 +162,14 @@ RUN: Final[Schema] = _or_problem(
 
 
 def _is_number(value: object) -> bool:
-    """NaN and the infinities are none, though some readers of JSON let them in."""
+    """NaN and infinities are not numbers here, although some JSON parsers accept them."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_whole(value: object) -> bool:
-    """As JSON Schema has it: 90.0 is one."""
+    """Integers as JSON Schema defines them: 90.0 is valid."""
     return _is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
 
 
@@ -181,7 +181,7 @@ _TYPES: Final[dict[str, tuple[Callable[[object], bool], str]]] = {
     "number": (_is_number, "must be a number"),
     "integer": (_is_whole, "must be a whole number"),
 }
-#: The limits that the forms above use: whether they hold, and what is said if not.
+#: The keywords used in the schemas above: the check, and the message if it fails.
 _LIMITS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "minimum": (lambda value, limit: value >= limit, "must be at least {}"),
     "maximum": (lambda value, limit: value <= limit, "must be at most {}"),
@@ -191,20 +191,23 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "maxItems": (lambda value, limit: len(value) <= limit, "must have at most {} items"),
     "enum": (lambda value, words: value in words, "must be one of: {}"),
 }
-#: A name that may be shown again: most likely a slip of the pen.
+#: A member name that is safe to repeat in a message: most likely a typo.
 _SHOWABLE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def misfits(value: object, form: Mapping[str, Any], loc: Loc = ()) -> Iterator[Problem]:
-    """What is wrong with a value, and where; never what it was. O(size). Knows the words that are used above."""
+    """Yield the problems of a value and their locations, never the value itself. O(size).
+
+    Supports only the keywords used above.
+    """
     fits, rule = _TYPES[form["type"]]
     if not fits(value):
         yield Problem(loc, rule, "type")
         return
-    for word, (holds, said) in _LIMITS.items():
-        if word in form and not holds(value, form[word]):
-            limit = form[word]
-            yield Problem(loc, said.format(", ".join(limit) if isinstance(limit, list) else limit), "value")
+    for keyword, (holds, message) in _LIMITS.items():
+        if keyword in form and not holds(value, form[keyword]):
+            limit = form[keyword]
+            yield Problem(loc, message.format(", ".join(limit) if isinstance(limit, list) else limit), "value")
     if isinstance(value, list):
         for index, item in enumerate(value[: form.get("maxItems")]):
             yield from misfits(item, form["items"], (*loc, index))

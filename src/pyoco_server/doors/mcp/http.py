@@ -1,4 +1,4 @@
-"""`/mcp/`: the tools over streamable HTTP, on the gateway itself. Keys are those of `/v1`."""
+"""`/mcp/`: the tools over streamable HTTP, on the gateway itself. API keys are those of `/v1`."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _JSON = "application/json"
 
 
 async def call_tools(request: Request) -> Response:
-    """One message in, one answer out. Raises DependencyUnavailable on a gateway without priced runs, TooSlow."""
+    """Handle one message. Raises DependencyUnavailable on a gateway without priced runs, TooSlow."""
     priced_of(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        return _no(415, INVALID_REQUEST, "the header Content-Type must be application/json")
+        return _refuse(415, INVALID_REQUEST, "the header Content-Type must be application/json")
     try:
         body = await read_body(request, BODY_BYTES_MAX)
     except TooLarge:
-        return Lingering(_no(413, INVALID_REQUEST, f"the body has more than {BODY_BYTES_MAX} bytes"))
+        return Lingering(_refuse(413, INVALID_REQUEST, f"the body has more than {BODY_BYTES_MAX} bytes"))
     if len(body) > REQUEST_BODY_MAX_BYTES and not _is_upload(body):
-        return _no(413, INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes")
+        return _refuse(413, INVALID_REQUEST, f"the body has more than {REQUEST_BODY_MAX_BYTES} bytes")
     wrong = misfit(body)
     if wrong is not None:
-        return _no(400, *wrong)
+        return _refuse(400, *wrong)
     sessions: Sessions = request.app.state.agent_sessions
     return await _answered(request, body, sessions)
 
 
 def _is_upload(body: bytes) -> bool:
-    """Only a call that brings a file may be so large."""
+    """Only a call that uploads a file may be this large."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -62,12 +62,12 @@ def _is_upload(body: bytes) -> bool:
 
 
 async def call_tools_without_slash(request: Request) -> Response:
-    """The same: a redirect would lose the body with many clients."""
+    """The same without a redirect, with which many clients would lose the body."""
     return await call_tools(request)
 
 
 async def _answered(request: Request, body: bytes, sessions: Sessions) -> Response:
-    """What the SDK answers. It is one message, never a stream: no tool sends anything before its result."""
+    """Return the SDK's response. It is one message, never a stream: no tool sends anything before its result."""
     app = await sessions.app()
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     start: Message = {}
@@ -85,42 +85,45 @@ async def _answered(request: Request, body: bytes, sessions: Sessions) -> Respon
     try:
         await app(request.scope, receive, send)
     except asyncio.CancelledError:
-        last_word = _last_word(request, body)
-        if last_word is None:
+        response = _shutdown_response(request, body)
+        if response is None:
             raise
-        return last_word
+        return response
     status: int = start["status"]
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
     content = b"".join(parts)
     if status >= 400 and not headers.get("content-type", "").startswith(_JSON):
-        return _no(status, INVALID_REQUEST, _PLAIN.get(status, "the request is not valid"))
+        return _refuse(status, INVALID_REQUEST, _PLAIN.get(status, "the request is not valid"))
     answer = Response(content, status, {"Cache-Control": "no-store"}, headers.get("content-type") if content else None)
     if "allow" in headers:
         answer.headers["Allow"] = headers["allow"]
     return answer
 
 
-def _last_word(request: Request, body: bytes) -> Response | None:
-    """For a call that the stopping gateway waits for no longer. What was submitted may have been accepted, and paid
-    for; nobody could find it again without its key (PRICED-217). None: nothing was asked, or it does not stop."""
+def _shutdown_response(request: Request, body: bytes) -> Response | None:
+    """Return the response to a call that the stopping gateway no longer waits for.
+
+    The submission may have been accepted and paid for, and only its key can find it again (PRICED-217). Returns None if
+    nothing was sent yet, or the gateway is not stopping.
+    """
     asked = asked_in(request.scope)
     if asked is None or not is_stopping(request.app):
         return None
     from pyoco_server.doors.mcp.server import written  # noqa: PLC0415 - loaded by now, and not before
 
     ask, trace_id = asked
-    log.info("a call of a tool was given up: the gateway stops", method=ask.method, path=ask.path, trace_id=trace_id)
+    log.info("tool call abandoned: gateway is stopping", method=ask.method, path=ask.path, trace_id=trace_id)
     result = written(given_up(ask, trace_id))
     document = {"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": result}
     return json_answer(document, 200, {"Cache-Control": "no-store"})
 
 
-#: What the SDK says without words, or in words that are no JSON.
+#: Texts for SDK responses without a body, or with a body that is not JSON.
 _PLAIN = {406: "the header Accept must name application/json and text/event-stream"}
 
 
-def _no(status: int, code: int, message: str) -> Response:
-    """A refusal of the message as a whole: its id is not looked at."""
+def _refuse(status: int, code: int, message: str) -> Response:
+    """Refuse the message as a whole; its id is not read."""
     document = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     return json_answer(document, status, {"Cache-Control": "no-store"})
 

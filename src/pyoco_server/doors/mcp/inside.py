@@ -1,4 +1,4 @@
-"""The way from `/mcp/` to `/v1` within one gateway: a request like any other, with the caller's own key."""
+"""Sends requests from `/mcp/` to `/v1` within one gateway: ordinary requests with the caller's own key."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pyoco_server.doors.mcp.tools import Ask
 
 __all__ = ["Inside", "asked_in", "is_stopping"]
 
-#: Under which a request to `/mcp/` carries what was asked for it.
+#: Scope key under which a request to `/mcp/` carries the request made for it.
 _ASKED = "pyoco.asked"
 
-#: What the caller's own request says of who asks, and under which name this gateway was asked.
+#: Headers of the outer request that identify the caller and the host name of this gateway.
 _PASSED_ON = frozenset({b"authorization", b"host", b"x-forwarded-host", b"x-forwarded-proto"})
 
 
 class Inside:
-    """Sends what a tool asks for to the gateway it was called on. Key, rate, form and money are judged there, once."""
+    """Sends a tool's request to its own gateway. Key, rate limit, input and budget are checked there, once."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -41,7 +41,7 @@ class Inside:
         return Reply(answer.status, b"".join(answer.parts), answer.retry_after)
 
     async def wait(self, seconds: float) -> bool:
-        """A gateway that stops is not asked again: it is the one that is away."""
+        """Wait, unless the gateway is stopping: a retry could only reach the same gateway."""
         if not is_stopping(self._request.app):
             await asyncio.sleep(seconds)
         return not is_stopping(self._request.app)
@@ -68,7 +68,7 @@ class Inside:
 
 
 def asked_in(scope: Scope) -> tuple[Ask, str] | None:
-    """What was sent on for a request to `/mcp/`, and under which trace id; None: nothing yet."""
+    """Return the request sent for a request to `/mcp/`, and its trace id, or None if nothing was sent yet."""
     return cast(tuple[Ask, str] | None, scope.get(_ASKED))
 
 
@@ -77,7 +77,7 @@ def is_stopping(app: Any) -> bool:
 
 
 class _Answer:
-    """What the gateway sends back, gathered. It is a receipt, a run or a problem: small."""
+    """Collects the gateway's response. It is a receipt, a run or a problem, so it is small."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -87,7 +87,7 @@ class _Answer:
     async def take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            told = dict(message["headers"]).get(b"retry-after")
-            self.retry_after = None if told is None else told.decode("latin-1")
+            retry_after = dict(message["headers"]).get(b"retry-after")
+            self.retry_after = None if retry_after is None else retry_after.decode("latin-1")
         elif message["type"] == "http.response.body":
             self.parts.append(message.get("body", b""))

@@ -1,4 +1,4 @@
-"""What a message of the protocol is (JSON-RPC), and what is wrong with one that is none. Knows no transport."""
+"""Validation of JSON-RPC messages. Independent of the transport."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ __all__ = [
 ]
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
-#: No client numbers its messages so far; and whatever an id is, it is sent back.
+#: Ids are echoed in the response, so their size is limited. No client uses ids above these limits.
 ID_LENGTH_MAX = 256
 ID_MAX = 2**53 - 1
 METHOD_LENGTH_MAX = 256
 
 
 def misfit(body: bytes) -> tuple[int, str] | None:
-    """What is wrong with a message: code and words, and nothing of it. The SDK's own words quote what was sent."""
+    """Return the error code and text of an invalid message, or None if it is valid.
+
+    The text quotes nothing of the message; the SDK's own error texts do.
+    """
     try:
         message = json.loads(body)
-    except (ValueError, RecursionError):  # no UTF-8, no JSON, a number of thousands of digits; too deep
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, a number of thousands of digits, nested too deeply
         return PARSE_ERROR, "the message is not JSON in UTF-8"
     if b"\\ud" in body.lower() and not _is_text(message):
         return PARSE_ERROR, "the message has half a surrogate pair"
@@ -36,17 +39,17 @@ def misfit(body: bytes) -> tuple[int, str] | None:
 
 
 def readable_id(body: bytes) -> int | str | None:
-    """The id of a message that may be wrong elsewhere; None: it has none that can be sent back."""
+    """Return the id of a message that may be invalid elsewhere, or None if no valid id can be read."""
     try:
-        # A number that is too long to be read may stand anywhere.
+        # An overlong number elsewhere must not prevent reading the id.
         message = json.loads(body, parse_int=lambda digits: int(digits) if len(digits) <= len(str(-ID_MAX)) else None)
     except (ValueError, RecursionError):
         return None
-    told = message.get("id") if isinstance(message, dict) else None
-    return told if _is_id(told) and _is_text(told) else None
+    value = message.get("id") if isinstance(message, dict) else None
+    return value if _is_id(value) and _is_text(value) else None
 
 
-#: Each is looked at only when those before it hold.
+#: Each rule is checked only if all before it hold.
 _RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (lambda message: not isinstance(message, list), "send one message at a time: batches are not served"),
     (

@@ -1,4 +1,4 @@
-"""The way to the `/v1` of a gateway somewhere else, over HTTP."""
+"""Sends requests to the `/v1` of a remote gateway over HTTP."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyoco_server.doors.mcp.tools import Ask
 
 __all__ = ["Outside"]
 
-#: A receipt, a run or a problem is far below.
+#: A receipt, a run or a problem is far smaller.
 _ANSWER_BYTES_MAX = 8 * 1024 * 1024
-#: For calls that were told to end.
-_LAST_WORD_SECONDS = 0.5
+#: Time limit for calls that were told to stop.
+_SHUTDOWN_SECONDS = 0.5
 
 
 class Outside:
-    """Redirects are not followed: the key is for this gateway alone, and no error shows it."""
+    """Client of one gateway. Follows no redirects: the key is for this gateway only, and no error text contains it."""
 
     def __init__(self, connection: Connection) -> None:
         url = httpx.URL(connection.server)
@@ -32,7 +32,7 @@ class Outside:
             auth=httpx.BasicAuth(url.username, url.password) if url.userinfo else None,
             headers=_key_headers(connection, has_password=bool(url.userinfo)),
             timeout=connection.timeout_sec,
-            # Without TLS no certificate is needed, and reading them all takes 30 ms. This context trusts nobody.
+            # Plain HTTP needs no certificates, and loading them takes 30 ms. This context trusts none.
             verify=True if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
         self._where = shown_address(connection.server)
@@ -41,7 +41,7 @@ class Outside:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._is_leaving = asyncio.Event()
-        #: Of requests under way: they have none until we leave.
+        #: The timeouts of requests in flight; unlimited until shutdown.
         self._limits: set[asyncio.Timeout] = set()
 
     async def __aenter__(self) -> Self:
@@ -53,7 +53,7 @@ class Outside:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Around a whole call, with all its tries and the pauses between them."""
+        """Marks a call in flight, including all tries and the pauses between them."""
         self._calls += 1
         self._is_idle.clear()
         try:
@@ -64,14 +64,16 @@ class Outside:
                 self._is_idle.set()
 
     async def leave(self, seconds: float) -> None:
-        """Waits that long for the calls under way. Then those that are left end as they are: there is no further try,
-        and each still tells its key (PRICED-217)."""
+        """Wait this long for the calls in flight, then end the rest.
+
+        Those are not retried, and each still returns its idempotency key (PRICED-217).
+        """
         await self._until_idle(seconds)
-        if not self._is_leaving.is_set():  # a limit that has run out cannot be set again
+        if not self._is_leaving.is_set():  # an expired timeout cannot be rescheduled
             self._is_leaving.set()
             for limit in self._limits:
                 limit.reschedule(asyncio.get_running_loop().time())
-        await self._until_idle(_LAST_WORD_SECONDS)
+        await self._until_idle(_SHUTDOWN_SECONDS)
 
     async def _until_idle(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -104,7 +106,7 @@ class Outside:
             ) from None
 
     async def _sent(self, request: httpx.Request) -> Reply:
-        """Raises httpx.HTTPError, TimeoutError when we leave."""
+        """Send the request. Raises httpx.HTTPError; TimeoutError during shutdown."""
         async with asyncio.timeout(0 if self._is_leaving.is_set() else None) as limit:
             self._limits.add(limit)
             try:
@@ -118,7 +120,7 @@ class Outside:
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > _ANSWER_BYTES_MAX:  # not one of ours: it will not be understood
+                if len(body) > _ANSWER_BYTES_MAX:  # not a response of ours: it will be reported as invalid
                     break
             return Reply(response.status_code, bytes(body), response.headers.get("Retry-After"))
         finally:
@@ -126,7 +128,7 @@ class Outside:
 
 
 def _key_headers(connection: Connection, *, has_password: bool) -> dict[str, str]:
-    """As a bearer, unless that header is needed for something else, or another was chosen."""
+    """Send a bearer token, unless `Authorization` is needed for a password or another header is configured."""
     if connection.api_key is None:
         return {}
     if has_password or connection.origins["api_key_header"] != "default":

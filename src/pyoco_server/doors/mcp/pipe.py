@@ -1,4 +1,4 @@
-"""The tools over stdin and stdout, until stdin closes or a signal comes."""
+"""The tools over stdin and stdout, until stdin closes or a signal arrives."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["offer"]
 
 log = get_logger(__name__)
 
-#: For calls under way when the agent closes our input; and for an agent that does not read what it is still sent.
+#: Time limit for calls in flight after the agent has closed our input, and for an agent that stops reading.
 _GRACE_SECONDS = 1.5
-#: Until a line has got from here to its tool, and an answer from there to stdout.
-_ON_THE_WAY_SECONDS = 0.05
+#: Time for a line to reach its tool, and for a response to reach stdout.
+_TRANSIT_SECONDS = 0.05
 _LINES_MAX = 64
 
 
 async def offer(connection: Connection, patience_seconds: float) -> int:
-    """Serves the one agent that started us. Returns the exit code."""
+    """Serve the agent that started this process. Returns the exit code."""
     stop = StopSignal(at_once=lambda: os._exit(1))
     async with Outside(connection) as way:
         talking = asyncio.create_task(_talk(way, patience_seconds), name="talk")
@@ -44,31 +44,33 @@ async def offer(connection: Connection, patience_seconds: float) -> int:
         await asyncio.wait({talking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not talking.done():
-            # A write that nobody reads cannot be cancelled.
+            # A blocked write cannot be cancelled.
             leaving = threading.Timer(_GRACE_SECONDS, os._exit, (stop.exit_code,))
             leaving.daemon = True
             leaving.start()
             await way.leave(0)
-            await asyncio.sleep(_ON_THE_WAY_SECONDS)
+            await asyncio.sleep(_TRANSIT_SECONDS)
             talking.cancel()
-        await _end_of(talking)
+        await _finish(talking)
     return stop.exit_code
 
 
-async def _end_of(talking: asyncio.Task[None]) -> None:
-    """Whoever is told to stop in the middle of something complains; nobody is left to hear it. So does who writes to
-    an agent that has gone."""
-    is_told_to = bool(talking.cancelling())
+async def _finish(talking: asyncio.Task[None]) -> None:
+    """Wait for the task, and ignore errors caused by the shutdown or by an agent that has exited.
+
+    A task that is stopped in the middle of something fails; there is no agent left to report it to.
+    """
+    is_cancelled = bool(talking.cancelling())
     await asyncio.wait({talking})
     if talking.cancelled():
         return
     error = talking.exception()
-    if error is None or is_told_to:
+    if error is None or is_cancelled:
         return
     try:
         raise error
     except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        log.info("the agent does not listen any more")
+        log.info("agent disconnected")
 
 
 async def _talk(way: Outside, patience_seconds: float) -> None:
@@ -78,23 +80,23 @@ async def _talk(way: Outside, patience_seconds: float) -> None:
             yield way, None
 
     server = build_server(way_of, PATIENCE.lasting(patience_seconds))
-    # Not sys.stdin's own buffer: Python closes that at its end, and aborts while our thread reads from it.
+    # Not sys.stdin's own buffer: Python closes it at exit, and aborts while our thread reads from it.
     lines = _Lines(open(os.dup(sys.stdin.fileno()), "rb"), way)  # noqa: ASYNC230, PTH123, SIM115 - a descriptor, for good
-    # The SDK keeps whatever else prints away from stdout.
+    # The SDK keeps other output away from stdout.
     async with stdio_server(stdin=cast(Any, lines)) as (read, write):
         lines.answer.set_result(write.send)
         await server.run(read, write, server.create_initialization_options())
 
 
 class _Lines:
-    """stdin, line by line, read by a thread that nobody waits for: a read cannot be cancelled."""
+    """stdin, line by line, read by a daemon thread, because a read cannot be cancelled."""
 
     def __init__(self, stream: BinaryIO, way: Outside) -> None:
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        #: Lines that may still be read before one was taken.
+        #: Limits the number of unprocessed lines.
         self._room = threading.Semaphore(_LINES_MAX)
         self._loop, self._stream, self._way = asyncio.get_running_loop(), stream, way
-        #: How to answer what no server can be asked.
+        #: Sends responses that do not come from the server.
         self.answer: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
@@ -103,11 +105,11 @@ class _Lines:
             for line in self._stream:
                 self._pass_on(line)
             self._pass_on(None)
-        except (OSError, ValueError, RuntimeError):  # stdin is broken, or the loop is gone: we are leaving
+        except (OSError, ValueError, RuntimeError):  # stdin is broken or the loop is closed: the process is exiting
             return
 
     def _pass_on(self, line: bytes | None) -> None:
-        """Waits for room. Raises RuntimeError once the loop is closed; nothing is left half done then."""
+        """Enqueue a line; blocks while the queue is full. Raises RuntimeError once the loop is closed."""
         self._room.acquire()
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
@@ -129,22 +131,24 @@ class _Lines:
             await self._refuse(line, *wrong)
 
     async def _refuse(self, line: bytes, code: int, message: str) -> None:
-        """Without an answer the agent would wait for ever. Nothing of the line is told or logged but its id."""
-        log.warning("a message was refused", code=code, reason=message, bytes=len(line))
+        """Answer an invalid line; the agent would wait forever otherwise. Only its id is repeated."""
+        log.warning("message refused", code=code, reason=message, bytes=len(line))
         error = types.ErrorData(code=code, message=message)
         answer = await self.answer
         await answer(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=readable_id(line), error=error)))
 
     async def _settled(self) -> None:
-        """What was asked last may still be answered: nobody would hear of it otherwise."""
-        await asyncio.sleep(_ON_THE_WAY_SECONDS)
+        """Let the last requests finish before the stream ends; otherwise their responses would be lost."""
+        await asyncio.sleep(_TRANSIT_SECONDS)
         await self._way.leave(_GRACE_SECONDS)
-        await asyncio.sleep(_ON_THE_WAY_SECONDS)
+        await asyncio.sleep(_TRANSIT_SECONDS)
 
 
 def _misfit(line: bytes) -> tuple[int, str] | None:
-    """What is wrong with a line: code and words. The SDK passes over what it cannot read, and takes a request with an
-    id that is none for a notification."""
+    """Return the error code and text of an invalid line, or None if it is valid.
+
+    The SDK ignores lines that it cannot parse, and treats a request with an invalid id as a notification.
+    """
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Problem documents for what never reached the server: the same members as its own (RFC 9457)."""
+"""Problem documents for errors found before the request is sent: the same members as the server's (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pyoco_server.errors import Problem
 
 __all__ = ["INPUTS", "RUNS", "ArgumentsRefused", "RunUnknown", "problem", "refusal"]
 
-#: Where runs are submitted.
+#: Path for submitting runs.
 RUNS = "/v1/runs"
-#: Where files are uploaded.
+#: Path for uploading files.
 INPUTS = "/v1/inputs"
 
-#: As many as somebody can read.
+#: More problems than this would not help the reader.
 _PROBLEMS_MAX = 20
 
 
 class ArgumentsRefused(Exception):
-    """The arguments of a tool are not what it asks for; nothing was sent."""
+    """The arguments of a tool are invalid; nothing was sent."""
 
     def __init__(self, problems: Iterable[Problem], path: str = RUNS) -> None:
         super().__init__("the arguments are not valid")
@@ -28,7 +28,7 @@ class ArgumentsRefused(Exception):
 
 
 class RunUnknown(Exception):
-    """No run can have this id; nothing was sent."""
+    """The id is not a possible run id; nothing was sent."""
 
     def __init__(self, path: str) -> None:
         super().__init__("there is no such run")
@@ -48,7 +48,7 @@ def problem(reason: Reason, detail: str, trace_id: str, instance: str = RUNS) ->
 
 
 def refusal(error: ArgumentsRefused, trace_id: str) -> dict[str, Any]:
-    """What is wrong with the arguments, and where; never what they were."""
+    """Render the problems of the arguments and their locations, never the values."""
     document = problem(
         Reason.VALIDATION_FAILED, "The arguments are not valid. Nothing was submitted.", trace_id, error.path
     )
@@ -59,5 +59,5 @@ def refusal(error: ArgumentsRefused, trace_id: str) -> dict[str, Any]:
 
 
 def _pointer(loc: tuple[str | int, ...]) -> str:
-    """Every name in it is ours, or of letters that need no escape (RFC 6901)."""
+    """No escaping is needed (RFC 6901): every name is ours or contains safe characters only."""
     return "".join(f"/{step}" for step in loc)

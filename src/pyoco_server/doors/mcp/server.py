@@ -1,4 +1,4 @@
-"""The tools as a server of the MCP SDK. Importing it takes half a second: whoever does not serve agents does not."""
+"""The tools as a server of the MCP SDK. Importing it takes half a second, so only processes that serve agents do."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pyoco_server.doors.release import RELEASE
 
 __all__ = ["WayOf", "build_server", "written"]
 
-#: Gives the way to `/v1` for a request, and the trace id it came with, if any. It is left when the call has ended.
+#: Opens the way to `/v1` for a request, with the request's trace id, if any. It is closed when the call ends.
 WayOf = Callable[[ServerRequestContext[Any, Any]], AbstractContextManager[tuple[Send, str | None]]]
 
 
 def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
-    """A server with the tools and nothing else. It takes no handler of the log away, and adds none."""
-    logging.getLogger("mcp").setLevel(logging.WARNING)  # the SDK has a line for every request
+    """Build a server with the tools and nothing else. Leaves the log handlers as they are."""
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # the SDK logs a line for every request
 
     async def list_tools(
         _: ServerRequestContext[Any, Any], __: types.PaginatedRequestParams | None
@@ -40,8 +40,8 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool; there are: {', '.join(TOOLS)}")
-        with way_of(context) as (send, told):
-            trace_id = told or f"t_{uuid.uuid4().hex}"
+        with way_of(context) as (send, given_trace_id):
+            trace_id = given_trace_id or f"t_{uuid.uuid4().hex}"
             return _result(await call_tool(tool, params.arguments or {}, send, trace_id, patience))
 
     return Server(
@@ -56,7 +56,7 @@ def build_server(way_of: WayOf, patience: Patience = PATIENCE) -> Server[Any]:
 
 
 def written(answer: ToolResult) -> dict[str, Any]:
-    """A result as it is sent."""
+    """Return the result in wire format."""
     return _result(answer).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -71,7 +71,7 @@ def _shown(tool: Tool) -> types.Tool:
             title=tool.title,
             read_only_hint=tool.is_reading,
             destructive_hint=False,
-            # A submission is one only with an idempotency_key of the caller's.
+            # A submission is idempotent only with an idempotency_key from the caller.
             idempotent_hint=tool.is_reading or tool.is_repeatable,
             open_world_hint=tool.is_of_the_world,
         ),

@@ -1,4 +1,4 @@
-"""The MCP SDK's part of `/mcp/`: begun by the first agent, ended with the gateway."""
+"""The MCP SDK's part of `/mcp/`: started by the first agent, stopped with the gateway."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BODY_BYTES_MAX", "Sessions"]
 
-#: A call that brings a file, and what is said of the file.
+#: A call that uploads a file, plus its other arguments.
 BODY_BYTES_MAX: Final = FILE_BASE64_LENGTH_MAX + REQUEST_BODY_MAX_BYTES
 
 
 class Sessions:
-    """Without state: each request stands alone, and any gateway can answer the next one.
+    """Stateless: requests are independent, and any gateway can serve the next one.
 
-    The SDK takes half a second to import, and memory; a gateway that no agent uses pays neither. What it runs in is
-    owned by a task of its own: who enters a task group has to be the one who leaves it.
+    The SDK takes half a second to import, and memory; a gateway without agents pays neither. The SDK's task group
+    belongs to a task of its own, because it must be entered and exited by the same task.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Sessions:
         self._app: ASGIApp | None = None
 
     async def app(self) -> ASGIApp:
-        """What answers requests. The first caller waits until it is there."""
+        """Return the ASGI app. The first caller waits until it is loaded."""
         async with self._gate:
             if self._app is None:
                 await asyncio.to_thread(_load)
@@ -47,7 +47,7 @@ class Sessions:
             return self._app
 
     async def stop(self) -> None:
-        """Returns once nothing runs. It does not begin again."""
+        """Return once nothing is running. Cannot be restarted."""
         self._stopping.set()
         async with self._gate:
             if self._task is not None:
@@ -59,7 +59,7 @@ class Sessions:
 
         from pyoco_server.doors.mcp.server import build_server  # noqa: PLC0415
 
-        # Who may ask, from which page and how much is decided before: by the guard, and in `http.py`.
+        # The guard and `http.py` have already checked the caller, the origin and the size.
         manager = StreamableHTTPSessionManager(
             build_server(_way_of), json_response=True, stateless=True, max_request_body_size=BODY_BYTES_MAX
         )
@@ -69,7 +69,7 @@ class Sessions:
 
 
 def _load() -> None:
-    """In a thread: everybody else is served meanwhile."""
+    """Import in a thread, so that other requests are served meanwhile."""
     import mcp.server.streamable_http_manager  # noqa: F401, PLC0415
 
     import pyoco_server.doors.mcp.server  # noqa: F401, PLC0415
@@ -81,6 +81,6 @@ def _way_of(context: ServerRequestContext[Any, Any]) -> Iterator[tuple[Send, str
     from pyoco_server.doors.mcp.inside import Inside  # noqa: PLC0415
 
     request = context.request
-    assert request is not None  # this transport always has one
-    told = request.headers.get("x-trace-id", "")
-    yield Inside(request), told if TRACE_ID.fullmatch(told) else None
+    assert request is not None  # set by this transport on every request
+    given = request.headers.get("x-trace-id", "")
+    yield Inside(request), given if TRACE_ID.fullmatch(given) else None

@@ -36,10 +36,11 @@ pyoco-mcp --profile staging""",
 def cli(server: str | None, profile: str | None, patience: float) -> int:
     """Offer priced runs to an agent as tools (Model Context Protocol over stdin and stdout).
 
-    An agent starts this command itself, as its settings say. The key comes from PYOCO_API_KEY or the config file of
-    `pyoco-client`, never from the command line. stdout is the protocol's; logs are JSON lines on stderr. It ends when
-    stdin closes, and on SIGTERM and Ctrl-C. While the gateway is away the tools say so, and work again once it is
-    back."""
+    The agent starts this command itself, as configured in its settings. The API key comes from PYOCO_API_KEY or the
+    config file of `pyoco-client`, never from the command line. stdout carries the protocol; logs are JSON lines on
+    stderr. The command ends when stdin closes, and on SIGTERM or Ctrl-C. While the gateway is unavailable the tools
+    report an error; they work again once it is back.
+    """
     import asyncio  # noqa: PLC0415 - not for --help
     import contextlib  # noqa: PLC0415
     import logging  # noqa: PLC0415
@@ -52,15 +53,15 @@ def cli(server: str | None, profile: str | None, patience: float) -> int:
 
     connection = resolve(Asked(server=server, profile=profile))
     say(connection.found)
-    with contextlib.redirect_stdout(sys.stderr):  # where the log goes is decided now, and stdout is taken
+    with contextlib.redirect_stdout(sys.stderr):  # keep stdout for the protocol: the log stream is chosen now
         configure_logging("pyoco-server:mcp")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     log = get_logger(__name__)
     for warning in connection.warnings:
-        log.warning("the settings of this command can be read by others", reason=warning)
+        log.warning("config file is readable by other users", reason=warning)
     if connection.api_key is None:
-        log.warning("there is no API key: every call will be refused; set PYOCO_API_KEY")
-    log.info("tools are offered", server=shown_address(connection.server))
+        log.warning("no API key: every call will be refused; set PYOCO_API_KEY")
+    log.info("offering tools", server=shown_address(connection.server))
     return asyncio.run(offer(connection, patience))
 
 

@@ -1,7 +1,7 @@
 """The tools: one table for both transports (contract section 22).
 
-A tool turns its arguments into one request to `/v1`. What the server checks anyway is left to the server; what would be
-lost or changed on the way to it is checked here, before anything is sent.
+A tool turns its arguments into one request to `/v1`. Checks that the server makes anyway are left to the server; only
+what would be lost or changed on the way to it is checked here, before anything is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyoco_server.errors import Problem
 
 __all__ = ["INSTRUCTIONS", "TOOLS", "UPLOAD", "Ask", "Tool"]
 
-#: The tool whose calls bring a file.
+#: The tool that uploads a file.
 UPLOAD = "dpp_input_upload"
 
 Arguments = dict[str, Any]
@@ -33,7 +33,7 @@ _SCORE_DEFAULT = 0.8
 _KEY = re.compile(r"[!-~]+", re.ASCII)
 _VISIBLE = re.compile(r"[ -~]+", re.ASCII)
 _ANY_TYPE = "application/octet-stream"
-#: PRICED-218. What a key may be is known to the store; a bucket has no slash and no blank.
+#: PRICED-218. The store checks the key; a bucket name contains no slash and no space.
 _S3 = re.compile(r"s3://(?P<bucket>[A-Za-z0-9._-]{1,255})/(?P<key>.+)", re.ASCII | re.DOTALL)
 
 INSTRUCTIONS = (
@@ -47,14 +47,14 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Ask:
-    """One request to the server. However often it is sent, a submission is paid for once: it carries its key."""
+    """One request to the server. A submission has an idempotency key, so it is paid for once, however often sent."""
 
     method: str
     path: str
     body: bytes = b""
     idempotency_key: str | None = None
     content_type: str = "application/json"
-    #: As it is written after the question mark.
+    #: The query string, already encoded.
     query: str = ""
 
 
@@ -62,26 +62,26 @@ class Ask:
 class Tool:
     name: str
     title: str
-    #: For the agent: what it is for, how it goes on, what to do when it is refused.
+    #: For the agent: the purpose, the next step, and how to react to errors.
     description: str
     input_form: dict[str, Any]
     output_form: dict[str, Any]
-    #: It reads only: it can be called as often as one likes.
+    #: Read-only: can be called any number of times.
     is_reading: bool = False
-    #: What it touches lies outside the service.
+    #: Acts on systems outside the service.
     is_of_the_world: bool = False
     write: Callable[[Arguments], Ask]
-    #: What the agent is told of an answer that is no problem.
+    #: Converts a successful response to the result for the agent.
     read: Callable[[Arguments], Arguments] = lambda document: document
-    #: What `read` needs of it.
+    #: Members of the response that `read` needs.
     needs: frozenset[str] = frozenset()
-    #: The same call again changes nothing.
+    #: Repeating the same call changes nothing.
     is_repeatable: bool = False
-    #: Where it asks, for what is told of arguments that are refused.
+    #: Path of the request, for the problem document of invalid arguments.
     path: str = RUNS
 
     def ask(self, arguments: Arguments) -> Ask:
-        """The request for these arguments. Raises ArgumentsRefused with everything that is wrong, RunUnknown."""
+        """Return the request for these arguments. Raises ArgumentsRefused with all problems, RunUnknown."""
         problems = tuple(forms.misfits(arguments, self.input_form))
         if problems:
             raise ArgumentsRefused(problems, self.path)
@@ -92,7 +92,7 @@ def _submission(pack_type: str, arguments: Arguments, inputs: Arguments, **more:
     """Raises ArgumentsRefused."""
     problems: list[Problem] = []
     key = arguments.get("idempotency_key") or str(uuid.uuid4())  # PRICED-217
-    if not _KEY.fullmatch(key):  # it becomes a header
+    if not _KEY.fullmatch(key):  # sent as a header
         problems.append(Problem(("idempotency_key",), "must have visible ASCII characters only"))
     max_cost_usd = ""
     try:
@@ -111,7 +111,7 @@ def _submission(pack_type: str, arguments: Arguments, inputs: Arguments, **more:
         },
         **more,
     }
-    # Not as escapes: six bytes for a letter of three would make a body too large that the server takes (PRICED-71).
+    # Unescaped: escapes take six bytes for a character of three, and could exceed the server's size limit (PRICED-71).
     body = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return Ask("POST", RUNS, body, key)
 
@@ -151,7 +151,7 @@ def _file(arguments: Arguments) -> Ask:
     """Raises ArgumentsRefused."""
     problems: list[Problem] = []
     content_type = arguments.get("content_type", _ANY_TYPE)
-    if not _VISIBLE.fullmatch(content_type):  # it becomes a header
+    if not _VISIBLE.fullmatch(content_type):  # sent as a header
         problems.append(Problem(("content_type",), "must be a content type such as image/png"))
     content = b""
     try:
@@ -165,13 +165,13 @@ def _file(arguments: Arguments) -> Ask:
 
 
 def _stored(document: Arguments) -> Arguments:
-    """With the form of a name that `dpp_ocr_run_submit` takes."""
-    told = _given(document, "sha256", "bytes", "content_type", "expires_at")
-    return {"input_file": f"s3://{document['bucket']}/{document['key']}", **told}
+    """Return the stored file under the name format that `dpp_ocr_run_submit` takes."""
+    facts = _given(document, "sha256", "bytes", "content_type", "expires_at")
+    return {"input_file": f"s3://{document['bucket']}/{document['key']}", **facts}
 
 
 def _get(arguments: Arguments) -> Ask:
-    """What is no id is not found (PRICED-79); sent on, it could lead to something else. Raises RunUnknown."""
+    """An invalid id is not found (PRICED-79); sent to the server it could match another path. Raises RunUnknown."""
     run_id = arguments["run_id"]
     path = f"{RUNS}/{quote(run_id, safe='', errors='replace')}"
     if not is_run_id(run_id):

@@ -1,7 +1,7 @@
-"""The host's side: a process that reads jobs from a socket and runs them, one at a time, until it is told to go.
+"""The host process: reads jobs from a socket and runs them, one at a time, until it is stopped.
 
 Started by `pool.py` as `python -m pyoco_server.executors.host.child WORK_FD CONTROL_FD LIFELINE_FD`. The main thread
-runs the flows, since signals and much of the world expect that; a second thread answers questions meanwhile.
+runs the flows, since signals and many libraries expect that; a second thread answers control requests meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Child:
         settings = wire.Settings.unpack(greeting)
         self._bytes_max = settings.records_bytes_max
         bound_memory(settings.memory_bytes_max)
-        # The slow imports: after the greeting.
+        # The slow imports, only after the greeting was received.
         from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415
         from pyoco_server.executors.flow.straight import straight  # noqa: PLC0415
 
@@ -53,7 +53,7 @@ class Child:
         faults = build.warm()
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         gc.collect()
-        gc.freeze()  # what is there now stays: whoever collects after a failed run need not look at it again
+        gc.freeze()  # exclude permanent objects from later collections, which follow failed runs
         scene = Scene()
         self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
@@ -63,7 +63,7 @@ class Child:
             self._run = None
             body, has_failed = wire.pack_outcome(outcome, self._bytes_max), isinstance(outcome, Failed)
             del outcome
-            # Before the answer, since the next job comes with it.
+            # Before the answer, since the next job arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_failed or shed_memory(settings.memory_bytes_max))
             self._answer((wire.MORE if is_fit else wire.LAST) + body)
             if not is_fit:
@@ -76,11 +76,11 @@ class Child:
         self._work.send(wire.number(self._jobs) + body)
 
     def _listen(self) -> None:
-        """Answer the worker's questions. When it is gone, go too, with everything the tasks have started; and so when
-        this thread cannot go on, for nobody else would notice that end."""
+        """Answer the worker's control requests. Ends this process, with everything the tasks have started, when the
+        worker has exited, and also when this thread fails, since nothing else would detect the worker's exit."""
         try:
             while (asked := self._control.receive()) is not None:
-                # Read in this order: a question about an earlier job must not meet the one that runs now.
+                # Read in this order: a request about an earlier job must not be applied to the current one.
                 run, about_this = self._run, asked[1:] == wire.number(self._jobs)
                 run = run if about_this else None
                 if asked.startswith((wire.PROGRESS, wire.GRAPH)):
@@ -91,7 +91,8 @@ class Child:
             end_all()
 
     def _progress(self, run: EngineRun, asked: bytes) -> bytes:
-        """Nothing, when it cannot be told: a task may have used up all memory, and the next question is to be heard."""
+        """Return the packed progress, or nothing if that fails: a task may have used up all memory, and this thread
+        must go on serving requests."""
         try:
             progress = run.progress()
             if asked.startswith(wire.PROGRESS):
@@ -106,7 +107,7 @@ def _builder(settings: wire.Settings) -> FlowBuilder:
     from pyoco_server.executors.flow.paths import place_wheels  # noqa: PLC0415
     from pyoco_server.executors.flow.reader import YamlFlowFiles  # noqa: PLC0415
 
-    # After the engine and ourselves, so that no wheel can stand in for a part of those; before the resolver, which may
+    # After the engine and our own modules, so that no wheel can replace any of those; before the resolver, which may
     # live in one.
     place_wheels(settings.paths)
     resolver = load_resolver(settings.resolver) if settings.resolver else None

@@ -1,7 +1,7 @@
-"""What a child process sees of its worker's variables.
+"""The environment variables that a child process receives from its worker.
 
-It is no wall, the user being the same: it keeps somebody else's code, and what that starts, from passing on what it was
-never meant to have.
+This is no security boundary, since the user is the same: it keeps third-party code, and the processes it starts, from
+passing on variables they were not meant to have.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from pyoco_server.config import secret_variables
 
 __all__ = ["flow_environment", "pack_environment"]
 
-#: Settings of ours and of the SDKs we use: there are passwords and keys of every store among them.
+#: Settings of this project and of the SDKs it uses: they include the credentials of every store.
 _NOT_FOR_PACKS = ("PYOCO_", "AWS_", "PGPASS")
 
 
 def flow_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """All but our own secrets: a tenant's flow.yaml reads what it likes by `$env`, and its record shows what it read.
+    """Return all variables but our own secrets: a tenant's flow.yaml can read any variable by `$env`, and its record
+    shows the value.
 
-    Flows rely on the rest, also on what looks like ours or an SDK's. The dotenv file is in `variables` already; read
-    once more by a task, it would bring the secrets back.
+    Flows rely on the rest, also on variables that look like ours or an SDK's. `variables` already includes the dotenv
+    file; if a task read it again, it would bring the secrets back.
     """
     secrets = secret_variables()
     return {**{name: value for name, value in variables.items() if name not in secrets}, "PYOCO_LOAD_DOTENV": "false"}
 
 
 def pack_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Nothing that begins like a setting: a pack is told what it needs. Nor from the dotenv file."""
+    """Return the variables without secrets and without any that looks like a setting: a pack receives its settings
+    explicitly. The dotenv file is not passed on either."""
     secrets = secret_variables()
     kept = {
         name: value for name, value in variables.items() if name not in secrets and not name.startswith(_NOT_FOR_PACKS)

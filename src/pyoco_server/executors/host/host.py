@@ -18,26 +18,27 @@ _PROGRESS_SECONDS = 0.4
 
 
 class Host(ChildProcess):
-    """One child process. Make it with `spawn`; it is warm when `ready` returns."""
+    """One child process. Create it with `spawn`; it is warm when `ready` returns."""
 
     def __init__(self, launched: Launched, settings: wire.Settings) -> None:
         super().__init__(launched)
-        #: What it was started with. The very object: whose settings are not the pool's own is of another time.
+        #: The settings it was started with. Compared by identity: a host whose settings object is not the pool's is
+        #: outdated.
         self.settings = settings
         self._asking = asyncio.Lock()
         self._unanswered: asyncio.Future[bytes | None] | None = None
-        #: The run that the unanswered question was asked about.
+        #: The run that the pending progress request is about.
         self._asked_about = 0
-        #: Of the flow that runs, once the host has told it.
+        #: Task graph of the running flow, once the host has sent it.
         self._graph: Mapping[str, Sequence[str]] = {}
-        #: What is wrong with plug-ins in wheels, by the directory of the wheel. Runs that do not want them are fine.
+        #: Faults of plug-ins in wheels, by the directory of the wheel. Runs that do not use them are unaffected.
         self.faults: dict[str, str] = {}
-        #: It was warm once.
+        #: Whether it has ever been ready.
         self.is_warm = False
 
     @classmethod
     async def spawn(cls, settings: wire.Settings) -> Host:
-        """A new process with its own process group, so that it can be killed with all it started."""
+        """Start a process in its own process group, so that it can be killed with all it started."""
         return await whole(cls._spawn(settings))
 
     @classmethod
@@ -48,12 +49,12 @@ class Host(ChildProcess):
         return host
 
     async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Returns when the host is warm. Raises UsageError when it cannot load the resolver or takes too long, OSError
-        when it died."""
-        word = await self._first_word(seconds)
-        if word is not None:
+        """Return when the host is warm. Raises UsageError if it cannot load the resolver or takes too long, OSError if
+        it died."""
+        message = await self._ready_message(seconds)
+        if message is not None:
             try:
-                self.faults = wire.unpack_ready(word)
+                self.faults = wire.unpack_ready(message)
             except ValueError:
                 self._give_up(self._work_reader)
             else:
@@ -62,15 +63,15 @@ class Host(ChildProcess):
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
     def run(self, data: bytes) -> asyncio.Future[bytes | None]:
-        """One job, as it came from the queue. The answer is a packed outcome; None: the host is gone."""
+        """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited."""
         self.runs += 1
         self._graph = {}
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))
 
     def read_outcome(self, body: bytes) -> Outcome | None:
-        """What the answer to `run` says. None: nothing that can be read; then a task has written it, and the host is
-        given up."""
+        """Decode the answer to `run`. Returns None if it is malformed: a task has written to the socket, and the host
+        is killed."""
         try:
             return wire.unpack_outcome(self._unmarked(body))
         except ValueError:
@@ -78,17 +79,18 @@ class Host(ChildProcess):
             return None
 
     async def progress(self) -> Progress | None:
-        """None when the host does not answer: busy in code that holds the interpreter, or about to end."""
+        """Return the progress, or None if the host does not answer: it runs code that holds the GIL, or it is about to
+        exit."""
         async with self._asking:
             if self._unanswered is None:
-                word = wire.PROGRESS if self._graph else wire.GRAPH
-                self._control.write(wire.frame(word + wire.number(self.runs)))
+                request = wire.PROGRESS if self._graph else wire.GRAPH
+                self._control.write(wire.frame(request + wire.number(self.runs)))
                 self._unanswered, self._asked_about = self._control_reader.next(), self.runs
             done, _ = await asyncio.wait({self._unanswered}, timeout=_PROGRESS_SECONDS)
-            if not done:  # the question stands; the next call waits for the same answer
+            if not done:  # the request is still pending; the next call waits for the same answer
                 return None
             body, self._unanswered = self._unanswered.result(), None
-            if not body or self._asked_about != self.runs:  # about an earlier run: it tells nothing of this one
+            if not body or self._asked_about != self.runs:  # about an earlier run, so it does not apply
                 return None
             try:
                 progress = wire.unpack_progress(body)
@@ -96,4 +98,5 @@ class Host(ChildProcess):
                 self._give_up(self._control_reader)
                 return None
             self._graph = self._graph or progress.graph
-            return replace(progress, graph=self._graph)  # each time: the write that carries it may fail
+            # Every time: the write of the record that carries the graph may fail.
+            return replace(progress, graph=self._graph)

@@ -1,4 +1,4 @@
-"""What every child process does, whatever it runs: its lines to the worker, its share of memory, its end."""
+"""Code shared by all child processes: connections to the worker, memory limit, shutdown."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class Channel:
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
-        self._socket.set_inheritable(False)  # what a task starts must not keep the line open after our end
+        # A process started by a task must not keep the connection open after we exit.
+        self._socket.set_inheritable(False)
         self._frames = wire.Frames()
         self._ready: list[bytes] = []
 
     def receive(self) -> bytes | None:
-        """The next body; None when the worker is gone."""
+        """Return the next body, or None if the worker has exited."""
         while not self._ready:
             data = self._socket.recv(_CHUNK)
             if not data:
@@ -46,7 +47,8 @@ class Channel:
 
 
 def bound_memory(bytes_max: int) -> None:
-    """A task that eats memory gets a MemoryError; should the machine run dry all the same, we go before the worker."""
+    """Limit memory: a task that exceeds it gets a MemoryError. If the machine still runs out, this process is killed
+    before the worker."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("800")
     if bytes_max:
@@ -56,20 +58,20 @@ def bound_memory(bytes_max: int) -> None:
 
 
 def shed_memory(bytes_max: int) -> bool:
-    """What a failed task held hangs on its traceback until the collector comes by. False: it still holds too much, and
-    the next run deserves a fresh process."""
+    """Collect garbage: the traceback of a failed task keeps its objects alive until then. Returns False if the process
+    still uses too much memory, and should be replaced before the next run."""
     gc.collect()
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # it has used up its files
+    except OSError:  # the run has used up its file descriptors
         return False
     return not bytes_max or pages * resource.getpagesize() < bytes_max // 2
 
 
 def live(serve: Callable[[Channel, Channel], None]) -> None:
-    """The life of a child process: serve on the two lines it was started with, and go, with all it has started."""
-    # The worker decides when a host goes: a Ctrl-C on the terminal, or a service manager that tells every process to
-    # stop, must not cut its runs short. A handler and not SIG_IGN, which whatever a task starts would inherit.
+    """Main function of a child process: serve on its two sockets, then exit with all processes it has started."""
+    # The worker decides when a host exits: a Ctrl-C on the terminal, or a service manager that signals every process,
+    # must not cut its runs short. A handler and not SIG_IGN, which processes started by a task would inherit.
     for number in OURS:
         signal.signal(number, stay)
     work_fd, control_fd, lifeline = (int(argument) for argument in sys.argv[1:4])
@@ -77,18 +79,19 @@ def live(serve: Callable[[Channel, Channel], None]) -> None:
     guarded(lifeline)
     work, control = Channel(work_fd), Channel(control_fd)
     try:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone; so are we
+        # The worker has exited, so this process exits too.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             serve(work, control)
     except BaseException:
         traceback.print_exc()
         raise
     finally:
-        end_all()  # also when a thread of a task would keep a broken process alive
+        end_all()  # even if a task's thread would keep a failed process alive
 
 
 def end_all() -> None:
-    """This process with its group; its guard then ends everything else that its tasks have started (SAFE-6).
+    """Kill this process with its group; its guard then ends everything else that its tasks have started (SAFE-6).
 
-    Called by whichever thread first sees that the worker is gone.
+    Called by the first thread that detects the worker's exit.
     """
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""As many warm hosts as there are slots, and a spare, so that a lost one costs nobody a start-up."""
+"""A pool of warm hosts: one per slot plus a spare, so that losing one does not delay a run by a start-up."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["HostExecutor"]
 log = get_logger(__name__)
 
 _SPARES = 1
-#: How long a claimed run waits for a host before it is handed back. A host takes about half a second to start.
+#: How long a claimed run waits for a host before it is released. A host takes about half a second to start.
 _ROOM_SECONDS = 2.0
-#: How many hosts a new environment starts at a time: all at once would take the machine from what runs.
+#: How many hosts of a new environment start concurrently: starting all would starve running jobs of CPU.
 _AT_ONCE = max(2, os.cpu_count() or 1)
-#: How long a host may take to start with other wheels, when those before have not shown that they need longer. A wheel
-#: that hangs is to be found out soon: others wait for it.
+#: How long a host may take to start with other wheels, unless earlier starts took longer. A wheel that hangs must be
+#: detected soon: others wait for it.
 _RENEWAL_SECONDS = 30.0
 
 
 class _HostExecution:
-    """One run on one host. The host is free as soon as its answer is here, before anyone has looked at it."""
+    """One run on one host. The host is free as soon as its answer has arrived, even before the outcome is read."""
 
     def __init__(self, host: Host, data: bytes, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
         self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
-        #: Why we killed the host, if we did: then its death is ours to explain.
+        #: The outcome that explains why we killed the host, if we did.
         self._verdict: Outcome | None = None
-        #: What the answer says; None when it cannot be read.
+        #: The decoded answer; None if it is malformed.
         self._outcome: Outcome | None = None
         self._answer = host.run(data)
         self._answer.add_done_callback(self._on_answer)
@@ -50,7 +50,7 @@ class _HostExecution:
         if self._timer is not None:
             self._timer.cancel()
         body = answer.result()
-        if body is not None:  # read before the host is free: one that cannot be understood gets no other run
+        if body is not None:  # decoded before the host is released: a host with a malformed answer gets no other run
             self._outcome = self._host.read_outcome(body)
         self._when_free(self._host)
 
@@ -65,7 +65,7 @@ class _HostExecution:
         died = Died(how=await self._host.how_it_ended())
         return died if self._verdict is None else self._verdict
 
-    # Once the answer is here the host belongs to another run: a question or a kill that comes late meets nobody.
+    # Once the answer has arrived the host serves another run: a late progress request or kill must have no effect.
 
     async def progress(self) -> Progress | None:
         return None if self._answer.done() else await self._host.progress()
@@ -86,18 +86,18 @@ class _HostExecution:
 class HostExecutor:
     """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies.
 
-    All hosts that begin a run have the same settings, `self._settings`; busy ones may still have earlier ones.
+    Every new run begins on a host with the current settings, `self._settings`; busy hosts may still have earlier ones.
     """
 
     def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
         self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
-        #: The one that was busy last comes first: its memory is still at hand, and the spare stays out of the way.
+        #: Last in, first out: the host used last has warm caches, and the spare stays idle.
         self._idle: asyncio.LifoQueue[Host] = asyncio.LifoQueue()
-        #: The spare is no slot: it replaces a host that was lost.
+        #: The spare is not a slot: it replaces a lost host.
         self._room = asyncio.Semaphore(slots)
         self._hosts: set[Host] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Start and renewals, one after another.
+        #: Serializes start and renewals.
         self._changing = asyncio.Lock()
         self._started = self._stopping = False
         #: How long the last host took to start.
@@ -106,13 +106,13 @@ class HostExecutor:
 
     @property
     def is_able(self) -> bool:
-        """A host that is being started may never be ready: it counts when it is."""
+        """Whether a warm host is alive. A host that is still starting does not count: it may never be ready."""
         return any(host.is_warm and host.is_alive for host in self._hosts)
 
     async def start(self) -> None:
         await asyncio.to_thread(end_abandoned)
         async with self._changing:
-            if not self._has_live_host():  # an environment that came first has brought one
+            if not self._has_live_host():  # unless a `renew` before the start has created one
                 try:
                     self._idle.put_nowait(await self._warm(self._settings))
                 except OSError as error:
@@ -129,11 +129,11 @@ class HostExecutor:
             await asyncio.wait(set(self._tasks), timeout=0.5)
         for host in list(self._hosts):
             await self._discard(host)
-        while self._tasks:  # what ran there has ended by now, and its host was taken back
+        while self._tasks:  # hosts that were taken back while their runs ended
             await asyncio.wait(set(self._tasks))
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
-        if work.attempt > 1:  # the worker of an earlier one may have died on this machine, together with its guards
+        if work.attempt > 1:  # the worker of an earlier attempt may have died on this machine, together with its guards
             await asyncio.to_thread(end_abandoned)
         if self._room.locked() or not self._has_live_host():
             try:
@@ -142,7 +142,7 @@ class HostExecutor:
             except TimeoutError:
                 return None
         else:
-            host = await self._take()  # nothing to wait for: the usual case, without a timer
+            host = await self._take()  # the common case: nothing to wait for, so no timer
 
         def freed(host: Host) -> None:
             self._take_back(host)
@@ -152,16 +152,16 @@ class HostExecutor:
         return _HostExecution(host, work.data, self._timeout, freed)
 
     async def renew(self, environment: Environment) -> None:
-        """As many hosts as there are slots are warmed up beside those that work, and take over at one moment.
+        """Warm up a full set of hosts next to the busy ones, then switch to it atomically.
 
-        Costs the start of all hosts and their memory twice, for as long as what runs on the old ones takes.
+        Costs the start of all hosts, and their memory twice until the runs on the old ones have ended.
         """
         renewing = self._in_background(self._renew(environment))
         try:
             await renewing
         except asyncio.CancelledError:
             me = asyncio.current_task()
-            if self._stopping and not (me is not None and me.cancelling()):  # not the caller's end: ours
+            if self._stopping and not (me is not None and me.cancelling()):  # the executor is stopping, not the caller
                 raise UsageError("the worker stops") from None
             raise
 
@@ -173,17 +173,19 @@ class HostExecutor:
             if self._stopping:
                 raise UsageError("the worker stops")
             fresh = await self._warm_all(settings, self._slots + _SPARES if self._started else 1)
-            # From here to the end nothing waits: whoever begins next finds new hosts, and nobody finds none.
+            # No await from here to the end: the next `begin` finds new hosts, and none ever finds an empty pool.
             self._settings, idle = settings, self._idle
             for _ in range(idle.qsize()):
                 self._take_back(idle.get_nowait())
             for host in fresh:
                 self._take_back(host)
-        log.info("runs see other wheels from now on", paths=len(environment.paths), hosts=len(fresh))
+        log.info("switched to a new set of wheels", paths=len(environment.paths), hosts=len(fresh))
 
     async def _warm_all(self, settings: wire.Settings, count: int) -> list[Host]:
-        """So many hosts, all of them ready, or none at all. Raises UsageError, also when a new wheel has a plug-in that
-        does not work. One that no longer does, because another wheel is gone, is told to the runs that want it."""
+        """Return this many ready hosts, or fail with none. Raises UsageError, also if a plug-in in a new wheel does not
+        work. A plug-in of an old wheel that stopped working, because another wheel was removed, only fails the runs
+        that use it.
+        """
         new = set(settings.paths).difference(self._settings.paths)
         some = asyncio.Semaphore(_AT_ONCE)
         seconds = min(max(_RENEWAL_SECONDS, 3 * self._start_seconds), READY_SECONDS_MAX)
@@ -194,7 +196,7 @@ class HostExecutor:
 
         fresh: list[Host] = []
         try:
-            fresh.append(await warm())  # alone: what cannot work is found out at the price of one
+            fresh.append(await warm())  # one first: a broken environment is detected at the cost of a single start
             if faults := [fault for path, fault in fresh[0].faults.items() if path in new]:
                 raise UsageError(faults[0])
             async with asyncio.TaskGroup() as group:
@@ -215,7 +217,7 @@ class HostExecutor:
         return frozenset(self._settings.paths).union(*(host.settings.paths for host in self._hosts))
 
     def _has_live_host(self) -> bool:
-        """Whether the next idle host lives. Those that died while they had nothing to do are replaced."""
+        """Whether a live host is idle. Hosts that died while idle are replaced."""
         while not self._idle.empty():
             host = self._idle.get_nowait()
             if host.is_alive:
@@ -227,7 +229,7 @@ class HostExecutor:
     async def _take(self) -> Host:
         await self._room.acquire()
         try:
-            while not (host := await self._idle.get()).is_alive:  # it died while it had nothing to do
+            while not (host := await self._idle.get()).is_alive:  # it died while idle
                 self._take_back(host)
         except BaseException:
             self._room.release()
@@ -235,8 +237,8 @@ class HostExecutor:
         return host
 
     def _take_back(self, host: Host) -> None:
-        """A host that answered goes on; one that died, was killed or has served long enough is replaced. One of an
-        earlier environment is not: those of the new one have taken its place already."""
+        """Return a host to the pool. One that died, was killed or has served its maximum of runs is replaced. One of an
+        earlier environment is only discarded: the hosts of the new environment have already taken its place."""
         is_current = host.settings is self._settings
         if is_current and host.is_alive and host.runs < self._runs_max:
             self._idle.put_nowait(host)
@@ -262,8 +264,8 @@ class HostExecutor:
         while not self._stopping and settings is self._settings:
             try:
                 host = await self._warm(settings)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a place must not be lost
-                log.error("a host process did not start; trying again", error=error, pause_seconds=pause)
+            except Exception as error:  # noqa: BLE001 - whatever the error, the pool must not lose a slot
+                log.error("a host process did not start; retrying", error=error, pause_seconds=pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 30.0)
                 continue
@@ -274,7 +276,7 @@ class HostExecutor:
             return
 
     async def _warm(self, settings: wire.Settings, seconds: float = READY_SECONDS_MAX) -> Host:
-        """A new host that is ready. Raises UsageError or OSError; then nothing of it is left."""
+        """Start a host and wait until it is ready. Raises UsageError or OSError, after removing the process."""
         began = time.monotonic()
         host = await Host.spawn(settings)
         self._hosts.add(host)

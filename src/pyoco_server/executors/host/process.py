@@ -1,4 +1,4 @@
-"""The worker's side of one child process, whatever it runs: its lines, its end, and the word for that."""
+"""The worker's side of one child process of any kind: its sockets, its exit, and a description of how it ended."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ log = get_logger(__name__)
 
 #: Imports of flows take seconds, not minutes.
 READY_SECONDS_MAX = 120.0
-#: Between the polite word and the last one.
+#: Delay between SIGTERM and SIGKILL.
 _TERM_SECONDS = 1.0
-#: A guard ends all below it within five seconds. One that takes longer is stopped or was tampered with.
+#: A guard ends all processes below it within five seconds. One that takes longer is suspended or was tampered with.
 _GUARD_SECONDS = 7.0
-#: What a host has sent just before its end is still read.
+#: Data that a host sent just before its exit is still read for this long.
 _LAST_WORDS_SECONDS = 0.1
 
 
 class Reader(asyncio.Protocol):
-    """Hands each body to whoever waits for it, and tells of the end.
+    """Passes each body to its waiting caller, and reports the end of the connection.
 
-    A task can write on these sockets: they are in its process. Whatever was not asked for, or cannot be read, ends the
-    connection, and the host with it, so that no run is ever answered for by another.
+    A task can write to these sockets, since they are in its process. An unexpected or malformed body closes the
+    connection and ends the host, so that a run never gets the answer of another.
     """
 
     def __init__(self, bytes_max: int = wire.FRAME_BYTES_MAX) -> None:
@@ -45,11 +45,12 @@ class Reader(asyncio.Protocol):
         self._first: bytes | None = None
         self._transport: asyncio.BaseTransport | None = None
         self.gone = False
-        #: It is gone because of what it sent.
+        #: The connection was closed because of what it sent.
         self.gave_up = False
 
     def next(self, prefix: bytes = b"") -> asyncio.Future[bytes | None]:
-        """The next body, which has to begin with `prefix`; None when the host is gone. One reader at a time."""
+        """Return a future of the next body, which must begin with `prefix`; None if the host exited. One reader at a
+        time."""
         self._waiting, self._prefix = asyncio.get_running_loop().create_future(), prefix
         if self._first is not None:
             self._waiting.set_result(self._first)
@@ -67,7 +68,7 @@ class Reader(asyncio.Protocol):
         except ValueError:
             return self.give_up()
         for body in bodies:
-            if self._waiting is None and self._first is None:  # ready before anyone has asked
+            if self._waiting is None and self._first is None:  # the ready message arrived before the first read
                 self._first = body
             elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):
                 return self.give_up()
@@ -76,7 +77,7 @@ class Reader(asyncio.Protocol):
         return None
 
     def give_up(self) -> None:
-        log.warning("a host sent what nobody asked for; it is given up")
+        log.warning("host sent an unexpected message; closing its connection")
         self.gone = self.gave_up = True
         if self._transport is not None:
             self._transport.close()
@@ -89,14 +90,14 @@ class Reader(asyncio.Protocol):
 
 @dataclass(frozen=True)
 class Launched:
-    """A child process and the lines to it. It is a guard, with the process that does the work below it."""
+    """A child process and its sockets. It is a guard, with the process that does the work below it."""
 
     process: asyncio.subprocess.Process
     work: tuple[asyncio.WriteTransport, Reader]
     control: tuple[asyncio.WriteTransport, Reader]
     #: To its guard, which kills everything below it when this is closed.
     lifeline: socket.socket
-    #: In the variables of everything that is started below it.
+    #: An environment variable of every process started below it.
     mark: str
 
 
@@ -107,15 +108,15 @@ async def launch(
     output: int | None = None,
     environment: Mapping[str, str],
 ) -> Launched:
-    """A new process of this module below a guard of its own, so that it can be killed with all it started.
+    """Start a process of this module below its own guard, so that it can be killed with all it started.
 
-    `bytes_max` bounds what it may send at a time; `output` is where its stdout and stderr go, None being ours;
-    `environment` are its variables. Raises OSError when there is no room for it. Whatever it raises, nothing is left
-    then: also a process that was started and never told to us goes when its lines are closed.
+    `bytes_max` bounds one message from it; `output` is where its stdout and stderr go, None being ours; `environment`
+    are its variables. Raises OSError if there is no room for it. After any exception nothing is left: a process that
+    was started but not returned exits when its sockets are closed.
     """
     try:
         return await _launched(module, bytes_max, output, environment)
-    except RuntimeError as error:  # asyncio has a thread for each child; uvloop's word for a line that is closed
+    except RuntimeError as error:  # asyncio: no thread for the child watcher; uvloop: the socket is closed
         raise OSError(f"a process cannot be started: {error}") from error
 
 
@@ -156,13 +157,13 @@ def _line(ours: contextlib.AsyncExitStack, theirs: contextlib.ExitStack) -> tupl
 
 
 async def _end(process: asyncio.subprocess.Process, lifeline: socket.socket) -> None:
-    _tell(lifeline, END)
+    _send(lifeline, END)
     await process.wait()
 
 
-def _tell(lifeline: socket.socket, word: bytes) -> None:
+def _send(lifeline: socket.socket, message: bytes) -> None:
     with contextlib.suppress(OSError):  # the guard has exited
-        lifeline.send(word)
+        lifeline.send(message)
 
 
 def _has_killed_all(lifeline: socket.socket) -> bool:
@@ -179,7 +180,7 @@ async def _connect(ours: socket.socket, bytes_max: int) -> tuple[asyncio.WriteTr
 
 
 class ChildProcess:
-    """One child process. It is warm once its first word is here."""
+    """One child process. It is warm once its ready message has arrived."""
 
     def __init__(self, launched: Launched) -> None:
         self._process, self._lifeline, self._mark = launched.process, launched.lifeline, launched.mark
@@ -188,42 +189,43 @@ class ChildProcess:
         self._killed_because: str | None = None
         self._is_leaving = False
         self.runs = 0
-        #: We have told the guard to end it.
+        #: The guard has been sent END.
         self._is_ending = False
         self._is_over = False
-        # A process that the tasks have started may hold our sockets open: the end is seen without them, too.
+        # A process that the tasks have started may hold our sockets open: the exit is detected without them, too.
         self._exit = asyncio.ensure_future(self._await_exit())
         self._exit.add_done_callback(self._on_exit)
 
     @property
     def pid(self) -> int:
-        """Of its guard: its parent, and the root of all it has started."""
+        """Process id of the guard: the parent of the host and the root of everything it has started."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Not when it has said that it goes, either."""
-        gone = self._work_reader.gone or self._control_reader.gone or self._is_over
-        return not gone and not self._is_leaving and self._killed_because is None
+        """Whether it can take more work. False also after it has announced its exit."""
+        is_disconnected = self._work_reader.gone or self._control_reader.gone or self._is_over
+        return not is_disconnected and not self._is_leaving and self._killed_because is None
 
     def _greet(self, body: bytes) -> None:
-        """What it has to know first. One that is gone by now is found out by whoever waits for its first word."""
-        with contextlib.suppress(RuntimeError):  # uvloop's word for a line that is closed
+        """Send the settings. If the process has exited already, `_ready_message` reports it."""
+        with contextlib.suppress(RuntimeError):  # raised by uvloop if the socket is closed
             self._work.write(wire.frame(body))
 
-    async def _first_word(self, seconds: float) -> bytes | None:
-        """What it says when it is warm; None: it is gone. Raises UsageError when it says it cannot work, or nothing."""
+    async def _ready_message(self, seconds: float) -> bytes | None:
+        """Wait for the ready message. Returns None if the process exited. Raises UsageError if it reports a fault or
+        sends nothing in time."""
         try:
             async with asyncio.timeout(seconds):
-                word = await self._work_reader.next()
+                message = await self._work_reader.next()
         except TimeoutError:
             raise UsageError(f"a host process did not get ready within {seconds:g} s; is an import hanging?") from None
-        if word is not None and word.startswith(wire.FAULT):
-            raise UsageError(word[1:].decode("utf-8", "replace"))
-        return word
+        if message is not None and message.startswith(wire.FAULT):
+            raise UsageError(message[1:].decode("utf-8", "replace"))
+        return message
 
     def _unmarked(self, body: bytes) -> bytes:
-        """An answer without its mark, which is remembered: one that does not take more gets no more."""
+        """Strip the mark of an answer and remember it: after LAST the process gets no more work."""
         self._is_leaving = not body.startswith(wire.MORE)
         return body[1:]
 
@@ -235,11 +237,11 @@ class ChildProcess:
         if self._killed_because is not None or self._is_over:
             return
         self._killed_because = because
-        _tell(self._lifeline, TERMINATE)
+        _send(self._lifeline, TERMINATE)
         asyncio.get_running_loop().call_later(_TERM_SECONDS, self._end_all)
 
     def kill_now(self, because: str = "the worker stopped") -> None:
-        if self.is_alive:  # otherwise it has a reason of its own
+        if self.is_alive:  # otherwise the reason is known already
             self._killed_because = because
         self._end_all()
 
@@ -251,18 +253,18 @@ class ChildProcess:
         if self._is_over or self._is_ending:
             return
         self._is_ending = True
-        _tell(self._lifeline, END)
+        _send(self._lifeline, END)
         asyncio.get_running_loop().call_later(_GUARD_SECONDS, self._end_guard)
 
     def _end_guard(self) -> None:
-        """The guard did not exit in time: kill it. `_await_exit` then finds the processes below it by their mark."""
+        """Kill the guard, which did not exit in time. `_await_exit` then finds the processes below it by their mark."""
         if not self._is_over:
-            log.error("the guard of a host process does not leave; it is killed", pid=self.pid)
+            log.error("the guard of a host process did not exit in time; killing it", pid=self.pid)
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
     async def _await_exit(self) -> int:
-        """Its exit status, once nothing that it has started is left (SAFE-6)."""
+        """Return its exit status, once nothing that it has started is left (SAFE-6)."""
         try:
             status = await self._process.wait()
             has_killed_all = _has_killed_all(self._lifeline)
@@ -274,7 +276,7 @@ class ChildProcess:
         return status
 
     async def wait(self) -> int:
-        """Waits for the end of the process and lets go of it. Returns its exit status."""
+        """Close the sockets, wait for the exit and return the exit status."""
         self._work.close()
         self._control.close()
         return await asyncio.shield(self._exit)
@@ -284,7 +286,7 @@ class ChildProcess:
             asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, transport.close)
 
     async def how_it_ended(self) -> str:
-        """Waits for the end of the process."""
+        """Wait for the exit and describe it."""
         status = await self.wait()
         if self._killed_because is not None:
             return self._killed_because
@@ -300,7 +302,7 @@ C = TypeVar("C", bound=ChildProcess)
 
 
 async def whole(spawning: Coroutine[Any, Any, C]) -> C:
-    """A start that is not cancelled half-way: nobody would know of the process."""
+    """Complete a start even if the caller is cancelled: otherwise the process would be lost."""
     task = asyncio.ensure_future(spawning)
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""What a process is reset to between two runs (SAFE-7)."""
+"""Resets the process state between two runs (SAFE-7)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pyoco_server.executors.strays.reaper import children, end_children, has_chi
 
 __all__ = ["OURS", "Scene", "stay"]
 
-#: The worker gets these signals, too, and decides what becomes of its hosts.
+#: The worker receives these signals too, and decides what happens to its hosts.
 OURS = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = tuple(sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})))
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-#: A thread that is about to end when its run ends is not worth a new process.
+#: A thread that ends this soon after its run does not require a new process.
 _LINGER_SECONDS = 0.1
 
 
 def stay(*_: object) -> None:
-    """Handler of a signal that does not end a host: the worker got it, too, and lets the run finish."""
+    """Signal handler that keeps the host running: the worker received the signal too, and lets the run finish."""
 
 
 class Scene:
     """State of the process before its first run. `restore` resets it after each.
 
-    Cost of `restore` when a run has left nothing behind: about 10 µs (0.9 µs of it for processes) and no look at /proc.
+    Cost of `restore` if a run has left nothing behind: about 10 µs (0.9 µs of it for processes), without reading /proc.
     """
 
     def __init__(self) -> None:
-        self._home = os.open(".", os.O_PATH)  # it need not be readable
+        self._home = os.open(".", os.O_PATH)  # works even if the directory is not readable
         self._streams = sys.stdout, sys.stderr
         self._files = {number: file for number in range(3) if (file := _file_of(number)) is not None}
         self._umask = _read_umask()
@@ -42,14 +42,14 @@ class Scene:
         self._wakeup_fd = signal.set_wakeup_fd(-1)
         signal.set_wakeup_fd(self._wakeup_fd)
         self._handlers = tuple(map(_signal.getsignal, _SIGNALS))
-        #: Of imports, for example pools that a module keeps. What a run starts is not among them.
+        #: Threads started by imports, for example pools that a module keeps. Threads of a run are not among them.
         self._threads = frozenset(threading.enumerate())
         self._thread_count = _thread._count()
         self._children = frozenset(children())
 
     def restore(self) -> bool:
-        """Reset the process. False: something cannot be reset, and the next run needs a fresh process."""
-        # First, while nothing of the run can change the rest any more.
+        """Reset the process. Returns False if something cannot be reset, and the next run needs a fresh process."""
+        # First, so that nothing of the run can change the rest afterwards.
         is_alone = self._end_processes() and self._have_threads_ended()
         self._restore_signals()
         self._restore_environment()
@@ -58,7 +58,7 @@ class Scene:
         return self._restore_files() and is_alone
 
     def _end_processes(self) -> bool:
-        """Kill what the run has started and left. False: something was alive."""
+        """Kill the processes that the run has left behind. Returns False if any was alive."""
         if not self._children and not has_children():
             return True
         try:
@@ -66,7 +66,7 @@ class Scene:
             left = [pid for pid in children() if pid not in self._children]
             if left:
                 end_children(self._children)
-        except OSError:  # the run has used up its files; the guard can look
+        except OSError:  # the run has used up its file descriptors; the guard can read /proc
             return False
         return not left
 
@@ -81,7 +81,7 @@ class Scene:
         return _thread._count() <= self._thread_count and not self._new_threads()
 
     def _new_threads(self) -> list[threading.Thread]:
-        """Threads that were started since. A dummy stands for a thread that Python did not start, and never ends."""
+        """Threads that were started since. Dummy threads stand for threads that Python did not start, and never end."""
         threads = (each for each in threading.enumerate() if each not in self._threads)
         return [each for each in threads if not isinstance(each, threading._DummyThread)]
 
@@ -107,14 +107,14 @@ class Scene:
         time.tzset()
 
     def _restore_files(self) -> bool:
-        """Working directory and standard streams. False: one of them cannot be restored."""
+        """Restore the working directory and the standard streams. Returns False if one of them cannot be restored."""
         sys.stdout, sys.stderr = self._streams
         try:
             os.fchdir(self._home)
             is_open = not any(stream.closed for stream in self._streams if stream is not None)
-        except (OSError, ValueError):  # the second of a stream that was taken apart
+        except (OSError, ValueError):  # ValueError: the stream was detached
             return False
-        # Another file there would get what the next run prints.
+        # If another file had this descriptor, it would receive the output of the next run.
         return is_open and all(_file_of(number) == file for number, file in self._files.items())
 
 
@@ -131,7 +131,7 @@ def _read_umask() -> int:
 
 
 def _file_of(number: int) -> tuple[int, int] | None:
-    """Which file that is, by device and inode. None: it is closed."""
+    """Return device and inode of the open file, or None if the descriptor is closed."""
     try:
         found = os.fstat(number)
     except OSError:
@@ -140,7 +140,7 @@ def _file_of(number: int) -> tuple[int, int] | None:
 
 
 def _forget_event_loop() -> None:
-    """A task may have set one in this thread, and closed it."""
+    """Unset the event loop of this thread: a task may have set one and closed it."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None:
         asyncio.set_event_loop(None)

@@ -1,13 +1,13 @@
-"""What worker and host say to each other: a length, then that many bytes. Two sockets, so that nothing needs a lock.
+"""Protocol between worker and host: a length, then that many bytes. Two sockets, so that nothing needs a lock.
 
 work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
-                 host -> worker  READY, with what is wrong with wheels, or a FAULT; then one outcome per job, behind
-                                 MORE, or behind LAST if the host goes by itself
+                 host -> worker  READY with the faults of wheels, or a FAULT; then one outcome per job, prefixed by
+                                 MORE, or by LAST if the host exits afterwards
 control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
                  host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH
 
-The tasks are in the host's process, and can write there what they like. So `unpack_...` believes nothing: what is not
-of the right form raises ValueError.
+Tasks run in the host's process, and can write anything to the sockets. So `unpack_...` validates everything: malformed
+input raises ValueError.
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ __all__ = [
 READY = b"R"
 FAULT = b"!"
 PROGRESS = b"p"
-#: As PROGRESS, from a worker that does not know the graph yet. A graph never changes, so it is told once.
+#: Like PROGRESS, from a worker that does not have the graph yet. A graph never changes, so it is sent once.
 GRAPH = b"g"
 CANCEL = b"c"
-#: Stand before each answer. After a LAST the host goes: another job would die with it.
+#: Prefixes of each answer. After a LAST the host exits: another job would be lost.
 MORE = b"+"
 LAST = b"."
 
 _HEAD = struct.Struct("<I")
-#: An outcome is bounded by the snapshot cap, a job by NATS; anything larger is a defect, not a message.
+#: An outcome is bounded by the snapshot size limit, a job by NATS; anything larger is a defect, not a message.
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a host has to know before its first job."""
+    """What a host needs before its first job."""
 
     #: module:callable, or None for a worker that only runs flow.yaml jobs.
     resolver: str | None
     callable_allow: tuple[str, ...]
     workflow_bytes_max: int
-    #: Above this, records are cut where they were made.
+    #: Records larger than this are truncated by the host.
     records_bytes_max: int
     #: 0: no limit.
     memory_bytes_max: int
-    #: Directories of wheels for `sys.path`, and the modules they bring. They never change for a host.
+    #: Directories of wheels for `sys.path`, and the modules they contain. They never change for a host.
     paths: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
 
@@ -98,12 +98,12 @@ def frame(body: bytes) -> bytes:
 
 
 def number(count: int) -> bytes:
-    """Stands before each outcome: the how-manieth job it answers. Both sides count."""
+    """Encode the sequence number of a job, which precedes its outcome. Both sides count."""
     return _HEAD.pack(count & 0xFFFFFFFF)
 
 
 class Frames:
-    """Bytes in, bodies out; cut anywhere."""
+    """Splits a byte stream, cut anywhere, into bodies."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._buffer, self._bytes_max = bytearray(), bytes_max
@@ -124,22 +124,23 @@ class Frames:
 
 
 _ENDS: dict[str, type[Outcome]] = {"completed": Completed, "cancelled": Cancelled, "failed": Failed}
-#: Not escaped, so that a text counts as many bytes here as in the snapshot, in whatever language it is.
+#: Not escaped, so that a text has as many bytes here as in the snapshot, in any language.
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _encoded(document: dict[str, Any]) -> bytes:
-    return _encoder.encode(document).encode("utf-8", "surrogatepass")  # as json.loads reads bytes
+    return _encoder.encode(document).encode("utf-8", "surrogatepass")  # matches how json.loads decodes bytes
 
 
 def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
-    """Encoded once when it is small. A huge record costs the host that made it, and the worker never sees it whole."""
+    """Encode a document, once if it is small. The host that made a huge record pays for truncating it; the worker never
+    receives it untruncated."""
     document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
     with_graph = {"graph": progress.graph} if progress.graph else {}
     body = _encoded(document | with_graph)
     if len(body) <= bytes_max:
         return body
-    # What tasks have left behind is worth more than a picture of them.
+    # The results of tasks take precedence over the graph.
     if with_graph and len(body := _encoded(document)) <= bytes_max:
         return body
     for records in (slim_records(progress.task_records), {}):
@@ -177,7 +178,7 @@ def unpack_outcome(data: bytes) -> Outcome:
 
 
 def pack_ready(faults: Mapping[str, str]) -> bytes:
-    """`faults`: what is wrong with a wheel, by its directory."""
+    """`faults`: error texts of wheels, by directory."""
     return READY + _encoded(dict(faults))
 
 
@@ -195,7 +196,7 @@ def _progress_of(document: Mapping[str, Any]) -> Progress:
 
 
 def _graph_of(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """As it came. One that is larger than the host may send counts as none: it would stand in the record for ever."""
+    """Return the graph unchanged. One larger than a host may send is dropped: it would stay in the record forever."""
     graph = document.get("graph")
     if graph is None:
         return {}

@@ -1,5 +1,5 @@
-"""How a pack is executed: in a warm child process, one at a time, within its timebox.
+"""Executes packs: in warm child processes, one at a time each, within a timebox.
 
-A pack that crashes, hangs or eats memory takes its process with it and nothing else; and one that does not mind being
-cancelled can be killed.
+A pack that crashes, hangs or exhausts memory affects its process and nothing else; and one that ignores a cancel
+request can be killed.
 """

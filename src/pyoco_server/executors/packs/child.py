@@ -1,8 +1,8 @@
-"""The host's side: a process that reads calls from a socket and executes packs, one at a time, until it is told to go.
+"""The host process: reads calls from a socket and executes packs, one at a time, until it is stopped.
 
-Started by `pool.py` as `python -m pyoco_server.executors.packs.child WORK_FD CONTROL_FD LIFELINE_FD`, with its stdout
-and stderr leading nowhere: what a pack prints may hold what a tenant sent (PRICED-171). The main thread executes; a
-second one listens for a cancel, and for the end of the worker.
+Started by `pool.py` as `python -m pyoco_server.executors.packs.child WORK_FD CONTROL_FD LIFELINE_FD`, with stdout and
+stderr discarded: what a pack prints may contain tenant data (PRICED-171). The main thread executes; a second one waits
+for a cancel request, and for the worker's exit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Child:
         self._lock = threading.Lock()
         self._calls = 0
         self._cancelled = threading.Event()
-        #: The last call that nobody wants any more, by its number: its cancel may be here before itself.
+        #: Number of the last cancelled call: the cancel request may arrive before the call itself.
         self._unwanted = b""
 
     def serve(self) -> None:
@@ -41,7 +41,7 @@ class Child:
         bound_memory(greeting.memory_bytes_max)
         try:
             executors = _load(greeting)
-        except BaseException as error:  # noqa: BLE001  (whatever somebody else's import does; the worker says it)
+        except BaseException as error:  # noqa: BLE001  (third-party imports may raise anything; the worker reports it)
             self._work.send(FAULT + f"the packs cannot be loaded: {error!r}".encode("utf-8", "replace"))
             return
         threading.Thread(target=self._listen, name="control", daemon=True).start()
@@ -52,14 +52,14 @@ class Child:
             answer = contextvars.copy_context().run(_executed, executors, call, cancelled)
             body, has_faulted = wire.pack_answer(answer), isinstance(answer, Faulted)
             del answer
-            # Before the answer, since the next call comes with it.
+            # Before the answer, since the next call arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_faulted or shed_memory(greeting.memory_bytes_max))
             self._work.send(number(self._calls) + (MORE if is_fit else LAST) + body)
             if not is_fit:
                 return
 
     def _next_call(self) -> threading.Event:
-        """Another call begins; what is set when it is cancelled."""
+        """Count the next call. Returns the event that is set when it is cancelled."""
         with self._lock:
             self._calls += 1
             self._cancelled = threading.Event()
@@ -68,8 +68,8 @@ class Child:
             return self._cancelled
 
     def _listen(self) -> None:
-        """Until the worker is gone. Then this process goes, too; and so when there is no memory to listen with, for
-        nobody else would notice that end."""
+        """Serve cancel requests. Ends this process when the worker has exited, and also when this thread fails, for
+        example for lack of memory, since nothing else would detect the worker's exit."""
         try:
             while (asked := self._control.receive()) is not None:
                 if asked.startswith(CANCEL):
@@ -89,7 +89,7 @@ def _load(greeting: wire.Greeting) -> Mapping[str, Execute]:
 
 
 def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading.Event) -> Executed | Faulted:
-    """Whatever a pack does, there is an answer, and no word of it is in a log or an error detail."""
+    """Execute a call. Always returns an answer; neither logs nor error details quote what the pack raised."""
     context = Context(
         run_id=call.run_id,
         tenant_id=call.tenant_id,
@@ -105,12 +105,12 @@ def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading
         return Executed(executors[call.pack_type](call.inputs, context))
     except PackError as error:
         return Faulted(f"{error.code}: {error.detail}", is_unavailable=isinstance(error, PackUnavailable))
-    except BaseException as error:  # noqa: BLE001  (the door of somebody else's code; its message may quote inputs)
+    except BaseException as error:  # noqa: BLE001  (boundary to third-party code; its message may quote inputs)
         return Faulted(f"the pack raised {type(error).__name__}", _place(error))
 
 
 def _place(error: BaseException) -> str | None:
-    """Where it arose. No value of it: a message or a variable may hold what a tenant sent."""
+    """Location where an error was raised. Without values: a message or a variable may contain tenant data."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

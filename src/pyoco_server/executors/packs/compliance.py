@@ -1,4 +1,5 @@
-"""The `compliance` pack: the rules of a submission over its text. A text that breaks them is a run that completes."""
+"""The `compliance` pack: checks the text of a submission against its rules. A text that violates them still completes
+the run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["executor"]
 
 
 def executor(config: PackConfig) -> Execute:
-    """O(n) per rule; the same inputs give the same findings. Nothing of the text is repeated in them (PRICED-150)."""
+    """O(n) per rule; the same inputs give the same findings. The findings never quote the text (PRICED-150)."""
 
     def execute(inputs: Mapping[str, Any], _: Context) -> PackResult:
         findings = judge(inputs["text"], [_rule(rule) for rule in inputs["rules"]])
@@ -42,6 +43,6 @@ def _rule(given: Mapping[str, Any]) -> Rule:
     return Rule(
         id=given["id"],
         kind=given["kind"],
-        value=int(value) if given["kind"] == MAX_LENGTH else value,  # JSON's 10.0 is 10
+        value=int(value) if given["kind"] == MAX_LENGTH else value,  # JSON allows 10.0 for 10
         is_case_sensitive=given.get("case_sensitive", False),
     )

@@ -1,4 +1,4 @@
-"""The `decision` pack: a question is handed to an answerer. Whoever answers, it costs the same (PRICED-127)."""
+"""The `decision` pack: passes a question to an answerer. The price does not depend on the answerer (PRICED-127)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pyoco_server.ports.answerer.port import (
 
 __all__ = ["UNKNOWN_CONFIDENCE", "executor"]
 
-#: Shown where a model did not say how sure it is. Then `reliability_met` is null: nobody knows.
+#: Shown if a model reported no confidence. `reliability_met` is then null: unknown.
 UNKNOWN_CONFIDENCE: Final = 0.5
-#: What the owner of a run reads. A test compares them with the answerer's errors.
+#: Error codes shown to the owner of a run. A test compares them with the answerer's errors.
 CODES: Final[dict[type[NoAnswer], str]] = {
     AnswererUnavailable: "ANSWERER_UNAVAILABLE",
     AnswererRefused: "ANSWERER_REFUSED",
@@ -34,7 +34,7 @@ CODES: Final[dict[type[NoAnswer], str]] = {
 
 
 def executor(answerer: Answerer | None = None) -> Execute:
-    """Without an answerer it is sentences of the context that answer: offline, and always the same."""
+    """Without an answerer, sentences of the context serve as the answer: offline and deterministic."""
 
     def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
         ask = Ask(

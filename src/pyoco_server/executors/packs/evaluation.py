@@ -1,4 +1,4 @@
-"""The `eval` pack: one metric over many cases, and how many of them pass."""
+"""The `eval` pack: evaluates one metric over many cases and counts how many pass."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["executor"]
 
 
 def executor(config: PackConfig) -> Execute:
-    """O(n) in what was sent; the same inputs give the same score. The price is that of its cases (PRICED-127).
+    """O(n) in the size of the inputs; the same inputs give the same score. The price is the sum over its cases
+    (PRICED-127).
 
-    A gateway accepts no reservation that leaves a case out. Where its prices are lower than those of this worker, only
-    the cases that the reservation covers are judged (SAFE-2).
+    A gateway rejects a reservation that does not cover every case. If the gateway's prices are lower than this
+    worker's, only the cases that the reservation covers are evaluated (SAFE-2).
     """
     tariff = config.prices.eval
 

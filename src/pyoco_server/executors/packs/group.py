@@ -1,4 +1,4 @@
-"""Processes that execute the same packs: some are kept warm, more are started when they are needed."""
+"""Processes that execute the same packs: some are kept warm, more are started on demand."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["HostGroup", "Size"]
 
 log = get_logger(__name__)
 
-#: A host is replaced after so many calls, whatever they have left in its memory.
+#: A host is replaced after this many calls, to bound memory leaks.
 _CALLS_MAX = 1000
 _PAUSE_SECONDS = (0.2, 30.0)
-#: Whoever is not needed for so long is ended, down to those that are kept warm.
+#: A host that was idle for this long is ended, down to the number that is kept warm.
 _IDLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How many processes there are of a group."""
+    """Number of processes in a group."""
 
-    #: Are always kept warm.
+    #: Always kept warm.
     least: int
-    #: Are started when all others are busy.
+    #: Upper limit; the additional ones are started while all others are busy.
     most: int
-    #: How long an import may take.
+    #: Maximum duration of a start, which includes imports.
     ready_seconds: float
 
     def __post_init__(self) -> None:
@@ -38,23 +38,22 @@ class Size:
 
 
 class HostGroup:
-    """One host serves many calls, one after another, and is replaced when it dies."""
+    """A group of hosts. A host serves many calls, one after another, and is replaced when it dies."""
 
     def __init__(self, greeting: Greeting, size: Size) -> None:
         self.greeting, self._size = greeting, size
-        #: The one that was busy last comes first: its memory is still at hand, and a spare stays out of the way.
+        #: Last in, first out: the host used last has warm caches, and spare hosts stay idle.
         self._idle: list[PackHost] = []
         self._freed = asyncio.Event()
         self._hosts: set[PackHost] = set()
-        #: Those that serve and those that are being started.
+        #: Number of hosts, including those being started.
         self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_running = False
         self.restarts = 0
 
     async def start(self) -> None:
-        """Returns once one host is warm. Raises UsageError, OSError, or what was not foreseen; then nothing of it is
-        left."""
+        """Return once one host is warm. Raises UsageError, OSError or an unexpected error; then no process is left."""
         assert not self._is_running
         self._is_running, self._count = True, 1
         try:
@@ -67,9 +66,9 @@ class HostGroup:
             self._grow()
 
     async def stop(self) -> None:
-        """Ends whatever still runs, at once. May be called twice, and before `start`."""
+        """End all running work immediately. Idempotent; may be called before `start`."""
         self._is_running = False
-        # By a look and by a cancel: before Python 3.12 a cancel can be swallowed.
+        # By a flag and by cancellation: before Python 3.12 a library can swallow a cancellation.
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -79,7 +78,8 @@ class HostGroup:
         self._idle.clear()
 
     async def take(self) -> PackHost:
-        """The next that is warm and free: it is whoever's who asked. Another one is started when there is room."""
+        """Return the next warm and idle host; the caller owns it until `take_back`. Starts another host if the group
+        may grow."""
         while (host := self._next()) is None:
             if self._count < self._size.most:
                 self._grow()
@@ -88,7 +88,7 @@ class HostGroup:
         return host
 
     def take_back(self, host: PackHost) -> None:
-        """One that answered goes on; one that died, was killed or has served long enough is replaced."""
+        """Return a host to the group. One that died, was killed or has served its maximum of calls is replaced."""
         if not self._is_running or host not in self._hosts:
             return
         if host.is_alive and host.runs < _CALLS_MAX:
@@ -98,14 +98,14 @@ class HostGroup:
         self._end(host)
         if self._count < self._size.least:
             self._grow()
-        self._freed.set()  # who waits may start another
+        self._freed.set()  # a waiting caller may start another
 
     def _next(self) -> PackHost | None:
         while self._idle:
             host = self._idle.pop()
             if host.is_alive:
                 return host
-            self.take_back(host)  # it died while it had nothing to do
+            self.take_back(host)  # it died while idle
         return None
 
     def _free(self, host: PackHost) -> None:
@@ -137,10 +137,10 @@ class HostGroup:
         while self._is_running:
             try:
                 host = await self._warm()
-            # No room for another process, or one that fails, or what nobody has foreseen: the place is counted.
-            except Exception as error:  # noqa: BLE001  (the top of a task; who gives up here has lost a place for ever)
+            # Process limit reached, a failed start, or an unexpected error: retry, because the slot is already counted.
+            except Exception as error:  # noqa: BLE001  (top level of a task; giving up here would lose a slot forever)
                 log.error(
-                    "a pack process did not start; trying again",
+                    "a pack process did not start; retrying",
                     error=error,
                     packs=sorted(self.greeting.packs),
                     pause_seconds=pause,
@@ -152,7 +152,7 @@ class HostGroup:
                 return
 
     async def _warm(self) -> PackHost:
-        """Whatever it raises, nothing of it is left then."""
+        """Start a host and wait until it is ready. After any exception no process is left."""
         host = await PackHost.spawn(self.greeting)
         self._hosts.add(host)
         try:

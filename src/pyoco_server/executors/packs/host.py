@@ -16,18 +16,18 @@ from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, 
 
 __all__ = ["KILL_SECONDS", "HostExecution", "PackHost"]
 
-#: PRICED-124: who is still alive this long after its cancel is killed.
+#: PRICED-124: a pack that is still running this long after its cancel request is killed.
 KILL_SECONDS = 5.0
-#: An answer of this size is read in a thread: the heartbeats of other runs do not wait for it.
+#: Answers larger than this are decoded in a thread, so that heartbeats of other runs are not delayed.
 _LARGE_BYTES = 262_144
-#: Between the end of the lines and the end of the process.
+#: Time between the closing of the sockets and the exit of the process.
 _LINGER_SECONDS = 1.0
-#: The number and the mark that stand before each answer.
+#: Length of the call number and the mark that precede each answer.
 _FRONT_BYTES = len(number(0) + MORE)
 
 
 class PackHost(ChildProcess):
-    """One child process. Make it with `spawn`; it is warm when `ready` returns."""
+    """One child process. Create it with `spawn`; it is warm when `ready` returns."""
 
     def __init__(self, launched: Launched, greeting: wire.Greeting) -> None:
         super().__init__(launched)
@@ -42,7 +42,7 @@ class PackHost(ChildProcess):
         launched = await launch(
             "pyoco_server.executors.packs.child",
             bytes_max=_FRONT_BYTES + wire.ANSWER_BYTES_MAX,
-            output=asyncio.subprocess.DEVNULL,  # what a pack prints may hold what a tenant sent
+            output=asyncio.subprocess.DEVNULL,  # what a pack prints may contain tenant data
             environment=pack_environment(os.environ),
         )
         host = cls(launched, greeting)
@@ -50,12 +50,12 @@ class PackHost(ChildProcess):
         return host
 
     async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Raises UsageError when the packs cannot be loaded or that takes too long, OSError when it died, or says that
-        it executes others than it was told to."""
-        word = await self._first_word(seconds)
-        if word is not None:
+        """Return when the host is warm. Raises UsageError if the packs cannot be loaded or that takes too long, OSError
+        if it died or reports other packs than it was sent."""
+        message = await self._ready_message(seconds)
+        if message is not None:
             try:
-                wire.check_ready(word, self._greeting.packs)
+                wire.check_ready(message, self._greeting.packs)
             except ValueError:
                 self._give_up(self._work_reader)
             else:
@@ -63,7 +63,7 @@ class PackHost(ChildProcess):
         raise OSError(f"a pack process ended before it was ready: {await self.how_it_ended()}")
 
     def call(self, call: Call) -> asyncio.Future[bytes | None]:
-        """The answer, packed; None: the host is gone."""
+        """Send a call. The future yields the packed answer, or None if the host exited."""
         self.runs += 1
         self._work.write(frame(wire.pack_call(call)))
         return self._work_reader.next(number(self.runs))
@@ -73,7 +73,8 @@ class PackHost(ChildProcess):
             self._control.write(frame(CANCEL + number(self.runs)))
 
     async def read_answer(self, body: bytes) -> Executed | Faulted | None:
-        """None: nothing that can be read; then the pack has written it, and the host is given up."""
+        """Decode an answer. Returns None if it is malformed: the pack has written to the socket, and the host is
+        killed."""
         body = self._unmarked(body)
         try:
             if len(body) < _LARGE_BYTES:
@@ -85,12 +86,12 @@ class PackHost(ChildProcess):
 
     @property
     def was_killed(self) -> bool:
-        """By us: then its end is nobody's fault."""
+        """Whether the worker killed it: then its exit is not the pack's fault."""
         return self._killed_because is not None
 
     async def last_words(self) -> str:
-        """How it ended, for the owner of the run. Waits for the end, and sees to it: a pack may have closed the lines
-        and live on."""
+        """Describe how it ended, for the owner of the run. Waits for the exit and forces it: a pack may have closed the
+        sockets and continued to run."""
         await asyncio.wait({self._exit}, timeout=_LINGER_SECONDS)
         self._end_all()
         status = await self.wait()
@@ -103,14 +104,14 @@ class PackHost(ChildProcess):
 
 
 class _Verdict(enum.Enum):
-    """What was decided about a call before it ended. The first one stays."""
+    """A decision about a call that was made before it ended. The first one stays."""
 
     TIMED_OUT = enum.auto()
     STOPPED = enum.auto()
 
 
 class HostExecution:
-    """One call on one host. Its timebox begins when it is made."""
+    """One call on one host. Its timebox begins when it is created."""
 
     def __init__(self, host: PackHost, call: Call, when_over: Callable[[], None]) -> None:
         self._host = host
@@ -143,14 +144,15 @@ class HostExecution:
             self._host.kill_now("it did not stop when it was told to")
 
     async def _conclude(self, when_over: Callable[[], None]) -> Outcome:
-        """A result that comes after the timebox, or after a stop, is no result: the verdict stands (PRICED-118)."""
+        """Determine the outcome. A result that arrives after the timebox or a stop is discarded: the verdict stands
+        (PRICED-118)."""
         try:
             body = await self._answer
             self._timebox.cancel()
             if self._killing is not None:
                 self._killing.cancel()
             answer = None if body is None else await self._host.read_answer(body)
-            # Without an answer its process is waited for: nothing of it is left when we say so.
+            # Without an answer, wait for the process to exit, so that none of it is left when the outcome is reported.
             ended = Faulted(await self._host.last_words()) if answer is None else answer
             if self._verdict is _Verdict.TIMED_OUT:
                 return TimedOut()

@@ -1,4 +1,4 @@
-"""The `ocr` pack: reads the tenant's images, and says what it could not read (contract 14.5)."""
+"""The `ocr` pack: reads the tenant's images, and reports what it could not read (contract 14.5)."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from pyoco_server.ports.ocr.port import (
 
 __all__ = ["executor"]
 
-#: Kept for writing the result down: a tenth of the timebox, and never more than this.
+#: Reserved for writing the result: a tenth of the timebox, at most this much.
 _RESERVE_SECONDS_MAX: Final = 3.0
 _RESERVE_SHARE: Final = 0.1
-#: The marks are in the text in any case.
+#: Maximum number of such notes; the text itself marks all doubtful readings.
 _VERIFY_MAX: Final = 1_000
 
 
 def executor(config: PackConfig, images: Images, find_engine: Callable[[], Engine | str]) -> Execute:
-    """Reads with whatever `find_engine` gives, which is asked at the first run; a text says why there is no engine.
-    Raises SettingError when the file of profiles is wrong."""
+    """Reads with the engine that `find_engine` returns at the first run; a text says why there is no engine. Raises
+    SettingError if the profiles file is invalid."""
     profiles = read_profiles(config.ocr_profiles_file)
     found: list[Engine] = []
 
     def engine() -> Engine:
         if not found:
-            with _told("the OCR engine"):
+            with _pack_errors("the OCR engine"):
                 answer = find_engine()
             if isinstance(answer, str):
                 raise PackUnavailable("NO_OCR_ENGINE", answer)
@@ -68,8 +68,9 @@ def executor(config: PackConfig, images: Images, find_engine: Callable[[], Engin
 
 
 @contextlib.contextmanager
-def _told(which: str) -> Iterator[None]:
-    """The only place where trouble with an image or an engine becomes the pack's. No key, and nothing of a file."""
+def _pack_errors(which: str) -> Iterator[None]:
+    """Translate errors of images and engines into errors of the pack. The only place that does; details contain neither
+    keys nor file contents."""
     try:
         yield
     except ImageRefused as error:
@@ -94,19 +95,20 @@ class _Run:
     profile: Profile
     inputs: Mapping[str, Any]
     ctx: Context
-    #: At the end of the timebox, for writing down.
+    #: Time at the end of the timebox that is reserved for writing the result.
     reserve_seconds: float
     languages: tuple[str, ...]
     texts: list[PageText] = field(default_factory=list)
     reads: list[PageRead] = field(default_factory=list)
-    #: How many pages were not read, by the reason.
+    #: Number of unread pages by reason.
     skipped: dict[str, int] = field(default_factory=dict)
-    #: How many pages the reservation pays for (SAFE-2).
+    #: Number of pages the reservation pays for (SAFE-2).
     pages_covered: int = 0
 
     def result(self) -> PackResult:
-        """Nothing is read before all images were looked at: a bad one ends the run at once (and at its least price)."""
-        with _told("the OCR engine"):
+        """Execute the run. All images are opened before any is read: a bad one ends the run early, at the minimum
+        price."""
+        with _pack_errors("the OCR engine"):
             self.engine.check(self.languages)
         keys = [image["key"] for image in self.inputs["images"]]
         with contextlib.ExitStack() as opened:
@@ -125,7 +127,7 @@ class _Run:
         path = self.ctx.files.get(key)
         if path is None:
             raise PackError("INPUT_MISSING", f"{which} is not there; upload it, and name the key that the upload gave")
-        with _told(which), self.images.open(path) as book:
+        with _pack_errors(which), self.images.open(path) as book:
             yield book
 
     def _read_book(self, key: str, book: Book, which: str) -> None:
@@ -133,7 +135,7 @@ class _Run:
         for index in range(book.pages):
             reason = self._reason_to_skip()
             if reason is None:
-                with _told(which):
+                with _pack_errors(which):
                     try:
                         read = reader.read(book.page(index))
                     except OutOfTime:
@@ -149,7 +151,8 @@ class _Run:
             return "MAX_PAGES"
         if len(self.reads) >= self.pages_covered and "TIMEBOX" not in self.skipped:
             return "BUDGET"
-        # Once there was no time for a page, none is tried again: a page read after a gap would look like the next one.
+        # After the first page for which there was no time, all later ones are skipped: a page read after a gap would
+        # look like the next one.
         return "TIMEBOX" if "TIMEBOX" in self.skipped or self._seconds_left() <= 0 else None
 
     @property
@@ -204,7 +207,7 @@ class _Run:
         return made
 
     def _meta(self) -> dict[str, Any]:
-        """How it was read: over all, and page by page (PRICED-148)."""
+        """How the pages were read: overall and per page (PRICED-148)."""
         modes = list(dict.fromkeys(read.mode for read in self.reads if read.mode is not None))
         return {
             "engine": self.engine.name,

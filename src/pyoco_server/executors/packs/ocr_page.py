@@ -1,4 +1,4 @@
-"""One page, from pixels to words, always in the same order (PRICED-148)."""
+"""Reads one page, from pixels to words, always in the same order (PRICED-148)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pyoco_server.ports.ocr.port import Engine, Images, OutOfTime
 
 __all__ = ["PageRead", "Reader"]
 
-#: A pass makes its lines about this high: large letters are read badly, too.
+#: A pass scales its lines to about this height: engines also misread very large letters.
 _TITLE_HEIGHT: Final = 48
 _TITLE_SCALE_MIN: Final = 0.25
-#: Of a reading that only covers a title or the fine print. What is left over is read with the body.
+#: Share of the remaining time for a pass that only covers titles or fine print. The body pass may still read those.
 _EXTRA_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageRead:
-    """What was read on a page, and how."""
+    """The lines read on a page, and how they were read."""
 
     lines: Sequence[Line]
     layout: str
@@ -34,7 +34,7 @@ class PageRead:
     passes: tuple[str, ...]
 
     def told(self) -> dict[str, Any]:
-        """For `meta.ocr`."""
+        """Return the entry for `meta.ocr`."""
         return {
             "layout": self.layout,
             "mode": self.mode,
@@ -45,22 +45,22 @@ class PageRead:
 
 @dataclass(frozen=True)
 class Reader:
-    """Preflight, mode, preprocessing, passes: each step is done once and not taken back."""
+    """Preflight, mode, preprocessing, passes: each step is done once and never revised."""
 
     images: Images
     engine: Engine
     profile: Profile
     languages: tuple[str, ...]
-    #: How many seconds are left; raises when nobody waits any more.
+    #: Returns the seconds left; raises if the run was cancelled.
     seconds_left: Callable[[], float]
 
     def read(self, raster: Raster) -> PageRead:
-        """Raises EngineFailed, and OutOfTime when not even the body was read."""
+        """Read a page. Raises EngineFailed, and OutOfTime if not even the body was read."""
         facts = self.images.look(raster)
         layout = sniff(facts.ink)
         if layout.kind == BLANK:
             return PageRead(lines=(), layout=BLANK, mode=None, preprocessing=(), passes=())
-        mode = self.profile.modes[layout.kind]  # locked: whatever is seen later, all passes use it
+        mode = self.profile.modes[layout.kind]  # fixed: all passes use it, whatever they find
         steps = needed(self.profile, facts, layout)
         if steps:
             scale = scale_of(layout.line_height, raster.width * raster.height)
@@ -74,8 +74,8 @@ class Reader:
         return PageRead(lines=lines, layout=layout.kind, mode=mode, preprocessing=steps, passes=done)
 
     def _what_was_left(self, raster: Raster, layout: Layout, mode: str, lines: list[Line]) -> list[Line]:
-        """Engines pass over lines that touch a frame, and others, without a word. What stands where nothing was read is
-        looked at once more, by itself; what is unread even then is marked."""
+        """Engines silently skip some lines, for example those that touch a frame. Areas with ink but no text are read
+        once more, separately; areas that are unread even then are marked."""
         left = unread(layout.ink, lines, layout.line_height)
         if left:
             with contextlib.suppress(OutOfTime):
@@ -83,8 +83,8 @@ class Reader:
         return with_gaps(lines, unread(layout.ink, lines, layout.line_height))
 
     def _passes(self, raster: Raster, layout: Layout, mode: str) -> tuple[dict[str, list[Line]], tuple[str, ...]]:
-        """The passes that found something to look at. One that looks a second time is given up when time is short:
-        what it was for has been read with the body, or is marked."""
+        """Return the lines of each pass that had something to read. Extra passes are skipped if time is short: their
+        content was read with the body, or is marked as unread."""
         found: dict[str, list[Line]] = {}
         for name in self.profile.passes:
             if name == "body":
@@ -99,7 +99,7 @@ class Reader:
         return found, tuple(found)
 
     def _body(self, raster: Raster, layout: Layout, mode: str) -> list[Line]:
-        """Everything. Where columns are to be kept apart, one after the other."""
+        """Read the complete page; in `columns` mode one column after the other."""
         engine_mode = "block" if mode == "columns" else mode
         boxes = zones(layout, "body")
         if mode != "columns" or not boxes:
@@ -119,7 +119,7 @@ class Reader:
 
 
 def _scale(name: str, boxes: Sequence[Box]) -> float:
-    """By the highest of the titles, or the lowest of the fine print."""
+    """Scale by the tallest title, or by the smallest fine print."""
     if name == "title":
         return min(1.0, max(_TITLE_SCALE_MIN, _TITLE_HEIGHT / max(box.height for box in boxes)))
     area = sum(box.width * box.height for box in boxes)

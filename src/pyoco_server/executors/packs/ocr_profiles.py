@@ -1,4 +1,4 @@
-"""The OCR profiles from their file: the one that comes along, or the operator's."""
+"""Loads the OCR profiles: the bundled file, or the operator's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _BYTES_MAX = 1024 * 1024
 
 
 def read_profiles(file: str) -> dict[str, Profile]:
-    """By name. An empty `file` is the one that comes along. Raises SettingError, which says what is wrong."""
+    """Return the profiles by name. An empty `file` means the bundled one. Raises SettingError, which describes the
+    problem."""
     if not file:
         ours = resources.files("pyoco_server.core.ocr").joinpath("profiles.yaml")
         return parse_profiles(read_document(ours.read_text(encoding="utf-8")))
@@ -27,8 +28,8 @@ def read_profiles(file: str) -> dict[str, Profile]:
     except UnicodeDecodeError as error:
         raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file} is not UTF-8") from error
     except InvalidFlow as error:
-        told = "; ".join(problem.msg for problem in error.problems) or str(error)
-        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file}: {told}") from error
+        problems = "; ".join(problem.msg for problem in error.problems) or str(error)
+        raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file}: {problems}") from error
     except BadProfiles as error:
         raise SettingError(f"PYOCO_OCR_PROFILES_FILE: {file}: {error}") from error
 

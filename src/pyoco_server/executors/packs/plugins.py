@@ -1,8 +1,8 @@
-"""Packs that others ship: an entry point names the spec, and the executor is loaded in processes of its own alone.
+"""Third-party packs: an entry point names the spec; the executor is loaded only in separate processes.
 
-The module of a spec is somebody else's code, and the gateway has to import it to know what may be asked. So each is
-tried in a process of its own first: one that hangs, crashes or ends the process is left out, as is one that raises or
-is no spec. None of them keeps a gateway or a worker from its other packs.
+The module of a spec is third-party code, and the gateway has to import it to get the spec. So each is first imported in
+a separate process: a pack is left out if its import hangs, crashes, ends the process or raises, or if it yields no
+spec. A broken pack never keeps a gateway or a worker from using the others.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pyoco_server.executors.flow.told import told
 __all__ = ["GROUP", "Installed", "LeftOut", "installed_packs", "known_names"]
 
 GROUP: Final = "pyoco_server.packs"
-#: A spec is a table. What takes longer to import does something else.
+#: A spec is a table. An import that takes longer than this does something else.
 _TRY_SECONDS = 15.0
 _WHY_LENGTH_MAX = 300
 _PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
-#: Comes back from the import, whatever that raises, and says so. `os._exit`: no thread of it is waited for.
+#: Reports that the import returned or raised. `os._exit`: does not wait for its threads.
 _TRY: Final = """
 import importlib, json, os, sys
 module, path, fd = sys.argv[1:]
@@ -55,31 +55,31 @@ os._exit(0)
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A pack that is installed and cannot be offered."""
+    """An installed pack that cannot be offered."""
 
     name: str
-    #: The distribution that brings it, with its version.
+    #: The distribution that contains it, with its version.
     package: str
-    #: With what to do about it.
+    #: The problem, and what to do about it.
     why: str
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What there is: ours, then those of others by name."""
+    """The installed packs: built-in ones, then third-party ones by name."""
 
     packs: Mapping[str, PackSpec]
     left_out: tuple[LeftOut, ...] = ()
 
 
 def known_names() -> tuple[str, ...]:
-    """Of all packs that are installed, whether they work or not. Imports nothing."""
+    """Names of all installed packs, whether they work or not. Imports nothing."""
     return (*PACKS, *sorted({point.name for point in metadata.entry_points(group=GROUP)} - set(PACKS)))
 
 
 def installed_packs(names: Collection[str] = (), seconds: float = _TRY_SECONDS) -> Installed:
-    """Ours and those of others; `names`: of these alone, and no other is imported. Takes milliseconds without packs of
-    others, and a process's start with them, at most `seconds`. Blocks."""
+    """Load the built-in and third-party packs; with `names`, only these are imported. Takes milliseconds without
+    third-party packs; otherwise as long as a process start, at most `seconds`. Blocks."""
     points = [point for point in metadata.entry_points(group=GROUP) if not names or point.name in names]
     refused = {point: why for point in points if (why := _named_wrongly(point, points)) is not None}
     packs = {name: spec for name, spec in PACKS.items() if not names or name in names}
@@ -105,13 +105,13 @@ def _named_wrongly(point: metadata.EntryPoint, points: Sequence[metadata.EntryPo
         return "its entry point has no form such as module:PACK; correct it"
     if point.name in PACKS:
         return "a pack of this name comes with pyoco-server; rename it, or uninstall it"
-    if Counter(each.name for each in points)[point.name] > 1:  # which of them is meant, nobody can say
+    if Counter(each.name for each in points)[point.name] > 1:  # ambiguous
         return "another package has a pack of this name; uninstall one of them"
     return None
 
 
 def _tried(points: Sequence[metadata.EntryPoint], seconds: float) -> dict[metadata.EntryPoint, str | None]:
-    """What is wrong with the import of each; None: it came back. All at once."""
+    """Try all imports concurrently. Returns what is wrong with each; None: the import returned."""
     deadline = time.monotonic() + seconds
     tries: dict[metadata.EntryPoint, _Try] = {}
     outcomes: dict[metadata.EntryPoint, str | None] = {}
@@ -119,7 +119,7 @@ def _tried(points: Sequence[metadata.EntryPoint], seconds: float) -> dict[metada
         for point in points:
             try:
                 tries[point] = _Try(point.module)
-            except OSError as error:  # no room for another process
+            except OSError as error:  # process limit reached
                 outcomes[point] = f"it could not be tried: {plain(str(error), _WHY_LENGTH_MAX)}; start this again"
         return outcomes | {point: each.outcome(deadline, seconds) for point, each in tries.items()}
     finally:
@@ -148,9 +148,9 @@ class _Try:
             os.close(theirs)
 
     def outcome(self, deadline: float, seconds: float) -> str | None:
-        look = select.poll()
-        look.register(self._line, select.POLLIN)
-        if not look.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        poller = select.poll()
+        poller.register(self._line, select.POLLIN)
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
             return f"its import does not come to an end within {seconds:g} s; see what its module does when imported"
         if os.read(self._line, 1):
             return None
@@ -158,19 +158,19 @@ class _Try:
 
     def end(self) -> None:
         os.close(self._line)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has gone, with all it started
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has exited, with all it started
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def _loaded(point: metadata.EntryPoint) -> PackSpec | str:
-    """The spec, or what is wrong."""
+    """Load a spec. Returns the spec, or what is wrong with it."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             spec = point.load()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  (somebody else's code: a sys.exit() is no more than a fault, too)
+    except BaseException as error:  # noqa: BLE001  (third-party code: even a sys.exit() only counts as a fault)
         return f"it cannot be imported: {plain(told(error), _WHY_LENGTH_MAX)}; repair it, or uninstall it"
     if not isinstance(spec, PackSpec):
         return f"its entry point names no PackSpec, but: {type(spec).__name__}; see pyoco_server.packs"
@@ -182,11 +182,11 @@ def _loaded(point: metadata.EntryPoint) -> PackSpec | str:
 
 
 def _kept_in(spec: PackSpec) -> PackSpec:
-    """The same, for a gateway and a worker to call without a thought."""
+    """Wrap the spec's functions so that a gateway and a worker can call them safely."""
     beyond, files = _guarded(spec.beyond, Problem), _guarded(spec.files, str)
 
     def check(inputs: Mapping[str, Any], here: Here) -> tuple[Problem, ...]:
-        """PRICED-147: files of the tenant alone, whatever the pack has looked at itself."""
+        """PRICED-147: accept only files of the tenant, whatever the pack's own check does."""
         problems: tuple[Problem, ...] = beyond(inputs, here)
         if not problems and not all(is_own_key(key, here.tenant_id) for key in files(inputs)):
             problems = (Problem((), "names a file that is not one of this tenant's", "value"),)
@@ -203,7 +203,7 @@ def _kept_in(spec: PackSpec) -> PackSpec:
 
 
 def _guarded(asked: Callable[..., Any], kind: type) -> Callable[..., Any]:
-    """Whatever somebody else's function does in a gateway, it costs the one request and tells nothing of it."""
+    """Contain third-party code: an error fails only the one request, and its message is not disclosed."""
 
     @functools.wraps(asked, assigned=())
     def guarded(*arguments: Any) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
-"""Which pack is executed in which processes. Ours share theirs: as many as there are slots, and a spare, so that a lost
-one costs nobody a start-up. What is heavy, or somebody else's, has processes of its own."""
+"""Maps packs to processes. Built-in packs share a group with one process per slot and a spare, so that losing one does
+not delay a run by a start-up. Heavy and third-party packs have processes of their own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["PackHosts"]
 log = get_logger(__name__)
 
 _SPARES = 1
-#: Of a process of a pack's own. A run that was started waits no longer for one either.
+#: Maximum start time of a pack's own process. A run that was started does not wait longer for one either.
 _OWN_READY_SECONDS = 60.0
 
 
 class _HostProcess:
-    """Holds a process of the shared ones, which most calls need, until it is known what is called."""
+    """Reserves a process of the shared group, which most calls need, until the pack is known."""
 
     def __init__(self, hosts: PackHosts, group: HostGroup | None, host: PackHost | None) -> None:
         self._hosts, self._group, self._host = hosts, group, host
@@ -74,15 +74,15 @@ class PackHosts:
     def __init__(
         self, slots: int, memory_bytes_max: int, specs: Iterable[PackSpec], config: PackConfig, loader: str
     ) -> None:
-        """`memory_bytes_max` of each process; 0: no limit. `loader`: `module:function` that a process calls with its
-        packs and the settings, for their executors."""
+        """`memory_bytes_max` applies to each process; 0: no limit. `loader`: the `module:function` that a process calls
+        with its packs and the settings to get their executors."""
         specs = tuple(specs)
         ours, plain = [spec for spec in specs if not spec.has_own_process], asdict(config)
 
         def greeting(packs: list[PackSpec]) -> Greeting:
-            # Somebody else's pack is told nothing of our settings: there are keys among them.
-            told = {} if any(spec.executor for spec in packs) else plain
-            return Greeting(loader, {spec.name: spec.executor for spec in packs}, told, memory_bytes_max)
+            # Third-party packs receive none of our settings, which include keys.
+            settings = {} if any(spec.executor for spec in packs) else plain
+            return Greeting(loader, {spec.name: spec.executor for spec in packs}, settings, memory_bytes_max)
 
         shared = Size(least=slots + _SPARES, most=slots + _SPARES, ready_seconds=READY_SECONDS_MAX)
         own = Size(least=1, most=slots, ready_seconds=_OWN_READY_SECONDS)
@@ -95,7 +95,7 @@ class PackHosts:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Packs that could not be loaded, and why; known once it has started."""
+        """Packs that could not be loaded, and why; known after `start`."""
         return self._left_out
 
     @property
@@ -110,7 +110,7 @@ class PackHosts:
         return [*([] if self._shared is None else [self._shared]), *self._own.values()]
 
     async def start(self) -> None:
-        """All at once. A pack with processes of its own that cannot be loaded is left out, and told in the log."""
+        """Start all groups concurrently. A pack with its own processes that cannot be loaded is left out and logged."""
         async with self._gate:
             if self._is_running:
                 return
@@ -132,9 +132,7 @@ class PackHosts:
             elif group is self._shared:
                 raise UsageError(str(error)) from error
             else:
-                log.error(
-                    "a pack cannot be executed here; it is left out", packs=sorted(group.greeting.packs), error=error
-                )
+                log.error("a pack cannot be loaded; leaving it out", packs=sorted(group.greeting.packs), error=error)
                 self._left_out |= dict.fromkeys(group.greeting.packs, "its code cannot be loaded by the worker")
 
     async def stop(self) -> None:
@@ -154,9 +152,10 @@ class PackHosts:
 
 
 async def _started(group: HostGroup) -> Exception | None:
-    """What kept it from it. Never raises: the others are being started meanwhile, and would be left alone."""
+    """Start a group and return the error, if any. Never raises: that would abandon the concurrent starts of other
+    groups."""
     try:
         await group.start()
-    except Exception as error:  # noqa: BLE001  (told by whoever asks)
+    except Exception as error:  # noqa: BLE001  (the caller reports it)
         return error
     return None

@@ -1,4 +1,4 @@
-"""The `url` pack: fetches pages, some at a time, and says what became of every URL (contract 14.4)."""
+"""The `url` pack: fetches pages, several concurrently, and reports the result for every URL (contract 14.4)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from pyoco_server.ports.web.port import AddressRefused, Broken, NameUnknown, Not
 
 __all__ = ["executor"]
 
-#: At a time.
+#: Concurrent fetches.
 _FETCHES_MAX: Final = 8
-#: PRICED-139: declared to be longer, a body is not even begun; and no longer one is read, whatever was declared.
+#: PRICED-139: a body whose declared length is larger is not read at all; and no more than this is read, whatever was
+#: declared.
 _DECLARED_BYTES_MAX: Final = 20 * 1_048_576
-#: PRICED-142: so long before the end of the timebox nothing is begun any more.
+#: PRICED-142: no fetch begins this close to the end of the timebox.
 _LAST_START_SECONDS: Final = 5.0
-#: What is still under way then is cut off; the rest is for putting the result together.
+#: Fetches still in progress at this point are aborted; the rest of the time is for assembling the result.
 _CUT_SECONDS: Final = 2.0
 _LOOK_FOR_CANCEL_SECONDS: Final = 0.1
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CONTENT_TYPE_LENGTH_MAX: Final = 200
 
-#: What is told of a WebError.
+#: Reported reason of each WebError.
 _DISCARDS: Final = {
     NameUnknown: Discard.DNS_FAILURE,
     NotConnected: Discard.CONNECT_FAILED,
@@ -45,12 +46,12 @@ _DISCARDS: Final = {
 
 
 def executor(config: PackConfig, web: Web) -> Execute:
-    """What executes the pack, by way of `web`."""
+    """Return the pack's executor, which uses `web`."""
     reach = Reach(allow_http=config.url_pack_allow_http, exempt=Exempt.read(config.url_pack_test_allow))
     tariff = config.prices.url
 
     def execute(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
-        """Raises PackError when it is cancelled, which nobody hears any more."""
+        """Fetch the URLs. Raises PackError if it is cancelled; the error is discarded."""
         asked = _Asked.read(inputs)
         covered = tariff.covered(ctx.reserved_usd_micros, len(asked.wanted))
         work = _Work(web=web, reach=_narrowed(reach, inputs), ctx=ctx, asked=asked, covered=covered)
@@ -71,7 +72,7 @@ def executor(config: PackConfig, web: Web) -> Execute:
 
 
 def _narrowed(reach: Reach, inputs: Mapping[str, Any]) -> Reach:
-    """Where a deployment allows http, a caller still has to ask for it."""
+    """A deployment may allow http, but the caller still has to request it."""
     is_https_only = inputs.get("allow_https_only", True)
     return Reach(allow_http=reach.allow_http and not is_https_only, exempt=reach.exempt)
 
@@ -98,7 +99,7 @@ class _Asked:
         )
 
 
-# ---- What became of a URL ----
+# ---- The result of a URL ----
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ _Ended = _Fetched | _Dropped | _Blocked
 
 
 class _Discarded(Exception):
-    """There will be no page of this URL."""
+    """No page will be returned for this URL."""
 
     def __init__(self, reason: Discard) -> None:
         super().__init__(reason)
@@ -142,16 +143,17 @@ class _Work:
     reach: Reach
     ctx: Context
     asked: _Asked
-    #: To how many URLs the reservation pays for a connection (SAFE-2).
+    #: Number of URLs for which the reservation covers a connection (SAFE-2).
     covered: int
-    #: Numbers of the URLs to which a connection was attempted: those cost.
+    #: Indexes of the URLs to which a connection was attempted: those are charged.
     attempted: set[int] = field(default_factory=set)
-    #: Errors that nobody foresaw, by their types: what they say may repeat what a tenant sent.
+    #: Unexpected errors by type: their messages may quote tenant data.
     defects: Counter[str] = field(default_factory=Counter)
-    #: One page at a time, beside the loop, whose clocks go on meanwhile: one made to hurt takes half a second.
+    #: One page at a time, outside of the event loop, so that its timers keep running: a malicious page takes half a
+    #: second.
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "read page"))
     _ended: dict[int, _Ended] = field(default_factory=dict)
-    #: How many URLs were begun: always the first ones.
+    #: Number of URLs that were begun: always the first ones.
     _begun: int = 0
     #: URLs to which a connection was attempted or may still be attempted; never more than `covered`.
     _held: int = 0
@@ -159,7 +161,7 @@ class _Work:
 
     @property
     def ended(self) -> list[_Ended]:
-        """What became of each URL, in their order: of each one thing (PRICED-146)."""
+        """The result of each URL, in order: exactly one per URL (PRICED-146)."""
         return [
             self._ended.get(number) or _Dropped(url, self._never_begun(number))
             for number, url in enumerate(self.asked.urls)
@@ -172,11 +174,11 @@ class _Work:
 
     @property
     def _is_spent(self) -> bool:
-        """The reservation pays for no further connection."""
+        """Whether the reservation covers no further connection."""
         return len(self.attempted) >= self.covered
 
     async def run(self) -> None:
-        """Ends a moment before the timebox at the latest, with what there is by then."""
+        """Fetch until shortly before the end of the timebox at most, keeping the results available by then."""
         lanes = asyncio.create_task(self._lanes())
         watch = asyncio.create_task(self._until_cancelled())
         try:
@@ -199,7 +201,7 @@ class _Work:
                 lanes.create_task(self._lane(waiting))
 
     async def _until_cancelled(self) -> None:
-        while not self.ctx.cancelled.is_set():  # noqa: ASYNC110 - it is set by a thread
+        while not self.ctx.cancelled.is_set():  # noqa: ASYNC110 - a thread sets it
             await asyncio.sleep(_LOOK_FOR_CANCEL_SECONDS)
 
     async def _lane(self, waiting: Iterator[tuple[int, str]]) -> None:
@@ -217,8 +219,8 @@ class _Work:
                 await self._release()
 
     async def _hold(self) -> bool:
-        """Set the price of one connection aside, for a URL that may need it. Waits while the URLs under way may use up
-        the reservation. False: it is used up."""
+        """Reserve the price of one connection for a URL. Waits while the URLs in progress may use up the reservation.
+        Returns False if it is used up."""
         async with self._released:
             await self._released.wait_for(lambda: self._is_spent or self._held < self.covered)
             if self._is_spent:
@@ -241,20 +243,20 @@ class _Work:
                 await fetch.run(url)
         except TimeoutError:
             return _Dropped(url, Discard.TIMEOUT)
-        except _Discarded as gone:
-            return _Dropped(url, gone.reason)
+        except _Discarded as discarded:
+            return _Dropped(url, discarded.reason)
         except AddressRefused as refused:
             return _Blocked(url, refused.address, refused.why)
         except (NameUnknown, NotConnected, TlsFailed) as error:
             return _Dropped(url, _DISCARDS[type(error)])
-        except Exception as error:  # noqa: BLE001  (what one server can make go wrong costs no other URL)
+        except Exception as error:  # noqa: BLE001  (a misbehaving server must not affect other URLs)
             self.defects[type(error).__name__] += 1
             return _Dropped(url, Discard.CONNECT_FAILED)
-        # Beside the clock: what has come in time is not late because it is read.
+        # Outside of the timeout: a page that arrived in time is not late because parsing takes a while.
         return _Fetched({"url": url, **fetch.row(await self._read(fetch))})
 
     async def _read(self, fetch: _Fetch) -> Page | None:
-        """None: it cannot be read."""
+        """Parse the page. Returns None if that fails."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, fetch.page)
         except Exception as error:  # noqa: BLE001  (as above)
@@ -263,14 +265,14 @@ class _Work:
 
 
 class _Fetch:
-    """One URL, from hop to hop. Raises _Discarded and WebError; may be cancelled anywhere."""
+    """One URL with its redirects. Raises _Discarded and WebError; may be cancelled anywhere."""
 
     def __init__(self, web: Web, reach: Reach, asked: _Asked, attempt: Callable[[], object]) -> None:
         self._web, self._reach, self._asked, self._attempt = web, reach, asked, attempt
         self._deadline = asyncio.get_running_loop().time() + asked.seconds
 
     async def run(self, url: str) -> None:
-        """Every hop is parsed, looked up and checked afresh (PRICED-138)."""
+        """Follow redirects. Every hop is parsed, resolved and checked again (PRICED-138)."""
         place = parse(url, self._reach)
         for _ in range(self._asked.hops_max + 1):
             if isinstance(place, Discard):
@@ -306,7 +308,7 @@ class _Fetch:
         return read_page(self._body.data, self._content_type)
 
     def row(self, page: Page | None) -> dict[str, Any]:
-        """As the result has it, besides the URL."""
+        """Return the URL's row of the result, without the URL."""
         flags = [self._body.flag, Flag.UNREADABLE if page is None else None]
         row: dict[str, Any] = {
             "final_url": self._place.url,

@@ -1,13 +1,13 @@
-"""What worker and pack process say to each other, in the frames of `executors/host/wire.py`.
+"""Protocol between worker and pack process, in the frames of `executors/host/wire.py`.
 
 work socket      worker -> host  the greeting (Greeting), then calls
-                 host -> worker  READY with the names of its packs, or a FAULT; then one answer per call, behind MORE,
-                                 or behind LAST if the host goes by itself
+                 host -> worker  READY with the names of its packs, or a FAULT; then one answer per call, prefixed by
+                                 MORE, or by LAST if the host exits afterwards
 control socket   worker -> host  CANCEL, with the number of the call it is about
 
-An answer is a length, that many bytes of JSON, and the bytes of the artifacts, one after another. A pack is in the
-host's process, and can write there what it likes. So `unpack_...` and `check_ready` believe nothing: what is not of the
-right form raises ValueError.
+An answer is a length, that many bytes of JSON, and the bytes of the artifacts, one after another. A pack runs in the
+host's process, and can write anything to the sockets. So `unpack_...` and `check_ready` validate everything: malformed
+input raises ValueError.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 READY = b"R"
-#: What a pack may return, artifacts and all. It is in memory several times until it is stored.
+#: Maximum size of an answer, including artifacts. It is in memory several times until it is stored.
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-#: Of what the owner of a run is told.
+#: Maximum length of an error detail for the owner of the run.
 DETAIL_LENGTH_MAX = 300
 
 _HEAD = struct.Struct("<I")
@@ -48,14 +48,14 @@ _LOGS = ("discard_log", "blocked_log")
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a pack process has to know before its first call."""
+    """What a pack process needs before its first call."""
 
-    #: module:function that makes the executors of its packs.
+    #: module:function that creates the executors of its packs.
     loader: str
-    #: What it executes: the names, and where the executor of each is (empty: one of ours).
+    #: The packs to execute: names, and the place of each executor (empty: a built-in one).
     packs: Mapping[str, str]
-    #: The settings of packs. There are keys among them, so they travel here: a process shows its arguments to
-    #: everyone, and its environment to whatever it starts.
+    #: The settings of packs. They include keys, so they are sent over the socket: the arguments of a process are
+    #: visible to everyone, and its environment is inherited by the processes it starts.
     config: Mapping[str, Any] = field(repr=False)
     #: 0: no limit.
     memory_bytes_max: int
@@ -73,7 +73,8 @@ def pack_ready(packs: Sequence[str]) -> bytes:
 
 
 def check_ready(data: bytes, packs: Iterable[str]) -> None:
-    """It executes these, and says so. One that says more would be given the calls of another's pack."""
+    """Validate the READY message: it must name exactly these packs. A process that named more would receive the calls
+    of other packs."""
     if not data.startswith(READY) or _read(data.removeprefix(READY)) != sorted(packs):
         raise ValueError("not the packs it was told to execute")
 
@@ -83,12 +84,13 @@ def pack_call(call: Call) -> bytes:
 
 
 def unpack_call(data: bytes) -> Call:
-    """From our own worker, which is believed."""
+    """Decode a call. It comes from our own worker, so it is not validated."""
     return Call(**json.loads(data))
 
 
 def pack_answer(answer: Executed | Faulted) -> bytes:
-    """A result that JSON cannot hold, or that is too large, is a fault of the pack: the answer then says so."""
+    """Encode an answer. A result that JSON cannot represent, or that is too large, is a fault of the pack: the answer
+    then says so."""
     if isinstance(answer, Executed):
         try:
             return _pack_result(answer.result)
@@ -129,7 +131,7 @@ def _pack_result(result: PackResult) -> bytes:
 
 
 def _encode(document: dict[str, Any]) -> bytes:
-    """Strict: no NaN, no half of a surrogate pair, and no name that is not text, which the encoder would turn into
+    """Encode strictly: no NaN, no lone surrogates, and no key that is not a string, which the encoder would convert to
     one."""
     written = _encoder.encode(document).encode()
     waiting: list[Any] = [document]
@@ -145,8 +147,8 @@ def _encode(document: dict[str, Any]) -> bytes:
 
 
 def unpack_answer(body: bytes) -> Executed | Faulted:
-    """O(size). A result whose members are of the wrong type is the pack's fault; raises ValueError for what is no
-    answer at all."""
+    """Decode an answer, O(size). Members of the wrong type are the pack's fault. Raises ValueError if the bytes are not
+    an answer at all."""
     if len(body) < _HEAD.size:
         raise ValueError("no answer")
     (length,) = _HEAD.unpack_from(body)
@@ -155,7 +157,7 @@ def unpack_answer(body: bytes) -> Executed | Faulted:
         raise ValueError("half an answer")
     head = _read(body[_HEAD.size : end])
     if not isinstance(head, dict):
-        raise ValueError("no answer of an object")  # noqa: TRY004  (what is wrong is the text)
+        raise ValueError("no answer of an object")  # noqa: TRY004  (the text is what is wrong)
     if "fault" in head:
         return _fault_of(head)
     files = _files_of(head, body, end)
@@ -168,7 +170,7 @@ def unpack_answer(body: bytes) -> Executed | Faulted:
 def _fault_of(head: Mapping[str, Any]) -> Faulted:
     detail, where, is_unavailable = head["fault"], head.get("where"), head.get("is_unavailable", False)
     if not isinstance(detail, str) or not isinstance(where, str | None) or not isinstance(is_unavailable, bool):
-        raise ValueError("no fault of a pack")  # noqa: TRY004  (what is wrong is the text)
+        raise ValueError("no fault of a pack")  # noqa: TRY004  (the text is what is wrong)
     where = where if where is None else plain(where, DETAIL_LENGTH_MAX)
     return Faulted(plain(detail, DETAIL_LENGTH_MAX), where, is_unavailable)
 
@@ -190,7 +192,7 @@ def _files_of(head: Mapping[str, Any], body: bytes, at: int) -> list[tuple[Mappi
 
 
 def _wrong_member(head: Mapping[str, Any]) -> str | None:
-    """What the pack got wrong; the names of artifacts and the like are looked at when they are sealed."""
+    """Describe what the pack got wrong; artifact names and the like are validated when they are sealed."""
     score = head.get("reliability_score", "not told")
     lines = [head.get(name) for name in _LOGS]
     rules = {
@@ -210,7 +212,7 @@ def _wrong_member(head: Mapping[str, Any]) -> str | None:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0  # not isinstance: True is an int there
+    return type(value) is int and value >= 0  # not isinstance: True is also an int
 
 
 def _is_score(value: object) -> bool:

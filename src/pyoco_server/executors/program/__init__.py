@@ -1,4 +1,4 @@
-"""How a program is run: in a directory of its own, in a process group of its own, within limits."""
+"""Runs programs: each in its own directory and process group, within limits."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 __all__ = ["SAMPLES"]
 
-#: Programs to try things out with (GRID-192): `EXEC_DIR` may point here.
+#: Sample programs (GRID-192): `EXEC_DIR` may point here.
 SAMPLES = Path(__file__).parent / "samples"

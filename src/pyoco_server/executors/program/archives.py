@@ -1,5 +1,5 @@
-"""Archives of a program's files: packed so that equal content gives equal bytes, unpacked so that nothing lands
-anywhere else. For workers and clients alike; it knows no run and no server.
+"""Archives of a program's files: packed reproducibly (equal content gives equal bytes), unpacked without ever writing
+outside of the target directory. For workers and clients alike; independent of runs and servers.
 
     with path.open("rb") as file:
         unpack(file, folder, bytes_max=1 << 30)        # InvalidArchive: refused, and nothing was written
@@ -29,19 +29,19 @@ __all__ = ["FILES_MAX", "ArchiveWriter", "entry_name", "open_archive", "unpack"]
 #: GRID-97, GRID-102.
 FILES_MAX = 10_000
 _DRIVE = re.compile(r"[A-Za-z]:")
-#: A backslash, and the stand-ins for bytes that are no UTF-8: the last two digits are the byte.
+#: A backslash, and the surrogates for bytes that are not UTF-8: their last two hex digits are the byte.
 _NOT_TAKEN = re.compile("[\\\\\udc80-\udcff]")
-#: A file that may grow above 2 GiB when it is packed needs wide numbers.
+#: A file that may grow above 2 GiB while it is packed needs ZIP64 sizes.
 _NARROW_BYTES_MAX = 2_000_000_000
-#: Seven times as quick as the usual 6 on tables of numbers, and 3% larger (measured).
+#: Seven times as fast as the default level 6 on tables of numbers, and 3% larger (measured).
 _LEVEL = 1
 
 
 def open_archive(file: BinaryIO, *, bytes_max: int, files_max: int = FILES_MAX) -> ZipArchive:
-    """The archive, once every entry may be unpacked: what it would be called, what it is, how much it says it is.
+    """Open an archive after checking every entry: its name, its type and its declared size.
 
-    Whoever reads a member through `pieces_of` gets as many bytes as were said, or InvalidArchive. Raises InvalidArchive
-    (GRID-97). O(entries).
+    Reading a member through `pieces_of` yields exactly as many bytes as declared, or raises InvalidArchive. Raises
+    InvalidArchive (GRID-97). O(entries).
     """
     archive = ZipArchive(file, files_max)
     files: set[str] = set()
@@ -68,10 +68,10 @@ def open_archive(file: BinaryIO, *, bytes_max: int, files_max: int = FILES_MAX) 
 
 
 def unpack(file: BinaryIO, into: Path, *, bytes_max: int, files_max: int = FILES_MAX) -> list[str]:
-    """Write the files of an archive into a directory, which is made if need be, over files of the same name.
+    """Write the files of an archive into a directory, which is created if needed, replacing files of the same name.
 
-    Returns their names. Raises InvalidArchive, having written nothing: every byte is unpacked once to be counted and
-    checked, and once more to be written. Raises OSError, having written a part. Blocks: use a thread.
+    Returns their names. Raises InvalidArchive before anything is written: every byte is decompressed once to be counted
+    and checked, and again to be written. Raises OSError, possibly after writing some files. Blocks: use a thread.
     """
     archive = open_archive(file, bytes_max=bytes_max, files_max=files_max)
     for member in archive.members:
@@ -89,7 +89,7 @@ def _write(archive: ZipArchive, member: Member, into: Path) -> None:
     for folder in folders:
         place /= folder
         place.mkdir(exist_ok=True)
-        if place.is_symlink():  # somebody else put it there
+        if place.is_symlink():  # another process created it
             raise InvalidArchive(f"{shown(str(place))} is a link: the file would land elsewhere")
     if member.is_directory:
         return
@@ -100,7 +100,7 @@ def _write(archive: ZipArchive, member: Member, into: Path) -> None:
 
 
 def _problem(member: Member) -> str | None:
-    """GRID-97: why an entry must not be unpacked, or None."""
+    """GRID-97: return why an entry must not be unpacked, or None."""
     name = member.name
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or _DRIVE.match(name) or ".." in parts:
@@ -116,14 +116,16 @@ def _problem(member: Member) -> str | None:
 
 
 def entry_name(path: str) -> str:
-    """What a file is called in an archive, so that it can be unpacked anywhere. What cannot be is written as in a URL:
-    a backslash, the colon of a drive, bytes that are no UTF-8 (as Python reads them from the disk)."""
+    """Return the name of a file in an archive, so that it can be unpacked on any system. Characters that are not
+    portable are percent-encoded: a backslash, the colon of a drive, bytes that are not UTF-8 (as Python reads them from
+    the disk).
+    """
     name = _NOT_TAKEN.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", path)
     return f"{name[0]}%3A{name[2:]}" if _DRIVE.match(name) else name
 
 
 class ArchiveWriter:
-    """A zip that is written from front to back: to a file, a socket or a hash. Files are to come sorted by name.
+    """A zip that is written sequentially: to a file, a socket or a hash. Files must be added sorted by name.
 
     Times (1980-01-01), modes and the level of compression are fixed: equal content gives equal bytes (GRID-102).
     """
@@ -139,16 +141,16 @@ class ArchiveWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._out.forget()  # closing writes the directory, and nobody wants it any more
+            self._out.forget()  # closing writes the directory, which is not needed any more
         self._zip.close()
 
     def add(self, name: str, pieces: Iterable[bytes], size_max: int) -> int:
-        """One file. Returns how many bytes it has; more than `size_max` is not taken of it."""
+        """Add one file. Returns its number of bytes; reads at most `size_max`."""
         left = size_max
         with self._zip.open(name, "w", force_zip64=size_max > _NARROW_BYTES_MAX) as target:
             for piece in pieces:
                 left -= target.write(piece[:left])
-                if not left:  # also of one that somebody still writes to
+                if not left:  # a process may still be writing to it
                     break
         return size_max - left
 
@@ -162,7 +164,8 @@ class ArchiveWriter:
 
 
 class _OneWay(io.RawIOBase):
-    """What cannot go back: the sizes of a file then come behind it, and one pass is enough for archive and hash."""
+    """A stream that cannot seek: the sizes of a file then follow its data, and one pass yields both the archive and the
+    hash."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write, self.size, self.hash = write, 0, hashlib.sha256()

@@ -1,7 +1,7 @@
-"""The directory of one attempt: made fresh, filled, emptied (GRID-92 to GRID-95).
+"""The directory of one attempt: created fresh, filled, emptied (GRID-92 to GRID-95).
 
-Everything in it is reached through its descriptor: a program may put a link where its directory was, and nothing of
-ours must follow that. There is no lock between us and the program, though: both are the same user.
+Everything in it is accessed through its descriptor: a program may replace its directory by a link, which must not be
+followed. This is no protection against the program, though: it runs as the same user.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ __all__ = [
 ]
 
 TMP = "tmp"
-#: The time of every input, by which a change is seen. The clock of a file system ticks every few milliseconds, in which
-#: a quick program may rewrite a file; but it will not set this very time, and no archive can hold its odd nanoseconds.
+#: Modification time of every input, by which a change is detected. The clock of a file system ticks every few
+#: milliseconds, and a fast program may rewrite a file within one tick; but it will not set exactly this time, and no
+#: archive can store its odd nanoseconds.
 STAGED_NS = 981_173_106_789_012_345
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,15 +45,15 @@ _IS_OPEN = stat.S_IRWXU
 
 
 class Occupied(OSError):
-    """A living process has the directory of this very attempt."""
+    """A living process uses the directory of the same attempt."""
 
 
 class NameTaken(Exception):
-    """An input is called like the program, or like the directory for temporary files (GRID-93)."""
+    """An input has the name of the program, or of the directory for temporary files (GRID-93)."""
 
 
 class InputWriter:
-    """A file that is to be an input. It is made by the first `write`, and to be closed whether it is whole or not."""
+    """Writes one input. The first `write` creates the file; the caller must close it even if the file is incomplete."""
 
     __slots__ = ("_descriptor", "_folder", "_name")
 
@@ -61,11 +62,11 @@ class InputWriter:
         self._descriptor = -1
 
     def write(self, data: bytes) -> None:
-        """Raises OSError."""
+        """Write all of these bytes. Raises OSError."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._name, _NEW, 0o600, dir_fd=self._folder)
         written = os.write(self._descriptor, data)
-        while written < len(data):  # a disk that is nearly full takes a part
+        while written < len(data):  # a nearly full disk accepts only a part
             written += os.write(self._descriptor, memoryview(data)[written:])
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ class InputWriter:
 
 @dataclass(frozen=True, slots=True)
 class WorkDirectory:
-    """The directory of an attempt, open. Whoever has it closes it."""
+    """The open directory of an attempt. The owner of this object closes it."""
 
     path: str
     descriptor: int
@@ -88,7 +89,7 @@ class WorkDirectory:
         os.close(self.descriptor)
 
     def write(self, name: str, data: bytes) -> None:
-        """An input, whole. Raises OSError."""
+        """Write a complete input. Raises OSError."""
         writer = self.input(name)
         try:
             writer.write(data)
@@ -96,11 +97,11 @@ class WorkDirectory:
             writer.close()
 
     def input(self, name: str) -> InputWriter:
-        """An input that is written piece by piece."""
+        """Return a writer for an input that is written in pieces."""
         return InputWriter(self.descriptor, name)
 
     def make_tmp(self) -> None:
-        """Raises NameTaken, OSError."""
+        """Create the directory for temporary files. Raises NameTaken, OSError."""
         try:
             os.mkdir(TMP, 0o700, dir_fd=self.descriptor)
         except FileExistsError:
@@ -108,7 +109,7 @@ class WorkDirectory:
 
 
 def make(root: str, job_id: str, attempt: int, owner: str) -> WorkDirectory:
-    """A fresh directory `<root>/<JobId>/a<Attempt>`. One left over from a crash is removed first.
+    """Create a fresh directory `<root>/<JobId>/a<Attempt>`. One left over from a crash is removed first.
 
     Raises Occupied, OSError. Five system calls.
     """
@@ -120,14 +121,14 @@ def make(root: str, job_id: str, attempt: int, owner: str) -> WorkDirectory:
             if not stat.S_ISDIR(os.lstat(job).st_mode):
                 remove_tree(job)
                 continue
-        except FileNotFoundError:  # whoever tidies /tmp has been here
+        except FileNotFoundError:  # a cleaner of /tmp removed the root
             os.makedirs(root, 0o700, exist_ok=True)
             continue
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             _evict(path)
-        except FileNotFoundError:  # the end of another attempt has just removed what was empty
+        except FileNotFoundError:  # another attempt has just ended and removed the empty directory
             pass
         else:
             return _claim(path, owner)
@@ -137,7 +138,7 @@ def make(root: str, job_id: str, attempt: int, owner: str) -> WorkDirectory:
 def _claim(path: str, owner: str) -> WorkDirectory:
     try:
         os.symlink(owner, path + OWNER)
-    except FileExistsError:  # of a directory that is gone
+    except FileExistsError:  # left over from a removed directory
         os.unlink(path + OWNER)
         os.symlink(owner, path + OWNER)
     return WorkDirectory(path, os.open(path, _FOLDER))
@@ -145,14 +146,14 @@ def _claim(path: str, owner: str) -> WorkDirectory:
 
 def _evict(path: str) -> None:
     owner = owner_of(path)
-    # Without an owner's name it is of this very attempt all the same: nobody else would make one of that name.
+    # A directory without an owner may be removed: its name is that of this attempt, and nothing else creates it.
     if owner and not is_gone(owner, os.lstat(path).st_mtime):
         raise Occupied(errno.EBUSY, "the directory of this attempt is in use")
     remove_tree(path)
 
 
 def reopen(path: str) -> WorkDirectory | None:
-    """The directory of an attempt whose program has ended. None: it is no directory any more."""
+    """Open the directory of an attempt whose program has ended. Returns None if it is no longer a directory."""
     for _ in range(2):
         try:
             descriptor = os.open(path, _FOLDER)
@@ -169,7 +170,7 @@ def reopen(path: str) -> WorkDirectory | None:
 
 
 def copy_program(place: WorkDirectory, found: Found) -> None:
-    """Its own copy, which it may do with as it likes (GRID-93). Raises NameTaken, OSError."""
+    """Copy the program into the directory, where it may modify its copy (GRID-93). Raises NameTaken, OSError."""
     try:
         target = os.open(found.file_name, _NEW, 0o500, dir_fd=place.descriptor)
     except FileExistsError:
@@ -191,9 +192,9 @@ def is_untouched(about: os.stat_result, size: int) -> bool:
 
 
 def empty(place: WorkDirectory, inputs: Mapping[str, tuple[int, str]], program: str) -> bool:
-    """Take away what was put in, and the directory. False: there is more, or something has changed.
+    """Remove the unchanged inputs, the program and the directory. Returns False if other or changed files are left.
 
-    Whether a program has left files is found out by removing its directory, which an empty one allows.
+    Removing the directory tells whether the program has left files: it only succeeds if the directory is empty.
     """
     folder = place.descriptor
     try:
@@ -217,10 +218,11 @@ def empty(place: WorkDirectory, inputs: Mapping[str, tuple[int, str]], program: 
 
 
 def remove(path: str) -> None:
-    """The directory of an attempt with all it holds, and that of its job if it is empty then. Raises OSError."""
+    """Remove the directory of an attempt with its content, and the directory of its job if it is then empty. Raises
+    OSError."""
     try:
         remove_tree(path)
-    except PermissionError:  # a program can take the rights on its job's directory, too
+    except PermissionError:  # a program can also remove the permissions of its job's directory
         os.chmod(os.path.dirname(path), _IS_OPEN)
         remove_tree(path)
     _leave(path)
@@ -229,5 +231,5 @@ def remove(path: str) -> None:
 def _leave(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path + OWNER)
-    with contextlib.suppress(OSError):  # another attempt of the same job is there
+    with contextlib.suppress(OSError):  # another attempt of the same job exists
         os.rmdir(path.rpartition("/")[0])

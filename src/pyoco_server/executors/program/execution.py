@@ -1,4 +1,4 @@
-"""One attempt, as the worker sees it: its inputs on the way, its program under way, its files being packed."""
+"""One attempt, as the worker sees it: staging its inputs, running its program, packing its files."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Execution"]
 
 
 class Execution:
-    """One attempt under way (`port.ProgramExecution`)."""
+    """One attempt in progress (`port.ProgramExecution`)."""
 
     def __init__(self, work: ProgramWork, number: int, place: str) -> None:
         self.work, self.number = work, number
         #: The path of its directory.
         self.place = place
-        #: While its inputs are on the way.
+        #: Set while its inputs are being staged.
         self.staging: asyncio.Task[None] | None = None
-        #: Once the runner has it.
+        #: Set once the attempt was sent to the runner.
         self.line: Line | None = None
         self._outcome: ProgramOutcome | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._unstarted = CANCELLED_UNSTARTED
 
     async def outcome(self) -> ProgramOutcome:
-        # One future for each who waits: who is cancelled takes nothing from the others.
+        # One future per waiter: cancelling one does not affect the others.
         while self._outcome is None:
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
@@ -51,7 +51,7 @@ class Execution:
 
     @property
     def staged(self) -> dict[str, tuple[int, str]]:
-        """Of each input: its size and sha256."""
+        """Size and sha256 of each input."""
         return {file.name: (file.size, file.sha256) for file in self.work.files}
 
     def order(self, inputs: tuple[Input, ...], *, is_made: bool) -> Order:
@@ -70,7 +70,7 @@ class Execution:
         )
 
     def settle(self, report: Report, packed: tuple[str, int, str] | None = None) -> None:
-        """That is how it ended. The first word counts."""
+        """Set the outcome. Only the first call has an effect."""
         if self._outcome is not None:
             return
         archive = None if packed is None else ArchiveFile(Path(packed[0]), *packed[1:])
@@ -80,5 +80,5 @@ class Execution:
                 waiting.set_result(None)
 
     def settle_unstarted(self) -> None:
-        """It was stopped before its program was started."""
+        """Set the outcome of an attempt that was stopped before its program was started."""
         self.settle(self._unstarted)

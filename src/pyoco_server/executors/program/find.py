@@ -1,4 +1,4 @@
-"""Finding the program that a name means, in one directory (GRID-89, GRID-91)."""
+"""Finds the program for a name in one directory (GRID-89, GRID-91)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pyoco_server.core.programs.names import is_exec_name
 __all__ = ["Found", "NotFound", "find", "names_in"]
 
 _SUFFIXES = ("", ".exe", ".py", ".sh")
-#: `-B`: a program that imports one of its inputs would leave compiled files behind, and they would be in the archive.
+#: `-B`: a program that imports one of its inputs would leave compiled files, which would be in the archive.
 _INTERPRETERS = {".py": (sys.executable, "-B"), ".sh": ("/bin/sh",)}
-#: O_NONBLOCK: opening a FIFO must not wait for somebody to write to it.
+#: O_NONBLOCK: opening a FIFO must not wait for a writer.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class NotFound(Exception):
-    """There is no such program that could be run (EXEC_NOT_FOUND). Its text is one line for people."""
+    """No executable program has this name (EXEC_NOT_FOUND). The message is one line for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A program, opened for reading. Whoever has it closes it."""
+    """A program, opened for reading. The owner of this object closes it."""
 
     descriptor: int
     size: int
     file_name: str
-    #: What it is run with; empty: it runs by itself.
+    #: Its interpreter; empty: it is executed directly.
     interpreter: tuple[str, ...]
 
 
 def find(exec_dir: str, exec_name: str) -> Found:
-    """The first of `name`, `name.exe`, `name.py`, `name.sh` that is a regular file in the directory, or a link to one
-    in it. `exec_name` must have the form of a name. Raises NotFound. One `open` when it is the first."""
+    """Return the first of `name`, `name.exe`, `name.py`, `name.sh` that is a regular file in the directory, or a link
+    to one in it. `exec_name` must be a valid name. Raises NotFound. Costs one `open` if the first candidate matches."""
     for suffix in _SUFFIXES:
         file_name = exec_name + suffix
         descriptor = _open(exec_dir, file_name)
@@ -54,7 +54,7 @@ def find(exec_dir: str, exec_name: str) -> Found:
 
 
 def names_in(exec_dir: str) -> tuple[str, ...]:
-    """The programs that lie there now, by name; empty when the directory cannot be read. O(files)."""
+    """Names of the programs in the directory; empty if it cannot be read. O(files)."""
     try:
         files = os.listdir(exec_dir)
     except OSError:
@@ -64,20 +64,20 @@ def names_in(exec_dir: str) -> tuple[str, ...]:
 
 
 def _open(exec_dir: str, file_name: str) -> int | None:
-    """None: there is nothing of that name that could be a program. Raises NotFound."""
+    """Open a candidate. Returns None if no file of that name could be a program. Raises NotFound."""
     path = f"{exec_dir}/{file_name}"
     try:
         return os.open(path, _OPEN | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno == errno.ELOOP:
             return _follow(exec_dir, path, file_name)
-        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV}:  # the last two: a socket, a device
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV}:  # ENXIO, ENODEV: a socket, a device
             return None
         raise NotFound(f"{file_name} cannot be read: {error.strerror}") from error
 
 
 def _follow(exec_dir: str, path: str, file_name: str) -> int | None:
-    """A link must end inside the directory; one that ends nowhere is nothing."""
+    """Follow a link, which must end inside the directory. Returns None for a dangling link."""
     end, home = os.path.realpath(path), os.path.realpath(exec_dir)
     if os.path.commonpath((end, home)) != home:
         raise NotFound(f"{file_name} is a link that leaves the directory of programs")

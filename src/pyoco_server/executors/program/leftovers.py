@@ -1,7 +1,7 @@
-"""The root of job directories: whether it may be used, and what dead predecessors have left there (GRID-92, GRID-95).
+"""The root of job directories: whether it may be used, and what terminated workers have left there (GRID-92, GRID-95).
 
-Processes are found by what they were started with (`strays.marks`): whoever has a job's directory as its HOME is of
-that job, also one that has left its group.
+Processes are found by their initial environment (`strays.marks`): a process whose HOME is a job's directory belongs to
+that job, even if it has left its process group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _OLD_SECONDS = 90_000.0
 
 
 def check_root(root: str) -> None:
-    """Make the root if need be. Raises UsageError when it is a link, another user's, or writable by others."""
+    """Create the root if needed. Raises UsageError if it is a link, belongs to another user, or is writable by
+    others."""
     try:
         os.makedirs(root, 0o700, exist_ok=True)
         about = os.lstat(root)
@@ -51,9 +52,9 @@ def check_root(root: str) -> None:
 
 
 def clean_root(root: str, tell: Callable[[str, OSError], None]) -> int:
-    """End the processes and remove the directories whose owner is gone. Returns how many directories that were.
+    """End the processes and remove the directories whose owner has exited. Returns the number of these directories.
 
-    What cannot be removed is told, and stays. O(processes + directories).
+    A directory that cannot be removed is passed to `tell` and stays. O(processes + directories).
     """
     places = [path for path in _attempts(root) if is_gone(owner_of(path), _changed_at(path))]
     end_processes(places)
@@ -73,16 +74,16 @@ def clean_root(root: str, tell: Callable[[str, OSError], None]) -> int:
 
 
 def end_processes(places: list[str]) -> None:
-    """Kill whoever was started in one of these directories of attempts. O(processes), ten times at most."""
+    """Kill the processes that were started in one of these attempt directories. O(processes), at most ten scans."""
     if places:
         homes = {b"HOME=" + os.fsencode(path) for path in places}
         end_matching(lambda environment: not homes.isdisjoint(environment))
 
 
 def end_earlier_attempts(job_id: str) -> None:
-    """Kill what attempts of this job have left on this machine, if the worker that started them is gone (SAFE-6).
+    """Kill what attempts of this job have left on this machine, if the worker that started them has exited (SAFE-6).
 
-    Below whatever WORK_ROOT that was. O(processes).
+    Covers attempts below any WORK_ROOT. O(processes).
     """
     home = re.compile(rb"HOME=(.*/" + os.fsencode(job_id) + rb"/a[0-9]+)", re.DOTALL)
 
@@ -105,7 +106,7 @@ def _attempts(root: str) -> Iterator[str]:
 
 
 def _remove_empty(job: str) -> None:
-    """The directory of a job without attempts, in which a crash may have left names of owners."""
+    """Remove the directory of a job without attempts, in which a crash may have left owner links."""
     with contextlib.suppress(OSError):
         for name in os.listdir(job):
             if name.endswith(OWNER) and _ATTEMPT.fullmatch(name.removesuffix(OWNER)):
@@ -114,12 +115,13 @@ def _remove_empty(job: str) -> None:
 
 
 def _folders(path: str) -> list[str]:
-    """The names of the directories in it. Raises nothing: what cannot be read is not ours to tidy."""
+    """Return the names of its subdirectories. Never raises: unreadable directories are not ours to clean up."""
     try:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except PermissionError:
-        # A program took the rights on its job's directory. Once it is old it is given back, for the next start.
+        # A program removed the permissions of its job's directory. They are restored once it is old, for the next
+        # start.
         with contextlib.suppress(OSError):
             if time.time() - _changed_at(path) > _OLD_SECONDS:
                 os.chmod(path, stat.S_IRWXU)

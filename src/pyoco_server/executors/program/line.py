@@ -18,16 +18,16 @@ __all__ = ["Line"]
 
 log = get_logger(__name__)
 
-#: Of our variables the runner sees what Python needs to start, and no secret: programs are its children, run as the
-#: same user, and may look at it.
+#: The runner receives only the variables that Python needs to start, and no secret: programs are its children, run as
+#: the same user, and can read its environment.
 _VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _READY_SECONDS = 30.0
-#: It ends every program, and gives their groups two seconds to be gone.
+#: The runner ends every program, and gives their groups two seconds to exit.
 _LEAVE_SECONDS = 10.0
 
 
 class Line(asyncio.Protocol):
-    """One runner. `on_message` gets each of its messages, `on_lost` hears once that it is gone."""
+    """One runner. `on_message` receives each of its messages; `on_lost` is called once when it has exited."""
 
     def __init__(self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[Line], None]) -> None:
         self._on_message, self._on_lost = on_message, on_lost
@@ -38,7 +38,7 @@ class Line(asyncio.Protocol):
         self.is_open = False
 
     async def open(self, settings: Settings, variables: Mapping[str, str]) -> None:
-        """Returns once the runner can take orders. Raises OSError; then nothing is left of it."""
+        """Start the runner and return once it accepts orders. Raises OSError, after removing the process."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -56,7 +56,7 @@ class Line(asyncio.Protocol):
             ours.setblocking(False)
             self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         except BaseException:
-            ours.close()  # a runner that has started sees it, and goes
+            ours.close()  # a runner that has started detects it, and exits
             raise
         self.send(settings.to_values(), os.getpid())
         try:
@@ -92,7 +92,7 @@ class Line(asyncio.Protocol):
             self._on_lost(self)
 
     async def close(self) -> None:
-        """The runner ends every program and goes. Returns when it is gone. May be called twice."""
+        """Make the runner end every program and exit; return when it has exited. Idempotent."""
         self.is_open = False
         if self._transport is not None:
             self._transport.close()
@@ -102,7 +102,7 @@ class Line(asyncio.Protocol):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._process.wait()
         except TimeoutError:
-            log.error("the process that starts programs does not leave; it is killed", pid=self._process.pid)
+            log.error("the process that starts programs did not exit in time; killing it", pid=self._process.pid)
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()

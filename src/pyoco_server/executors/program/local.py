@@ -1,7 +1,7 @@
-"""Programs on this machine: what a worker asks for, done by a runner and by threads.
+"""Programs on this machine: a worker's requests, executed by a runner and by threads.
 
-The runner, a process beside this one, does what is quick (`runner.py`). What takes long is done here, in threads:
-inputs above a quarter of a megabyte, archives of many or large files, and the removal of those.
+The runner, a separate process, does everything that is fast (`runner.py`). Slow work is done here, in threads: inputs
+above a quarter of a megabyte, archives of many or large files, and the removal of those.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = ["LocalPrograms"]
 
 log = get_logger(__name__)
 
-#: Archives and large inputs at a time: compressing takes a core each.
+#: Concurrent archives and large inputs: compressing takes one core each.
 _THREADS = 4
-#: Between tries to have a runner again.
+#: Pause between attempts to restart the runner.
 _RESTART_SECONDS = 0.5
 _GONE = "the process that starts programs ended"
 
@@ -54,7 +54,8 @@ T = TypeVar("T")
 
 
 class LocalPrograms:
-    """Runs programs on this machine (`port.ProgramExecutor`). `variables` are those of this process."""
+    """Runs programs on this machine (`port.ProgramExecutor`). `variables` are the environment variables of this
+    process."""
 
     def __init__(self, settings: Settings, variables: Mapping[str, str]) -> None:
         self.settings, self._variables = settings, variables
@@ -62,11 +63,11 @@ class LocalPrograms:
         self._numbers = itertools.count(1)
         self._line: Line | None = None
         self._staging: set[Execution] = set()
-        #: What the runner has.
+        #: Attempts that were sent to the runner.
         self._running: dict[int, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        #: Runners that had to be replaced.
+        #: Number of runners that had to be replaced.
         self.restarts = 0
 
     async def start(self) -> None:
@@ -76,7 +77,7 @@ class LocalPrograms:
         await self._in_thread(check_root, self.settings.work_root)
         count = await self._in_thread(clean_root, self.settings.work_root, _tell)
         if count:
-            log.info("directories of jobs whose worker is gone were removed", count=count)
+            log.info("removed job directories of workers that exited", count=count)
         await self._in_thread(functools.partial(os.makedirs, self.settings.packed_dir, 0o700, exist_ok=True))
         try:
             self._line = await self._open_line()
@@ -92,10 +93,10 @@ class LocalPrograms:
         for execution in list(self._running.values()):
             execution.settle(failure(ErrorCode.WORKER_ERROR, "the worker stopped"))
         self._running.clear()
-        while self._tasks:  # an archive that is being packed is finished
+        while self._tasks:  # an archive that is being packed is completed
             await asyncio.wait(self._tasks)
         self._threads.shutdown(wait=False)
-        with contextlib.suppress(OSError):  # archives that nobody has taken yet
+        with contextlib.suppress(OSError):  # archives that were never fetched
             os.rmdir(self.settings.packed_dir)
 
     def has(self, exec_name: str) -> bool:
@@ -125,7 +126,7 @@ class LocalPrograms:
         return execution
 
     def _refusal(self, work: ProgramWork) -> Report | None:
-        """The checks of the door, made again: whoever asks is not believed (GRID-90, GRID-96). Touches no file."""
+        """Repeat the checks of the door: requests are not trusted (GRID-90, GRID-96). Accesses no file."""
         if not is_exec_name(work.exec_name) or not matches_any(self.settings.allow, work.exec_name):
             return failure(ErrorCode.EXEC_NOT_ALLOWED, "this worker may not run that program")
         try:
@@ -147,7 +148,7 @@ class LocalPrograms:
         line.send(BEGIN, tuple(execution.order(inputs, is_made=is_made)))
 
     async def _stage(self, execution: Execution) -> None:
-        """Get the inputs, then order the start. A cancel finds nothing started, and nothing is left of it."""
+        """Get the inputs, then order the start. If it is cancelled, nothing was started and nothing is left."""
         work = execution.work
         opened: list[WorkDirectory] = []
         try:
@@ -164,8 +165,8 @@ class LocalPrograms:
             execution.settle(failure(ErrorCode.EXEC_NOT_FOUND, str(error)))
         except OSError as error:
             execution.settle(failure(ErrorCode.WORKER_ERROR, f"an input cannot be written: {error.strerror}"))
-        except Exception as error:  # noqa: BLE001 - whoever brings the bytes may fail in any way; an attempt must end
-            log.error("an input could not be staged", run_id=work.run_id, error=error)
+        except Exception as error:  # noqa: BLE001 - any failure of the source must end the attempt
+            log.error("could not stage an input", run_id=work.run_id, error=error)
             execution.settle(failure(ErrorCode.WORKER_ERROR, "an input could not be read just now"))
         finally:
             for place in opened:
@@ -174,17 +175,17 @@ class LocalPrograms:
                     await self._remove(place.path)
 
     def _on_staged(self, execution: Execution, task: asyncio.Task[None]) -> None:
-        """Also of one that was stopped before its first step, and of which no line above was run."""
+        """Settle a cancelled attempt, even if it was cancelled before `_stage` ran at all."""
         self._staging.discard(execution)
         if task.cancelled():
             execution.settle_unstarted()
 
     def _open_place(self, work: ProgramWork, opened: list[WorkDirectory]) -> None:
-        """What was opened is told before anything can come between."""
+        """Append to `opened` instead of returning: a cancellation of the caller would lose a returned directory."""
         os.close(find(self.settings.exec_dir, work.exec_name).descriptor)  # before gigabytes are fetched for nothing
         opened.append(make(self.settings.work_root, work.job_id, work.attempt, self.settings.owner))
 
-    # What the runner says.
+    # Messages from the runner.
 
     async def _open_line(self) -> Line:
         line = Line(self._on_message, self._on_lost)
@@ -202,7 +203,7 @@ class LocalPrograms:
             self._in_background(self._take_over(execution, ended, *ended.left), "packing")
 
     async def _take_over(self, execution: Execution, ended: Ended, place: str, program: str) -> None:
-        """Pack what is too much for the runner, and remove it."""
+        """Pack files that are too large or too many for the runner, then remove the directory."""
         packed, spoiled = None, None
         try:
             if ended.stopped != "kill":
@@ -225,7 +226,8 @@ class LocalPrograms:
             _tell(place, error)
 
     def _on_lost(self, line: Line) -> None:
-        """The runner is gone, and was not asked to go. Its programs may be there: end them, and have another."""
+        """Handle the exit of the runner. If it was unexpected, its programs may still run: end them, and start a new
+        runner."""
         self._line = None
         lost = list(self._running.values())
         self._running.clear()
@@ -233,7 +235,7 @@ class LocalPrograms:
             for execution in lost:
                 execution.settle(failure(ErrorCode.WORKER_ERROR, "the worker stopped"))
             return
-        log.error("the process that starts programs ended; another is started", pid=line.pid, programs=len(lost))
+        log.error("the process that starts programs exited; restarting it", pid=line.pid, programs=len(lost))
         self.restarts += 1
         self._in_background(self._replace(line, lost), "runner")
 
@@ -247,7 +249,7 @@ class LocalPrograms:
             try:
                 self._line = await self._open_line()
             except OSError as error:
-                log.error("the process that starts programs cannot be started", error=error)
+                log.error("could not start the process that starts programs", error=error)
                 await asyncio.sleep(_RESTART_SECONDS)
         if self._is_stopping and self._line is not None:
             await self._line.close()
@@ -259,16 +261,16 @@ class LocalPrograms:
         return task
 
     async def _in_thread(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """To its end, also when we are cancelled meanwhile: nothing of it goes on behind our back."""
+        """Run in a thread and wait for its end even if this call is cancelled, so that no work continues unobserved."""
         bound = functools.partial(work, *arguments, **named)
         working = asyncio.get_running_loop().run_in_executor(self._threads, bound)
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
             while not working.done():
-                with contextlib.suppress(asyncio.CancelledError):  # once more: it is on its way
+                with contextlib.suppress(asyncio.CancelledError):  # cancelled again: the work still has to finish
                     await asyncio.wait({working})
-            working.exception()  # seen
+            working.exception()  # mark the exception as retrieved
             raise
 
 
@@ -278,4 +280,4 @@ def _check_programs(exec_dir: str) -> None:
 
 
 def _tell(place: str, error: OSError) -> None:
-    log.error("a job directory cannot be removed", path=place, error=error)
+    log.error("could not remove a job directory", path=place, error=error)

@@ -1,4 +1,4 @@
-"""What a program left behind: which files those are, and the archive of them (GRID-102)."""
+"""Finds the files a program has left, and archives them (GRID-102)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TooMuch(Exception):
-    """More files, bytes or depth than may be kept (OUTPUT_TOO_LARGE). Its text is one line for people."""
+    """More files, bytes or depth than may be kept (OUTPUT_TOO_LARGE). The message is one line for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     bytes_max: int
     files_max: int = FILES_MAX
-    #: Directories, links and special files count as well: they are not kept, and still take time.
+    #: Directories, links and special files count as well: they are not kept, but still take time.
     entries_max: int = 10 * FILES_MAX
 
 
-#: What takes about a millisecond.
+#: Limits of what takes about a millisecond.
 LIGHT = Limits(bytes_max=256 * 1024, files_max=16, entries_max=32)
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What was put into the directory: that is no output unless it has changed."""
+    """The files that were put into the directory: they are no output unless they have changed."""
 
     program: str
-    #: Of each input: its size and sha256.
+    #: Size and sha256 of each input.
     inputs: Mapping[str, tuple[int, str]]
 
 
@@ -54,9 +54,9 @@ class Packed:
 
 
 def find_outputs(path: str, staged: Staged, limits: Limits) -> list[tuple[str, int]]:
-    """Every regular file that is new or changed, with its size; links and special files are not followed.
+    """Return every regular file that is new or changed, with its size; links and special files are not followed.
 
-    Raises TooMuch as soon as it is, OSError. O(entries), up to the limit.
+    Raises TooMuch as soon as a limit is exceeded, and OSError. O(entries), up to the limit.
     """
     try:
         return _find(path, staged, limits)
@@ -92,13 +92,13 @@ def _find(path: str, staged: Staged, limits: Limits) -> list[tuple[str, int]]:
 
 
 def pack(path: str, files: list[tuple[str, int]], target: str) -> Packed:
-    """An archive of these files of a directory, at `target`. Equal content gives equal bytes.
+    """Write an archive of these files of a directory to `target`. Equal content gives equal bytes.
 
-    Raises OSError; then there is no such file. Memory is a piece; time is that of compressing.
+    Raises OSError, after removing the file. Memory is one piece; time is dominated by compression.
     """
     try:
         out = os.open(target, _NEW, 0o600)
-    except FileNotFoundError:  # whoever tidies /tmp has been here
+    except FileNotFoundError:  # a cleaner of /tmp removed the directory
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         out = os.open(target, _NEW, 0o600)
     try:
@@ -120,11 +120,11 @@ def pack(path: str, files: list[tuple[str, int]], target: str) -> Packed:
 
 
 def _named(files: list[tuple[str, int]]) -> Iterator[tuple[str, str, int]]:
-    """Sorted by their names in the archive, each of which is there once."""
+    """Yield the files sorted by their names in the archive, which are unique."""
     taken: set[str] = set()
     for name, file, size in sorted((entry_name(file), file, size) for file, size in files):
         free = name
-        while free in taken:  # one that is spelled as another is written in the archive
+        while free in taken:  # another file's encoded name is the same
             free += "~"
         taken.add(free)
         yield free, file, size
@@ -137,13 +137,13 @@ def _scan(path: str) -> Iterator[os.DirEntry[str]]:
     except PermissionError:
         if stat.S_IMODE(os.lstat(path).st_mode) & stat.S_IRWXU == stat.S_IRWXU:
             raise
-        os.chmod(path, stat.S_IRWXU)  # a program may have taken the rights on its own directories from itself
+        os.chmod(path, stat.S_IRWXU)  # a program may have removed the permissions of its own directories
         with os.scandir(path) as entries:
             yield from entries
 
 
 def _is_same(path: str, about: os.stat_result, size: int, sha256: str) -> bool:
-    """Whether an input is what it was. One that was only touched is."""
+    """Whether an input is unchanged. A change of the modification time alone does not count."""
     if is_untouched(about, size):
         return True
     source = _open(path) if about.st_size == size else None
@@ -159,7 +159,8 @@ def _is_same(path: str, about: os.stat_result, size: int, sha256: str) -> bool:
 
 
 def _open(path: str) -> int | None:
-    """None: it is gone, or another thing by now; a process that left its group may still be at work. Raises OSError."""
+    """Open a file. Returns None if it was removed or replaced by something else: a process that left its group may
+    still be active. Raises OSError."""
     try:
         try:
             return os.open(path, _READ)
@@ -182,7 +183,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def pack_left(path: str, staged: Staged, limits: Limits, target: str) -> Packed | None:
-    """An archive of what lies in the directory of an attempt; None: nothing that would be in one.
+    """Archive the outputs in the directory of an attempt. Returns None if there are none.
 
     Raises TooMuch, OSError. For a thread: takes as long as compressing does.
     """
@@ -190,7 +191,7 @@ def pack_left(path: str, staged: Staged, limits: Limits, target: str) -> Packed 
     if place is None:
         return None
     try:
-        here = f"/proc/self/fd/{place.descriptor}"  # this very directory, whatever bears its name by now
+        here = f"/proc/self/fd/{place.descriptor}"  # this directory itself, even if it was renamed
         files = find_outputs(here, staged, limits)
         return pack(here, files, target) if files else None
     finally:

@@ -1,4 +1,4 @@
-"""What is asked of whoever runs programs, and what comes back. An executor never sees a store, a queue or a door."""
+"""The port for running programs: what is requested, and what is returned. An executor uses no store, queue or door."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PIECE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class WorkFile:
-    """An input, and where its bytes are."""
+    """An input, and how to get its bytes."""
 
     name: str
     size: int
     sha256: str
-    #: Its bytes, in pieces. A NotFound, or a GridRefused with NOT_FOUND, that it raises ends the attempt with
-    #: INPUT_MISSING; everything else with WORKER_ERROR, and so do bytes that are not those of `sha256`.
+    #: Yields its bytes in pieces. NotFound, or GridRefused with NOT_FOUND, ends the attempt with INPUT_MISSING; any
+    #: other exception ends it with WORKER_ERROR, and so do bytes that do not match `sha256`.
     open: Callable[[], AsyncIterator[bytes]]
-    #: All of them, when they are in memory anyway: that saves a round of the event loop.
+    #: All of its bytes, if they are in memory anyway: that saves an iteration of the event loop.
     data: bytes | None = None
 
     @classmethod
     def of(cls, name: str, data: bytes) -> Self:
-        """An input that is in memory."""
+        """Create an input that is in memory."""
 
         async def pieces() -> AsyncIterator[bytes]:
             yield data
@@ -41,7 +41,7 @@ class WorkFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramWork:
-    """One attempt to be made."""
+    """One attempt to execute."""
 
     job_id: str
     run_id: str
@@ -55,15 +55,15 @@ class ProgramWork:
 
 @dataclass(frozen=True)
 class ArchiveFile:
-    """What a program left behind, as a zip on this machine's disk. Whoever is handed it calls `discard`, or moves it
-    away; else it stays until a worker starts here after the end of this one."""
+    """The files a program has left, as a zip on this machine's disk. The receiver calls `discard`, or moves the file
+    away; otherwise it stays until a worker is started here after this one has exited."""
 
     path: Path
     size: int
     sha256: str
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Its bytes, from the first to the last. May be asked again. Raises OSError."""
+        """Yield its bytes from the beginning. May be called again. Raises OSError."""
         file = await asyncio.to_thread(self.path.open, "rb", 0)
         try:
             while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
@@ -72,49 +72,51 @@ class ArchiveFile:
             file.close()
 
     def discard(self) -> None:
-        """It is not needed any more. May be called twice."""
+        """Delete the archive. Idempotent."""
         self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """How an attempt ended, and what it left."""
+    """How an attempt ended, and the files it left."""
 
     report: Report
-    #: None: no file that is new or changed.
+    #: None: no file is new or changed.
     archive: ArchiveFile | None = None
 
 
 class ProgramExecution(Protocol):
-    """One attempt under way."""
+    """One attempt in progress."""
 
     async def outcome(self) -> ProgramOutcome:
-        """How it ended. Waits for the end; never raises. May be awaited by several."""
+        """Wait for the end and return the outcome. Never raises. May be awaited by several callers."""
 
     def cancel(self) -> None:
-        """SIGTERM to the whole group, SIGKILL 5 s later, and CANCELLED with what there is until then (GRID-112).
+        """Send SIGTERM to the process group, and SIGKILL 5 s later; the outcome is CANCELLED with the files written
+        until then (GRID-112).
 
-        One that has ended by itself keeps its own result (GRID-161); one that has not started never does.
+        A program that has ended by itself keeps its own result (GRID-161); one that has not started is never started.
         """
 
     def kill(self) -> None:
-        """SIGKILL to the whole group, now. The outcome comes soon and is WORKER_ERROR: nobody should report it."""
+        """Send SIGKILL to the process group immediately. The outcome follows soon and is WORKER_ERROR; it should not be
+        reported."""
 
 
 class ProgramExecutor(Protocol):
-    """Runs programs, as many at a time as it is asked to."""
+    """Runs any number of programs concurrently."""
 
     async def start(self) -> None:
-        """Returns once it can take work; what a dead predecessor left behind is gone then. Raises UsageError."""
+        """Return once it can take work, after removing what a terminated worker left behind. Raises UsageError."""
 
     def begin(self, work: ProgramWork) -> ProgramExecution:
-        """Start one attempt. Never waits and never raises: whatever is wrong with it is in the outcome."""
+        """Start one attempt. Never waits and never raises: every error is reported in the outcome."""
 
     async def stop(self) -> None:
-        """Kills what still runs. May be called twice."""
+        """Kill all running programs. Idempotent."""
 
     def has(self, exec_name: str) -> bool:
-        """Whether there is such a program here that may be run. One look at the disk."""
+        """Whether this program exists here and may be run. One disk access."""
 
     def names(self) -> tuple[str, ...]:
-        """Every program for which `has` is true now, sorted. O(files) looks at the disk: call it in a thread."""
+        """Every program for which `has` returns True now, sorted. O(files) disk accesses: call it in a thread."""

@@ -1,4 +1,4 @@
-"""Removing whatever a program left behind: any depth, any permissions, any number of files."""
+"""Removes everything a program left behind: any depth, any permissions, any number of files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from itertools import count
 __all__ = ["remove_tree"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Somebody may still be putting files there: a process that left its group, or one that is on its way out.
+#: Files may still be added: by a process that left its group, or by one that is exiting.
 _ROUNDS_MAX = 20
-#: Moving a directory takes longer than removing it where it lies, so few are moved.
+#: Moving a directory takes longer than removing it in place, so few are moved.
 _DEPTH_MAX = 50
 
 
 def remove_tree(path: str) -> None:
-    """A directory with all it holds, or a file or link. Raises OSError; not when there is nothing.
+    """Remove a directory with its content, or a file or link. Raises OSError, but not if it does not exist.
 
-    What lies deep down is moved up before it is emptied: so no path becomes too long, and neither open files nor calls
-    within calls grow without end, however deep it goes. O(files).
+    Deeply nested directories are moved up before they are emptied: so paths, open descriptors and recursion stay
+    bounded, at any depth. O(files).
     """
     for left in reversed(range(_ROUNDS_MAX)):
         try:
@@ -28,7 +28,7 @@ def remove_tree(path: str) -> None:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno in {errno.ENOTDIR, errno.ELOOP}:  # a file, or a link that somebody put in its place
+            if error.errno in {errno.ENOTDIR, errno.ELOOP}:  # a file, or a link that replaced the directory
                 return os.unlink(path)
             if not left or error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY}:
                 raise
@@ -47,12 +47,12 @@ def _remove(path: str) -> None:
 
 
 def _clear(folder: int, top: int, names: count[int], depth: int) -> bool:
-    """Remove what is in it. Whether some of that was moved to the top, and is to be removed there."""
+    """Remove the content. Returns whether a part of it was moved to the top, and has to be removed there."""
     has_moved = False
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(FileNotFoundError):  # a directory that changes may tell of a file twice
+                with contextlib.suppress(FileNotFoundError):  # scanning a directory that changes may yield a file twice
                     os.unlink(entry.name, dir_fd=folder)
                 continue
             try:
@@ -81,7 +81,7 @@ def _lift(name: str, folder: int, top: int, names: count[int]) -> None:
 
 
 def _open(name: str, folder: int | None = None) -> int:
-    """A directory, and never what a link leads to, with all rights on it."""
+    """Open a directory, without following links, and give us all permissions on it."""
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:

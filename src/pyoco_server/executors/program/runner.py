@@ -1,12 +1,12 @@
-"""The process that starts programs, for a worker: `python -m pyoco_server.executors.program.runner FD`.
+"""The process that starts programs for a worker: `python -m pyoco_server.executors.program.runner FD`.
 
-One process with one thread does everything that is quick, for all programs at a time: it makes their directories,
-starts them, reads what they say, waits for their end, and tidies up. So the worker's own thread is free for the
-network, no lock of the interpreter is fought for, and starting a process is as cheap as it can be.
+One process with one thread does everything that is fast, for all programs: it creates their directories, starts them,
+reads their output, waits for their exit, and cleans up. The worker's own thread is thus free for the network, there is
+no contention for the GIL, and starting a process is as cheap as possible.
 
-It also is what dies last: the kernel tells it of the end of the worker, however sudden that was, and it ends every
-program with its whole group. A program could ask the kernel for that itself, but then only for itself and not for what
-it started; and asking costs a full fork (GRID-98).
+It also exits last: the kernel notifies it when the worker exits, however abruptly, and it ends every program with its
+process group. A program could request that notification itself, but only for itself and not for the processes it
+starts; and it would cost a full fork (GRID-98).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from pyoco_server.executors.strays.reaper import adopt_orphans, die_with_parent,
 
 __all__ = ["Runner"]
 
-#: Between looks at the clock of every program, and at what is left of a group.
+#: Interval of the checks of time limits and of remaining group processes.
 _TICK_SECONDS = 0.2
 _SOON_SECONDS = 0.005
-#: A pipe holds 64 KiB: a program says little in this time, or waits for us for the rest of it.
+#: A pipe holds 64 KiB: few programs write more within this time, and those that do block until we read.
 _FRESH_SECONDS = 0.002
 _RECEIVE_BYTES = 1 << 16
 
@@ -50,9 +50,9 @@ class Runner:
         self._by_pid: dict[int, Running] = {}
         self._by_number: dict[int, Running] = {}
         self._by_pipe: dict[int, Tail] = {}
-        #: Programs that are over, and of which something is not: with the time at which that is enough.
+        #: Ended programs with something left running, each with the time at which waiting ends.
         self._lingering: dict[Running, float] = {}
-        #: Programs whose pipes are not watched yet: most are over before it would be worth it.
+        #: Programs whose pipes are not watched yet: most end before it would be worthwhile.
         self._fresh: deque[Running] = deque()
         self._wanted = select.EPOLLIN
         self._may_have_strays = False
@@ -60,7 +60,7 @@ class Runner:
         self._is_leaving = False
 
     def serve(self) -> None:
-        """Returns when the worker is gone, or says so; then nothing that was started is left."""
+        """Serve until the worker has exited or requests the end; then no process that was started is left."""
         awake, awake_theirs = os.pipe()
         for fd in (awake, awake_theirs):
             os.set_blocking(fd, False)
@@ -75,46 +75,46 @@ class Runner:
         try:
             while not self._is_leaving:
                 self._flush()
-                for fd, _ in self._epoll.poll(self._patience()):
+                for fd, _ in self._epoll.poll(self._poll_timeout()):
                     if fd == awake:
                         os.read(awake, 4096)
                         self._reap()
                     elif fd == self._line.fileno():
-                        self._hear()
+                        self._receive_orders()
                     else:
-                        self._listen(fd)
+                        self._read_pipe(fd)
                 self._tick()
         finally:
             self._end_all()
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         if self._lingering or self._fresh:
             return _SOON_SECONDS
         return _TICK_SECONDS if self._by_pid or self._may_have_strays else None
 
-    # What the worker says, and what it hears.
+    # Messages from and to the worker.
 
-    def _hear(self) -> None:
+    def _receive_orders(self) -> None:
         try:
             data = self._line.recv(_RECEIVE_BYTES)
-        except BlockingIOError:  # there is only room to say more
+        except BlockingIOError:  # only became writable
             return
         except OSError:
             data = b""
         if not data:
             self._is_leaving = True
-        for kind, told in self._frames.feed(data):
+        for kind, value in self._frames.feed(data):
             if kind == BEGIN:
-                self._begin(Order(*told))
-            elif (running := self._by_number.get(told)) is None:
-                continue  # it is over: its end is on the way
+                self._begin(Order(*value))
+            elif (running := self._by_number.get(value)) is None:
+                continue  # it has ended: its report is being sent
             elif kind == CANCEL:
                 running.ask_to_stop("cancel")
             else:
                 running.kill()
 
     def _flush(self) -> None:
-        """Say what is to be said. Never waits: programs must be heard, whatever the worker is busy with."""
+        """Send pending messages. Never waits: the pipes of programs must be read even while the worker is busy."""
         if not self._unsent:
             return
         try:
@@ -129,7 +129,7 @@ class Runner:
             self._wanted = wanted
             self._epoll.modify(self._line.fileno(), wanted)
 
-    # The life of a program.
+    # The life cycle of a program.
 
     def _begin(self, order: Order) -> None:
         try:
@@ -142,7 +142,7 @@ class Runner:
             self._refuse(order, "BAD_FILE_NAME", str(fault))
         except OSError as error:
             self._refuse(order, "WORKER_ERROR", f"the worker could not start it: {error.strerror}")
-        except ValueError:  # an argument that no program can be given
+        except ValueError:  # an argument that cannot be passed to a program
             self._refuse(order, "WORKER_ERROR", "the worker could not start it: an argument is not valid")
         else:
             self._by_pid[running.pid] = self._by_number[running.number] = running
@@ -157,16 +157,16 @@ class Runner:
                 self._by_pipe[tail.fd] = tail
                 self._epoll.register(tail.fd, select.EPOLLIN)
 
-    def _listen(self, fd: int) -> None:
+    def _read_pipe(self, fd: int) -> None:
         tail = self._by_pipe.get(fd)
-        if tail is not None:  # else closed since the kernel told of it
+        if tail is not None:  # otherwise it was closed after the kernel reported the event
             tail.read()
             if not tail.is_open:
                 self._hang_up(tail)
 
     def _hang_up(self, tail: Tail) -> None:
-        """May be called twice. It must be unregistered: a child that is being born holds our descriptors for a moment
-        longer, and as long as it does, epoll would tell of this one without end."""
+        """Close a pipe. Idempotent. It must be unregistered first: a child that is being started holds a copy of our
+        descriptors for a moment, and during that time epoll would keep reporting this pipe."""
         if tail.fd >= 0:
             if self._by_pipe.pop(tail.fd, None) is not None:
                 self._epoll.unregister(tail.fd)
@@ -174,7 +174,7 @@ class Runner:
             tail.fd = -1
 
     def _reap(self) -> None:
-        """Whoever is over: programs, and what they left behind, for the kernel gives us their orphans."""
+        """Reap all exited children: programs, and orphans of programs, which the kernel reparents to this process."""
         while True:
             try:
                 child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -216,7 +216,7 @@ class Runner:
         """Whether a program that has ended left no process (SAFE-6), in its group or outside.
 
         Processes that hold its pipes may write until `until`, and are killed then. Those that cannot be killed delay
-        the report by the same time again. One system call when no other program runs, else it reads one small file.
+        the report by the same time again. One system call if no other program runs, otherwise it reads one small file.
         """
         now = time.monotonic()
         if now < until and (running.is_open or not running.is_group_gone()):
@@ -254,8 +254,8 @@ class Runner:
         self._unsent += frame(*ended)
 
     def _tidy(self, running: Running) -> tuple[tuple[str, int, str] | None, tuple[str, str] | None]:
-        """The archive of a few small files, if there are such, and what is left for the worker to do: it has threads
-        for what takes long, and no limit on the size of a file."""
+        """Archive a few small files, and return the archive and what is left for the worker to do: the worker has
+        threads for slow work, and no limit on file sizes."""
         place, program = running.place, running.program
         left = (place.path, program)
         try:
@@ -281,7 +281,7 @@ class Runner:
         return (packed.path, packed.size, packed.sha256), None
 
     def _reap_quietly(self) -> bool:
-        """Nobody is to hear of it. False: no child is left."""
+        """Reap exited children without reporting them. Returns False if no child is left."""
         try:
             while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if child.si_pid in self._by_pid:
@@ -292,13 +292,13 @@ class Runner:
             return False
         return True
 
-    # The end of everything.
+    # Shutdown.
 
     def _leave(self, *_: object) -> None:
         self._is_leaving = True
 
     def _end_all(self) -> None:
-        """Every program with its group, and their directories: nobody will ask for them any more."""
+        """End every program with its group, and remove their directories, which will not be needed any more."""
         for running in self._by_pid.values():
             running.kill()
         until = time.monotonic() + self._settings.linger_seconds
@@ -312,7 +312,7 @@ class Runner:
 
 
 def _bind(settings: Settings, parent: int) -> None:
-    """What every program inherits (GRID-103), and what ties this process to its worker."""
+    """Set what every program inherits (GRID-103), and bind this process to its worker."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -330,7 +330,7 @@ def _bind(settings: Settings, parent: int) -> None:
 def main() -> None:
     close_inherited(int(sys.argv[1]))
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)  # every program's standard input (GRID-91): inherited, for that costs nothing
+    os.dup2(null, 0)  # every program's standard input (GRID-91): inheriting it costs nothing
     os.close(null)
     line = socket.socket(fileno=int(sys.argv[1]))
     line.set_inheritable(False)

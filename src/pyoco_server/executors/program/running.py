@@ -1,4 +1,4 @@
-"""One program under way, inside the runner: how it starts, what it says, how it is stopped (GRID-98 to GRID-103)."""
+"""One running program, inside the runner: how it is started, read and stopped (GRID-98 to GRID-103)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pyoco_server.executors.program.wire import Order, Stopped
 __all__ = ["NotStarted", "Running", "Tail", "start"]
 
 _PIECE_BYTES = 1 << 16
-#: Read at once at the end of a program: others that hold its pipe may write without end.
+#: Limit of the pieces read at the end of a program: other holders of its pipe may write without end.
 _LAST_PIECES_MAX = 32
-#: Python ignores the first two, and a shell the others for what it starts in the background; programs expect neither.
+#: Python ignores the first two, and a shell the others for background processes; programs expect the default actions.
 _SIGNALS_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
-#: The file is no program that this machine could run: trying again would not help.
+#: This machine cannot run the file: retrying would not help.
 _NEVER = frozenset({errno.ENOEXEC, errno.ENOENT, errno.ELIBBAD, errno.ENOTDIR, errno.EISDIR})
 
 
 class NotStarted(Exception):
-    """The program could not be started: an error code and one line for people."""
+    """The program could not be started: an error code and one line for users."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class NotStarted(Exception):
 
 
 class Tail:
-    """The last bytes of a pipe; the beginning is forgotten. Whoever has it closes the pipe."""
+    """The last bytes of a pipe; earlier ones are dropped. The owner of this object closes the pipe."""
 
     __slots__ = ("_bytes_max", "_held", "_pieces", "fd", "is_open", "is_truncated")
 
@@ -42,12 +42,12 @@ class Tail:
         self.fd, self._bytes_max = fd, bytes_max
         self._pieces: deque[bytes] = deque()
         self._held = 0
-        #: Whether there may be more.
+        #: Whether more data may follow.
         self.is_open = True
         self.is_truncated = False
 
     def read(self) -> bool:
-        """Take what is there, up to a piece. False: there is nothing now, or will never be again."""
+        """Read available data, up to one piece. Returns False if there is none now, or the pipe was closed."""
         try:
             piece = os.read(self.fd, _PIECE_BYTES)
         except BlockingIOError:
@@ -68,7 +68,7 @@ class Tail:
                 return
 
     def take(self) -> bytes:
-        """What is left of it. To be asked once, before `is_truncated`."""
+        """Return the collected bytes. Call it once, before `is_truncated`."""
         data = b"".join(self._pieces)
         self._pieces.clear()
         if len(data) > self._bytes_max:
@@ -78,7 +78,7 @@ class Tail:
 
 
 class Running:
-    """A program, from the moment before its start to that when nothing of it is left."""
+    """A program, from just before its start until nothing of it is left."""
 
     __slots__ = (
         "_kill_seconds",
@@ -104,15 +104,15 @@ class Running:
         self, order: Order, settings: Settings, place: WorkDirectory, program: str, pipes: tuple[int, int]
     ) -> None:
         self.number, self._kill_seconds = order.number, settings.kill_seconds
-        #: Of each input: its size and sha256. Not its bytes.
+        #: Size and sha256 of each input, without its bytes.
         self.inputs = {name: (size, sha256) for name, size, sha256, _ in order.inputs}
-        #: Its inputs are large, and so to remove or to read them may take long.
+        #: Its inputs are large, so removing or reading them may take long.
         self.is_heavy = order.is_made
         self.place, self.program = place, program
         self.pid = 0
         self.stdout, self.stderr = (Tail(pipe, settings.stdio_bytes_max) for pipe in pipes)
         self.started_at, self.started = time.time(), time.monotonic()
-        #: By the monotonic clock: when it has run long enough, and when it has been asked to stop for long enough.
+        #: By the monotonic clock: when its time limit ends, and when its grace period ends.
         self.stop_at: float | None = self.started + order.timeout_sec
         self.kill_at: float | None = None
         self.stopped: Stopped | None = None
@@ -121,23 +121,24 @@ class Running:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody may still write to its pipes."""
+        """Whether a process may still write to its pipes."""
         return self.stdout.is_open or self.stderr.is_open
 
     def has_ended(self) -> bool:
-        """Whether the program is over, though nobody has heard of it yet."""
+        """Whether the program has exited, though this has not been processed yet."""
         return (
             self.exit_code is not None
             or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         )
 
     def ask_to_stop(self, why: Stopped) -> None:
-        """SIGTERM now, SIGKILL after the grace. One that is over, or was asked before, keeps its reason (GRID-161)."""
+        """Send SIGTERM now, and SIGKILL after the grace period. A program that has ended, or was stopped before, keeps
+        its reason (GRID-161)."""
         if self.stopped is None and not self.has_ended():
             self.stopped, self.stop_at = why, None
             self.kill_at = time.monotonic() + self._kill_seconds
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # one that was halted would not hear it
+            self._signal(signal.SIGCONT)  # a stopped process would not handle the SIGTERM
 
     def kill(self) -> None:
         self.stopped, self.stop_at, self.kill_at = "kill", None, None
@@ -152,8 +153,8 @@ class Running:
             self._signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """The program is over and not yet reaped, so its number is still its own: end the rest of its group, and let go
-        of it."""
+        """End the rest of its process group and release it. The program has exited and is not yet reaped, so its
+        process id cannot have been reused."""
         self._signal(signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         self.exit_code = os.waitstatus_to_exitcode(status)
@@ -162,27 +163,28 @@ class Running:
         self.stderr.drain()
 
     def is_group_gone(self) -> bool:
-        """Whether nobody of its group is left. Signal 0 harms no one, should the number be another's by now."""
+        """Whether no process of its group is left. Signal 0 is harmless, should the id be reused by now."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # a group of that number is another user's
+        except PermissionError:  # a group with that id belongs to another user
             return True
         return False
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the whole group, until the program is reaped: from then on the number may be somebody else's."""
+        """Signal the whole group. Only until the program is reaped: after that, the id may be reused."""
         if self.exit_code is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the whole group has changed its user
+            # All processes of the group have changed their user.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
 
 def start(order: Order, settings: Settings) -> Running:
-    """Make the directory, put in the inputs, the program and `tmp/`, and start it there.
+    """Create the directory, put in the inputs, the program and `tmp/`, and start it there.
 
     Standard input, the limits and the umask are those of this process: set once, inherited by all (GRID-103). Raises
-    NotStarted, NotFound, NameTaken, OSError. Whatever it raises, there is neither directory nor process then.
+    NotStarted, NotFound, NameTaken, OSError. After any exception neither directory nor process is left.
     """
     place = _open(order, settings) if order.is_made else None
     found: Found | None = None
@@ -199,7 +201,7 @@ def start(order: Order, settings: Settings) -> Running:
     except BaseException:
         if place is not None:
             place.close()
-            with contextlib.suppress(OSError):  # then it is removed at the next start
+            with contextlib.suppress(OSError):  # it is then removed at the next start
                 remove(place.path)
         raise
     finally:
@@ -224,7 +226,7 @@ def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found)
     os.set_blocking(err, False)
     try:
         argv = (*found.interpreter, f"{place.path}/{found.file_name}", *order.args)
-        os.fchdir(place.descriptor)  # of this process, which has one thread: the child is born there
+        os.fchdir(place.descriptor)  # of this process, which has one thread: the child inherits it
         running = Running(order, settings, place, found.file_name, (out, err))
         running.pid = _posix_spawn(argv, _environment(order, settings, place), (out_theirs, err_theirs), place)
     except BaseException:
@@ -232,7 +234,7 @@ def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found)
         os.close(err)
         raise
     finally:
-        os.chdir("/")  # or we would hold the directory after its end
+        os.chdir("/")  # otherwise we would hold the directory after its end
         os.close(out_theirs)
         os.close(err_theirs)
     return running
@@ -241,7 +243,7 @@ def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found)
 def _posix_spawn(argv: tuple[str, ...], env: dict[str, str], pipes: tuple[int, int], place: WorkDirectory) -> int:
     actions = ((os.POSIX_SPAWN_DUP2, pipes[0], 1), (os.POSIX_SPAWN_DUP2, pipes[1], 2))
     try:
-        # Like vfork: a fork of this process would cost as much as all the rest (measured: 0.4 ms more).
+        # Like vfork: a real fork of this process would cost as much as all the rest (measured: 0.4 ms more).
         return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=_SIGNALS_DEFAULT)
     except OSError as error:
         if error.errno in _NEVER:

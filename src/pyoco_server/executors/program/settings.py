@@ -1,4 +1,4 @@
-"""What running programs is bound by, in a form that can be handed to another process."""
+"""Settings and limits for running programs, in a form that can be passed to another process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyoco_server.executors.strays.owners import own_text
 
-if TYPE_CHECKING:  # the runner needs none of it
+if TYPE_CHECKING:  # the runner does not import it
     from pyoco_server.config.grid import GridConfig
 
 __all__ = ["PACKED", "Settings"]
 
-#: In the root of job directories: of each worker, the archives that nobody has taken yet.
+#: In the root of job directories: per worker, the archives that were not fetched yet.
 PACKED = ".packed"
-#: GRID-94: what a program sees of our environment, when it is set.
+#: GRID-94: the variables of our environment that a program receives, if they are set.
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
@@ -26,7 +26,7 @@ class Settings:
     work_root: str
     #: Patterns of names that may be run.
     allow: tuple[str, ...] = ("*",)
-    #: Variables that every program sees.
+    #: Variables that every program receives.
     environment: Mapping[str, str]
     keeps_jobs: bool = False
     stdio_bytes_max: int = 1 << 20
@@ -34,17 +34,18 @@ class Settings:
     slots: int = 4
     #: GRID-99: between SIGTERM and SIGKILL.
     kill_seconds: float = 5.0
-    #: GRID-100: how long pipes that others hold open are read, and how long the rest of a group may take to die.
+    #: GRID-100: how long pipes held open by other processes are read, and how long the rest of a group may take to
+    #: exit.
     linger_seconds: float = 2.0
-    #: This process, as the text of an owner.
+    #: This process, as an owner text.
     owner: str
 
     @classmethod
     def of(cls, config: GridConfig, variables: Mapping[str, str]) -> Self:
-        """`variables` are those of this process: what a program may see of them is decided here."""
+        """`variables` are those of this process; this method decides which of them programs receive."""
         names = (*_PASSED, *config.worker_env_pass)
-        # In one spelling, whatever the process's own directory is: later workers find leftovers by it. A root that is
-        # a link itself is not resolved, but refused.
+        # Normalized, independent of the working directory: later workers find leftovers by this path. A root that is
+        # itself a link is not resolved; it is refused.
         above, root = os.path.split(os.path.abspath(config.work_root))
         return cls(
             exec_dir=os.path.abspath(config.exec_dir),
@@ -63,10 +64,10 @@ class Settings:
 
     @property
     def packed_dir(self) -> str:
-        """Where archives lie until somebody has taken them."""
+        """Directory of archives that were not fetched yet."""
         return f"{self.work_root}/{PACKED}/{self.owner}"
 
     def packed_path(self, place: str) -> str:
-        """Where the archive of the attempt in that directory lies."""
+        """Path of the archive of the attempt in that directory."""
         job, attempt = place.rsplit("/", 2)[1:]
         return f"{self.packed_dir}/{job}-{attempt}.zip"

@@ -1,4 +1,4 @@
-"""Inputs on their way to a program: small ones through memory, large ones straight to its directory."""
+"""Staging of a program's inputs: small ones through memory, large ones directly to its directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyoco_server.executors.program.wire import Input
 
 __all__ = ["SMALL_BYTES_MAX", "NotStaged", "are_small", "read_small", "write_large"]
 
-#: All inputs of an attempt together: below this they travel with the order.
+#: All inputs of an attempt together: below this they are sent with the order.
 SMALL_BYTES_MAX = 256 * 1024
 _BATCH_BYTES = 1 << 20
 
@@ -25,7 +25,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class NotStaged(Exception):
-    """An input is not there, or not what it should be: an error code and one line for people."""
+    """An input is missing or invalid: an error code and one line for users."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -37,7 +37,7 @@ def are_small(files: Sequence[WorkFile]) -> bool:
 
 
 async def read_small(files: Sequence[WorkFile]) -> tuple[Input, ...]:
-    """Their bytes, checked. Raises NotStaged."""
+    """Read and verify the inputs. Raises NotStaged."""
     inputs: list[Input] = []
     for file in files:
         data = file.data
@@ -50,7 +50,8 @@ async def read_small(files: Sequence[WorkFile]) -> tuple[Input, ...]:
 
 
 async def write_large(files: Sequence[WorkFile], place: WorkDirectory, in_thread: InThread) -> tuple[Input, ...]:
-    """Write them, checked on the way; memory is a batch, whatever their size. Raises NotStaged, OSError."""
+    """Write the inputs and verify them on the way; memory is one batch, whatever their size. Raises NotStaged,
+    OSError."""
     for file in files:
         writer = place.input(file.name)
         try:

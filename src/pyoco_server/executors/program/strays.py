@@ -1,7 +1,7 @@
-"""Which program left a process behind: a daemon, or what runs under `timeout`, which makes a group of its own.
+"""Finds the program that left a process behind: a daemon, or a process under `timeout`, which creates its own group.
 
-The runner adopts the orphans of all its programs at once, so the tree does not tell whose an orphan is. Its HOME does,
-which is the directory of the attempt, unless the program emptied the environment.
+The runner adopts the orphans of all its programs, so the process tree does not show which program an orphan belongs to.
+Its HOME does, which is the directory of the attempt, unless the program cleared the environment.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def end_strays(programs: Container[int], running: Mapping[str, float]) -> set[str | None]:
-    """Kill each child that is no program itself and whose program is over. O(children).
+    """Kill each child that is not itself a program and whose program is over. O(children).
 
     `running`: directories of programs that are not over, each with its start by the monotonic clock. Returns the
-    directories that children belong to, killed or not; None stands for those of whom that is unknown. They are killed
+    directories that children belong to, killed or not; None stands for children of an unknown program. Those are killed
     once no program is left that could have started them.
     """
     left: set[str | None] = set()
@@ -40,17 +40,17 @@ def end_strays(programs: Container[int], running: Mapping[str, float]) -> set[st
 
 
 def _home(pid: int) -> str | None:
-    """None: it is a zombie, or started with an environment of its own."""
+    """Return the HOME of a process, or None if it is a zombie or was started with its own environment."""
     homes = [variable for variable in environment_of(pid) if variable.startswith(b"HOME=")]
     return os.fsdecode(homes[0][len(b"HOME=") :]) if homes else None
 
 
 def _has_older(pid: int, running: Mapping[str, float]) -> bool:
-    """Whether a program runs that was started before this process."""
+    """Whether a program that was started before this process is still running."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:  # it is gone
+    except OSError:  # it has exited
         return True
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - (int(fields[19]) + 1) / _TICKS_PER_SECOND
     return any(started <= time.monotonic() - age for started in running.values())

@@ -1,4 +1,4 @@
-"""What an attempt's end means for its run (GRID-99, GRID-101, GRID-102, GRID-112)."""
+"""Maps the end of an attempt to the outcome of its run (GRID-99, GRID-101, GRID-102, GRID-112)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STOPPED: dict[Stopped, tuple[RunState, ErrorCode, str]] = {
 
 
 def failure(code: ErrorCode, text: str) -> Report:
-    """Of an attempt whose program did not start."""
+    """Report of an attempt whose program did not start."""
     return Report(status=RunState.FAILED, error_code=code, error=text)
 
 
 def verdict(ended: Ended, timeout_sec: float, spoiled: tuple[ErrorCode, str] | None = None) -> Report:
-    """`spoiled` is why what it left could not be kept. A program that failed by itself failed for its own reason; and
-    one whose files the worker could not keep is tried again, whatever it did."""
+    """`spoiled` is the reason why its files could not be kept. A failure of the program itself takes precedence over
+    it, unless the worker could not keep the files: then the attempt is retried in any case."""
     status, code, error = _end_of(ended, timeout_sec)
     if spoiled is not None and (status is RunState.COMPLETED or spoiled[0] is ErrorCode.WORKER_ERROR):
         status, (code, error) = RunState.FAILED, spoiled

@@ -1,9 +1,9 @@
-"""What a worker and its runner say to each other: a length, then that many bytes of a marshalled tuple.
+"""Protocol between a worker and its runner: a length, then that many bytes of a marshalled tuple.
 
-worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number
-runner -> worker   READY; then an Ended for each Order
+worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number runner
+-> worker   READY; then an Ended for each Order
 
-Both are this package in the same interpreter, and no program is ever handed the socket.
+Both ends are this package in the same interpreter, and no program ever inherits the socket.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Order(NamedTuple):
     args: tuple[str, ...]
     timeout_sec: float
     inputs: tuple[Input, ...]
-    #: The directory with the inputs has been made.
+    #: The directory with the inputs exists already.
     is_made: bool
 
 
 class Ended(NamedTuple):
-    """How it ended."""
+    """The end of an attempt."""
 
     number: int
-    #: None: it did not start, or was gone before it could be asked.
+    #: None: it did not start, or its exit status could not be read.
     exit_code: int | None = None
     stopped: Stopped | None = None
-    #: Why it did not start: an error code, and a text for people.
+    #: Why it did not start: an error code, and a text for users.
     fault: tuple[str, str] | None = None
     stdout: bytes = b""
     stderr: bytes = b""
@@ -57,7 +57,7 @@ class Ended(NamedTuple):
     run_seconds: float | None = None
     #: Path, size and sha256 of the archive.
     packed: tuple[str, int, str] | None = None
-    #: The directory is still there: its files are to be packed, and it is to be removed.
+    #: Directory and program name, if the worker still has to pack the files and remove the directory.
     left: tuple[str, str] | None = None
 
 
@@ -67,7 +67,7 @@ def frame(*message: Any) -> bytes:
 
 
 class Frames:
-    """Cuts a stream of bytes into messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,7 +1,8 @@
 """The process between a worker and one of its hosts. It exits last, after killing everything the host has started.
 
-A host cannot do that itself when it is killed, stopped, or stuck in code that never returns to the interpreter. The
-guard runs no foreign code. It kills when its host has exited, when the worker says so, and when the worker has exited.
+A host cannot do that itself when it is killed, suspended, or stuck in code that never returns to the interpreter. The
+guard runs no foreign code. It kills when its host has exited, when the worker requests it, and when the worker has
+exited.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyoco_server.executors.strays.reaper import adopt_orphans, children, die_wi
 
 __all__ = ["DONE", "END", "TERMINATE", "guarded"]
 
-#: What the worker writes on the lifeline: send SIGTERM to the host's process group; kill everything. EOF means END.
+#: What the worker writes to the lifeline: send SIGTERM to the host's process group; kill everything. EOF means END.
 TERMINATE, END = b"t", b"k"
 #: What the guard writes before it exits: no process is left below it.
 DONE = b"."
@@ -37,7 +38,7 @@ def guarded(lifeline: int) -> None:
         for fd in (lifeline, awake, wakes):
             os.close(fd)
         os.setsid()
-        adopt_orphans()  # orphans of a run come to its host, which finds them before the next run
+        adopt_orphans()  # the host adopts orphans of a run, and finds them before the next run
         die_with_parent(guard, signal.SIGKILL)
         return
     try:
@@ -55,26 +56,27 @@ def guarded(lifeline: int) -> None:
 
 
 def _watch(host: int, lifeline: int, awake: int) -> None:
-    """Returns when everything is to be ended."""
+    """Return when everything has to be ended."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
     poll.register(awake, select.POLLIN)
     while os.waitid(os.P_PID, host, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         for fd, _ in poll.poll():
             try:
-                word = os.read(fd, 4096)
+                commands = os.read(fd, 4096)
             except ConnectionResetError:
-                word = b""
+                commands = b""
             if fd == awake:
                 reap([pid for pid in children() if pid != host])
-            elif not word or END in word:
+            elif not commands or END in commands:
                 return
             else:
                 _signal(host, signal.SIGTERM)
 
 
 def _end(host: int) -> int:
-    """The status of the host. It is reaped last of its group, so that the group's number cannot be another's."""
+    """Kill everything below this process and return the host's exit status. The group is killed before the host is
+    reaped: until then its number cannot be reused."""
     _signal(host, signal.SIGKILL)
     _, status = os.waitpid(host, 0)
     end_children()
@@ -90,7 +92,7 @@ def _signal(host: int, number: signal.Signals) -> None:
 
 
 def _end_like(status: int) -> NoReturn:
-    """The worker takes the end of this process for that of the host."""
+    """Exit with the host's status: the worker reads it as the exit status of the host."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError, ValueError):

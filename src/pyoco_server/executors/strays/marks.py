@@ -1,4 +1,4 @@
-"""Find strays whose reaper was killed, by a variable in the environment they were started with.
+"""Finds strays whose reaper was killed, by a variable in the environment they were started with.
 
 No state is stored per process, and a reused process id cannot match.
 """
@@ -16,7 +16,7 @@ from pyoco_server.executors.strays.owners import is_gone, own_text
 
 __all__ = ["end_abandoned", "end_marked", "end_matching", "environment_of", "new_mark", "with_mark"]
 
-#: Set in every host and pack process, and so in what they start: `<owner>.<n>`, n being counted by the worker.
+#: Set in every host and pack process, and so in what they start: `<owner>.<n>`, with n counted by the worker.
 _MARK = "_PYOCO_STARTED_BY"
 #: A process that is killed may have started another in the meantime.
 _ROUNDS_MAX = 10
@@ -25,7 +25,7 @@ _counter = itertools.count(1)
 
 
 def new_mark() -> str:
-    """The mark of one more child process of this worker."""
+    """Return a new mark for a child process of this worker."""
     return f"{own_text()}.{next(_counter)}"
 
 
@@ -57,7 +57,7 @@ def end_abandoned() -> None:
 
 
 def end_matching(is_one: Callable[[Collection[bytes]], bool]) -> None:
-    """Kill each process that was started with such variables, `NAME=value` each. O(processes), ten times at most."""
+    """Kill each process whose initial variables (`NAME=value`) match. O(processes), at most ten scans."""
     for _ in range(_ROUNDS_MAX):
         found = False
         for pid in _processes():
@@ -68,7 +68,7 @@ def end_matching(is_one: Callable[[Collection[bytes]], bool]) -> None:
 
 
 def _end(pid: int, is_one: Callable[[Collection[bytes]], bool]) -> bool:
-    """Kill it if it is one of those. The descriptor names the process, even when its id is reused."""
+    """Kill the process if it matches. The pidfd identifies the process even if its id is reused."""
     if not is_one(environment_of(pid)):
         return False
     with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ def _end(pid: int, is_one: Callable[[Collection[bytes]], bool]) -> bool:
 
 
 def environment_of(pid: int) -> list[bytes]:
-    """Its initial environment; empty if it has exited or belongs to another user."""
+    """The initial environment of a process; empty if it has exited or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

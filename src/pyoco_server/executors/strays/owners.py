@@ -1,4 +1,4 @@
-"""The owner of a directory or a process: a worker, named by process id and start time, for ids are reused."""
+"""The owner of a directory or a process: a worker, identified by process id and start time, since ids are reused."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from pathlib import Path
 
 __all__ = ["is_gone", "own_text"]
 
-#: A job may run for a day (TimeoutSec); after a little more nobody of a namespace we cannot look into is at work.
+#: A job may run for a day (TimeoutSec); after a little more, an owner in a namespace that we cannot inspect counts as
+#: exited.
 _FOREIGN_SECONDS = 90_000.0
-#: Long enough for the step between making a directory and saying whose it is.
+#: Enough time between creating a directory and writing its owner.
 _NAMELESS_SECONDS = 3_600.0
 
 
 def own_text() -> str:
-    """This process, as the text of an owner."""
+    """Return this process as an owner text."""
     return f"{os.getpid()}-{_started(os.getpid())}-{_namespace()}-{_boot()}"
 
 
 def is_gone(owner: str, changed_at: float) -> bool:
-    """Whether nobody is behind what this owner has left; `changed_at` is when its directory was last changed.
+    """Whether this owner has exited; `changed_at` is when its directory was last changed.
 
-    Process numbers of another container mean nothing here: its directories count as in use for as long as a job can
-    take. So do those without an owner, for an hour.
+    Process ids of another container cannot be checked here: its directories count as in use for as long as a job can
+    take, and directories without an owner for an hour.
     """
     age = time.time() - changed_at
     try:
@@ -40,9 +41,9 @@ def is_gone(owner: str, changed_at: float) -> bool:
 
 
 def _started(pid: int) -> str:
-    """In ticks since the machine started; empty: there is no such process, or only its remains."""
+    """Start time of a process in ticks since boot; empty if it does not exist or is a zombie."""
     with contextlib.suppress(OSError, IndexError):
-        # The name of the program may hold spaces and parentheses: what counts comes after the last of them.
+        # The program name may contain spaces and parentheses, so the fields are read after the last parenthesis.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return "" if fields[0] in {b"Z", b"X"} else fields[19].decode()
     return ""

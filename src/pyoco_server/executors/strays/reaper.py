@@ -1,4 +1,4 @@
-"""Adopt the orphans below this process, and kill them.
+"""Adopts the orphans below this process, and kills them.
 
 Linux reparents an orphan to its nearest ancestor that is a subreaper (PR_SET_CHILD_SUBREAPER).
 """
@@ -26,7 +26,7 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int, how: signal.Signals) -> None:
-    """When the thread that started this process ends, this process gets the signal. Exits if that has happened."""
+    """Deliver this signal to this process when the thread that started it ends. Exits if it has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -54,16 +54,17 @@ def children() -> list[int]:
 
 
 def reap(pids: Collection[int]) -> None:
-    """Collect those of these children that have ended. Never waits."""
+    """Reap those of these children that have exited. Never waits."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG | _WALL)
 
 
 def end_children(spared: Collection[int] = (), seconds: float = 5.0) -> bool:
-    """Kill all children of this process but the spared ones, and then what it adopts from them, until none is left.
+    """Kill all children of this process but the spared ones, and then the orphans it adopts from them, until none is
+    left.
 
-    False: some are left after this time. They run as another user, or hang in the kernel.
+    Returns False if some are left after this time: they run as another user, or are stuck in the kernel.
     """
     until = time.monotonic() + seconds
     while left := [pid for pid in children() if pid not in spared]:

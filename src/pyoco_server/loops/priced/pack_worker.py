@@ -12,13 +12,13 @@ from pyoco_server.core.priced.constants import RECEIVE_WAIT_SECONDS
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.port import PackExecutor, WarmProcess
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.priced.abilities import Abilities, Look
 from pyoco_server.loops.priced.cancelling import cancelled, unless
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import Live, PackProcessor
 from pyoco_server.loops.priced.staging import Tries
-from pyoco_server.outages import Outage
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 

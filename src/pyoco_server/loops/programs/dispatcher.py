@@ -16,10 +16,10 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.turns import Turn
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.programs.caps import Caps
 from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
 from pyoco_server.loops.programs.in_flight import InFlight
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.queue.port import Delivery

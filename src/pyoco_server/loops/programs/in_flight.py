@@ -18,11 +18,11 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.report import Report
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.counting import count_put_back
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.loops.programs.quorum import Quorum
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.slots.port import Slot

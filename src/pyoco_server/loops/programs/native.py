@@ -9,10 +9,10 @@ from pyoco_server.core.run import Owner
 from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.loops.worker import WorkerDescription
-from pyoco_server.outages import Outage
 from pyoco_server.ports.backend import Backend
 
 __all__ = ["KIND", "NativeWorker"]

@@ -1,6 +1,7 @@
-"""The audit: what must hold between journal, runs and budgets, and every place where it does not (PRICED-60).
+"""The audit: checks the invariants between journal, runs and budgets, and reports every violation (PRICED-60).
 
-It is one statement, so that it sees one moment also where each statement has a moment of its own. It repairs nothing.
+It is a single statement, so that it reads one consistent snapshot even where every statement has its own. It repairs
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pyoco_server.ports.ledger.types import is_postgres
 __all__ = ["audit"]
 
 
-#: What each fact did to which account; runs with the facts about them; tenants with their sums. Each is made once.
+#: Common table expressions: the effect of each fact on each account, runs with their facts, tenants with their sums.
+#: Each is computed once.
 def _facts(*, on_postgres: bool) -> str:
     def total(amount: str) -> str:
         return sum_of(amount, on_postgres=on_postgres)
@@ -68,8 +70,8 @@ WITH txns AS MATERIALIZED (
 """  # noqa: S608  (names of our own)
 
 
-#: Rows are: number of the check, tenant, run, what it is, what should be and what is. Number 0 is no difference.
-#: As many entries as the kind has legs, each on an account of its tenant or the platform: there is room for no other.
+#: Columns: number of the check, tenant, run, description, expected and found value. Number 0 is no difference. A fact
+#: must have exactly the number of entries (legs) of its kind, each on an account of its tenant or of the platform.
 _EVERYWHERE: Final = """
 SELECT 0 AS rule, tenant_id, CAST(NULL AS TEXT) AS run_id, CAST(NULL AS TEXT) AS what, 0 AS expected,
     available AS found
@@ -120,7 +122,8 @@ SELECT 5, f.tenant_id, CAST(f.run_id AS TEXT), 'journal facts of a run that this
 FROM facts f WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = f.run_id AND r.tenant_id = f.tenant_id)
 """
 
-#: Where the budget is in this database. What an operator has resolved may have no reservation: that was the dispute.
+#: If the budget is in this database. A run that an operator resolved may have no matching reservation: that was the
+#: dispute.
 _JOINED: Final = """
 UNION ALL
 SELECT 2, t.tenant_id, NULL, 'the balance', t.available, b.balance_usd_micros
@@ -161,7 +164,7 @@ _AUDITS: Final = {
 
 
 def audit(connection: Connection | Quick, *, joins_ledger: bool) -> AuditReport:
-    """O(journal + runs), in the database; here O(tenants + differences)."""
+    """Run the audit. O(journal + runs) in the database, O(tenants + differences) here."""
     available: dict[str, int] = {}
     differences: list[Difference] = []
     statement = _AUDITS[is_postgres(connection.dialect), joins_ledger]

@@ -1,4 +1,4 @@
-"""Opening the ledger's database: from an address to connections that are set up as its rules ask (PRICED-53)."""
+"""Opens the ledger's database: from an address to connections that are configured as its rules require (PRICED-53)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
     "durably",
     "engine_for_reading",
     "engine_for_writing",
+    "execute_pragma",
     "file_of",
     "is_sqlite",
     "memory_of",
@@ -35,19 +36,20 @@ __all__ = [
 _BUSY_MS: Final = 5_000
 _POSTGRES = {
     "lock_timeout": "5s",
-    # A process that stands still in the middle of a transaction must not hold a tenant's budget for long.
+    # A process that is suspended in the middle of a transaction must not lock a tenant's budget for long.
     "idle_in_transaction_session_timeout": "15s",
     "timezone": "UTC",
 }
 _WRITE_SECONDS: Final = 10
-#: An audit reads the whole journal.
+#: An audit reads the entire journal.
 _READ_SECONDS: Final = 55
 
 
 class Line:
-    """The socket of a connection, to be cut by another thread than the one that waits on it.
+    """The socket of a connection, so that another thread than the one waiting on it can shut it down.
 
-    A socket of our own to the same end: the driver may close its own at any time, and its number would be another's.
+    It is a duplicate of the driver's descriptor: the driver may close its own at any time, and the number could be
+    reused.
     """
 
     def __init__(self, fd: int) -> None:
@@ -55,12 +57,12 @@ class Line:
 
     @classmethod
     def of(cls, driver: Any) -> Self | None:
-        """None for SQLite, which has none."""
+        """Returns None for SQLite, which has no socket."""
         return cls(driver.fileno()) if hasattr(driver, "fileno") else None
 
     def cut(self) -> None:
-        """Both ends hear of it."""
-        with contextlib.suppress(OSError):  # it was gone already
+        """Shut down the connection; both ends are notified."""
+        with contextlib.suppress(OSError):  # it was closed already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -68,9 +70,10 @@ class Line:
 
 
 def address(url: str) -> URL:
-    """Raises SettingError: in our words, and without the address, which may hold a password."""
+    """Parse an address. Raises SettingError with a message of ours, without the address, which may contain a
+    password."""
     if name := name_in(url):
-        return URL.create("sqlite", host=name)  # no file has a host: `memory_of` recognizes it by that
+        return URL.create("sqlite", host=name)  # a file URL has no host: `memory_of` recognizes it by that
     try:
         found = make_url(url)
     except (ArgumentError, ValueError):
@@ -87,7 +90,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def file_of(url: URL) -> Path | None:
-    """The file of a ledger in SQLite. None: it is in PostgreSQL, or in memory."""
+    """The file of an SQLite ledger. None: the ledger is in PostgreSQL, or in memory."""
     return Path(url.database) if is_sqlite(url) and url.database else None
 
 
@@ -97,7 +100,7 @@ def memory_of(url: URL) -> MemoryDatabase | None:
 
 
 def engine_for_writing(url: URL) -> Engine:
-    """Every transaction holds the right to write from its beginning (SQLite), or is READ COMMITTED."""
+    """Every transaction holds the write lock from its beginning (SQLite), or is READ COMMITTED (PostgreSQL)."""
     if not is_sqlite(url):
         return _postgres(url, isolation="READ COMMITTED", seconds=_WRITE_SECONDS)
     memory, path = memory_of(url), file_of(url)
@@ -108,7 +111,7 @@ def engine_for_writing(url: URL) -> Engine:
 
 
 def engine_for_reading(url: URL) -> Engine:
-    """Every transaction sees one moment, and cannot write."""
+    """Every transaction reads one snapshot, and cannot write."""
     if is_sqlite(url):
         memory = memory_of(url)
         return _sqlite(url, "BEGIN", ("query_only = ON",), memory.connect if memory is not None else None)
@@ -117,9 +120,9 @@ def engine_for_reading(url: URL) -> Engine:
 
 @contextlib.contextmanager
 def durably(connection: Connection) -> Iterator[None]:
-    """A transaction that is on the disk when it is over."""
+    """A transaction that is synced to disk when it ends."""
     if not is_postgres(connection.dialect):
-        _say(connection, "PRAGMA synchronous = FULL")
+        execute_pragma(connection, "PRAGMA synchronous = FULL")
     with connection.begin():
         yield
 
@@ -128,7 +131,7 @@ def durably(connection: Connection) -> Iterator[None]:
 def softly(connection: Connection) -> Iterator[None]:
     """A transaction that does not wait for the disk."""
     if not is_postgres(connection.dialect):
-        _say(connection, "PRAGMA synchronous = NORMAL")
+        execute_pragma(connection, "PRAGMA synchronous = NORMAL")
     with connection.begin():
         if is_postgres(connection.dialect):
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
@@ -139,14 +142,14 @@ def reading(connection: Connection) -> AbstractContextManager[object]:
     return connection.begin()
 
 
-def _say(connection: Connection, word: str) -> None:
-    """To SQLite, outside of any transaction: inside of one it would not listen."""
+def execute_pragma(connection: Connection, pragma: str) -> None:
+    """Execute a pragma on SQLite, outside of any transaction: inside of one it would have no effect."""
     driver: Any = connection.connection.driver_connection
-    driver.execute(word).close()
+    driver.execute(pragma).close()
 
 
 def _make_file(path: Path) -> None:
-    """Money is nobody else's business: only this user may read it. SQLite gives its side files the same mode."""
+    """Create the file so that only this user can read it. SQLite gives its side files the same mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
@@ -160,7 +163,7 @@ def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...], connect: Callable[[]
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # the driver begins nothing by itself: it would begin too late
+        connection.isolation_level = None  # otherwise the driver would begin transactions itself, and too late
         for pragma in (f"busy_timeout = {_BUSY_MS}", "journal_mode = WAL", *pragmas):
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -181,7 +184,7 @@ def _postgres(url: URL, isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
         connect_args={
             "connect_timeout": 5,
             "application_name": "pyoco-server",
-            # What is sent and not even received for so long: the network is gone, and nobody has said so.
+            # Time until unacknowledged data breaks the connection: the network may fail without a notification.
             "tcp_user_timeout": 10_000,
             "keepalives": 1,
             "keepalives_idle": 15,
@@ -192,7 +195,7 @@ def _postgres(url: URL, isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: object) -> None:
-        connection.autocommit = True  # or these would end with a transaction that is rolled back
+        connection.autocommit = True  # otherwise a rollback would revert these settings
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
         connection.autocommit = False
         connection.read_only = isolation == "REPEATABLE READ"

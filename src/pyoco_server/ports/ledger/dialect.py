@@ -1,6 +1,7 @@
-"""What one transaction needs of its database beside rows: a connection, and the ledger's clock (PRICED-27).
+"""What one transaction needs of its database besides rows: a connection, and the ledger's clock (PRICED-27).
 
-The clock is PostgreSQL's own, read in the statement, and for SQLite, which has one host, that of this process.
+The clock is PostgreSQL's own, read in the statement; for SQLite, which runs on a single host, it is that of this
+process.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ def process_us() -> int:
 
 
 def clock(name: str, *, on_postgres: bool) -> ColumnElement[int]:
-    """The clock at the moment the row is looked at, for a statement that is kept: `Sql.shift` is bound to `name`.
+    """The clock at the moment a row is evaluated, for a kept statement: `Sql.shift` is bound to `name`.
 
-    No index can be searched with it, and two of it in one statement may differ by some microseconds.
+    It cannot be used to search an index, and two uses in one statement may differ by some microseconds.
     """
     return _shifted(func.clock_timestamp(), bindparam(name, type_=Interval())) if on_postgres else _process(name)
 
 
 def statement_clock(name: str, *, on_postgres: bool) -> ColumnElement[int]:
-    """The clock when the statement began: one value in the whole of it, which an index can be searched with."""
+    """The clock at the beginning of the statement: one constant value, which can be used to search an index."""
     return _shifted(func.statement_timestamp(), bindparam(name, type_=Interval())) if on_postgres else _process(name)
 
 
@@ -48,9 +49,9 @@ def _shifted(at: ColumnElement[Any], by: BindParameter[Any]) -> ColumnElement[in
 
 
 class Sql:
-    """One transaction's connection, measures and clock.
+    """One transaction's connection, time spans and clock.
 
-    On SQLite the clock stands still within a transaction: it is read when it is first asked for, with the file locked.
+    On SQLite the clock does not advance within a transaction: it is read at first use, while the file is locked.
     """
 
     __slots__ = ("_at_us", "_skew_us", "connection", "is_postgres", "known_tenants", "seen_tenants", "spans")
@@ -65,9 +66,9 @@ class Sql:
         self.is_postgres = is_postgres(connection.dialect)
         self.connection: Connection | Quick = connection if self.is_postgres else Quick(connection)
         self.spans = spans
-        #: Tenants that are in the ledger for certain: nobody deletes one.
+        #: Tenants that certainly exist in the ledger: they are never deleted.
         self.known_tenants = known_tenants
-        #: Tenants this transaction found or made: certain once it has been committed.
+        #: Tenants that this transaction found or created: certain once it has been committed.
         self.seen_tenants: set[str] = set()
         self._skew_us = skew_us
         self._at_us: int | None = None
@@ -84,13 +85,13 @@ class Sql:
         return bindparam(None, self.shift(seconds), type_=Instant())
 
     def shift(self, seconds: int = 0) -> Any:
-        """What is bound to a `clock` that shall be so far ahead of now; negative: before now."""
+        """Return the value to bind to a `clock` that is this far ahead of now; negative: before now."""
         if self.is_postgres:
             return timedelta(seconds=seconds, microseconds=self._skew_us())
         return self.now_us() + seconds * SECOND_US
 
     def now_us(self) -> int:
-        """At the beginning of this transaction or later. One round trip on PostgreSQL."""
+        """The time at the beginning of this transaction or later. One round trip on PostgreSQL."""
         if self.is_postgres:
             return int(self.connection.execute(select(self.now())).scalar_one())
         if self._at_us is None:

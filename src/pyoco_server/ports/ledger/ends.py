@@ -1,4 +1,5 @@
-"""The right to end a run, and its use (contract 5.4). One conditional UPDATE each; money and journal are elsewhere."""
+"""The right to end a run, and its use (contract 5.4). One conditional UPDATE each; money and journal are in other
+modules."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _WRITTEN = (
 
 
 def _ground(basis: Basis, on_postgres: bool) -> tuple[ColumnElement[bool], ...]:
-    """What gives the right to claim, beside the place; looked at in the UPDATE itself (PRICED-153)."""
+    """The condition for a claim besides the run's state; evaluated in the UPDATE itself (PRICED-153)."""
     limit = clock("_limit", on_postgres=on_postgres)
     match basis:
         case Basis.LEASE:
@@ -107,10 +108,10 @@ def _end(step: str, change: Change, releases_key: bool, on_postgres: bool) -> Up
 
 @cache
 def _expire(on_postgres: bool) -> Update:
-    # The intent tells once more where the result was, and what went wrong.
-    gone = {**pointer_columns(None), "last_error_detail": None, "idempotency_key": None, "finalize_intent": None}
+    # The intent repeats the result's location and the error.
+    erased = {**pointer_columns(None), "last_error_detail": None, "idempotency_key": None, "finalize_intent": None}
     limit = clock("_now", on_postgres=on_postgres)
-    return step_update("T16", runs.c.retention_until <= limit, on_postgres=on_postgres, also=gone)
+    return step_update("T16", runs.c.retention_until <= limit, on_postgres=on_postgres, also=erased)
 
 
 _FORGET_INPUTS = delete(run_inputs).where(run_inputs.c.run_id == bindparam("_run", type_=RunId()))
@@ -200,7 +201,7 @@ class SqlEnds:
 
 
 def _change_of(final: Final) -> Change:
-    """The one change of the step that says what the intent says. A step that has none is a defect of the caller."""
+    """Return the one change of the step that matches the intent. A step without one is a defect of the caller."""
     money = Money.SETTLED if final.intent.money_op is MoneyOp.SETTLE else Money.REFUNDED
     (found,) = (
         change for change in STEPS[final.step].changes if (change.status, change.money) == (final.intent.status, money)

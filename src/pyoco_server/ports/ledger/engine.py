@@ -1,11 +1,11 @@
-"""Threads that own the connections, and the line of transactions before them.
+"""Threads that own the connections, and the queue of transactions in front of them.
 
-SQLite has one writer: its thread takes everything that waits at once, each in a savepoint of its own, and ends it with
-one COMMIT, so one sync to disk serves all of them. PostgreSQL has several, each with one transaction at a time.
+SQLite has one writer: its thread takes all waiting jobs together, each in its own savepoint, and ends them with one
+COMMIT, so that one sync to disk serves all of them. PostgreSQL has several, each with one transaction at a time.
 
-Nobody hears of a result before it is committed. A caller who is cancelled, or stops waiting, takes what still waits out
-of the line, and leaves a transaction that happens as a whole or not at all. One that stands still for too long loses
-its connection: a server that keeps a connection open and says nothing would keep the thread for ever.
+No result is delivered before it is committed. If a caller is cancelled or times out, its job is removed from the queue
+if it still waits; if it has begun, it happens completely or not at all. A transaction that hangs for too long loses its
+connection: a server that keeps a connection open without responding would block the thread forever.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ __all__ = ["Job", "TransactionThreads"]
 log = get_logger(__name__)
 
 _WAITING_MAX: Final = 10_000
-#: Of a transaction that PostgreSQL gave up for another's sake, or whose connection had died before.
+#: Attempts at a transaction that PostgreSQL aborted in favour of another, or whose connection was already dead.
 _TRIES: Final = 4
 _CLOSE_SECONDS: Final = 10
-#: Of these, for threads whose connections were cut.
+#: Part of that time, for threads whose connections were shut down.
 _LAST_SECONDS: Final = 1
 _SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(eq=False)
 class Job:
-    """One transaction that somebody waits for."""
+    """One transaction that a caller waits for."""
 
     #: May be called again, from the beginning.
     work: Callable[[Connection], Any]
     #: Called after the commit and before the answer, in the thread; must not fail.
     committed: Callable[[], None] = lambda: None
-    #: A power failure may take it.
+    #: A power failure may lose it.
     is_soft: bool = False
     answer: Future[Any] = field(default_factory=Future)
-    #: Nobody waits for it any more: it is not tried again.
+    #: The caller has stopped waiting: the job is not retried.
     is_left: bool = False
 
 
 class TransactionThreads:
-    """Threads of one kind, each with a connection of its own; as many as are needed at once, up to `threads`."""
+    """Threads of one kind, each with its own connection; started on demand, up to `threads`."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class TransactionThreads:
         threads: int = 1,
         batch_max: int = 1,
     ) -> None:
-        """`durably` and `softly` are a transaction around what is done inside."""
+        """`durably` and `softly` wrap the work in a transaction."""
         self._engine, self._durably, self._softly, self._batch_max = engine, durably, softly, batch_max
         self._name, self._threads_max = name, threads
-        #: Guards what follows, and tells that a job is there.
+        #: Guards the fields below, and signals a new job.
         self._arrived = threading.Condition()
         self._waiting: OrderedDict[Job, None] = OrderedDict()
         self._running: dict[Job, _Held] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._is_closed = False
-        #: Connections that were opened before are not used again: one of their like stood still.
+        #: Connections opened before this time are not reused: one of them hung.
         self._distrusted_ns = 0
         self._own = threading.local()
-        # Before all others: whatever is said to the server first may already get no answer.
+        # Before all other listeners: even the first command to the server may get no response.
         event.listen(engine, "connect", self._connected, insert=True)
 
     async def ask(self, job: Job, seconds: int) -> Any:
-        """Raises DependencyUnavailable: too many wait, it took too long, or the database did not do it."""
+        """Run a job. Raises DependencyUnavailable: the queue is full, the job took too long, or the database failed."""
         with self._arrived:
             if self._is_closed:
                 raise DependencyUnavailable("the ledger is closed")
@@ -109,8 +109,8 @@ class TransactionThreads:
                 self._leave(job, seconds)
 
     async def close(self) -> None:
-        """Returns once all that waited is done and every connection is closed, or after 10 s: then what stands still is
-        cut off, and what waits is refused. May be called twice."""
+        """Return once all waiting jobs are done and every connection is closed, or after 10 s: then hanging connections
+        are shut down, and waiting jobs are refused. Idempotent."""
         with self._arrived:
             self._is_closed = True
             self._arrived.notify_all()
@@ -139,9 +139,10 @@ class TransactionThreads:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _leave(self, job: Job, seconds: int) -> None:
-        """Nobody waits for the job any more. It may hold all that a user sent: out of the line with it.
+        """Drop a job whose caller has stopped waiting. A waiting job is removed from the queue: it may hold a large
+        submission.
 
-        One that has begun has `seconds` from there, since a long line is no fault of its connection.
+        A job that has begun gets `seconds` from its begin, since a long queue is not the fault of its connection.
         """
         job.is_left = True
         with self._arrived:
@@ -160,25 +161,27 @@ class TransactionThreads:
                 return
             held.cut()
             self._distrusted_ns = time.monotonic_ns()
-        log.warning("a transaction of the ledger stands still; its connection is given up", lane=self._name)
+        log.warning("a ledger transaction hangs; shutting down its connection", lane=self._name)
 
     def _connected(self, driver: Any, _: object) -> None:
         self._own.held.use(Line.of(driver))
 
     def _add_thread(self) -> None:
-        """Raises DependencyUnavailable when there is none at all: a machine may have no more of them, for a while."""
+        """Start a thread. Raises DependencyUnavailable if there is none at all: the machine may be out of threads for a
+        while."""
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            log.warning("no thread can be started for the ledger", lane=self._name, threads=len(self._threads))
+            log.warning("could not start a thread for the ledger", lane=self._name, threads=len(self._threads))
             if not self._threads:
                 raise DependencyUnavailable("there is no thread for the ledger") from error
         else:
-            self._threads.append(thread)  # one that never ran is not counted: nobody would take its place
+            self._threads.append(thread)  # only if it runs: a thread that was never started would never be replaced
 
     def _next(self, held: _Held) -> list[Job]:
-        """In the order of arrival; from here on they run. Nothing: it is closed, and all is done."""
+        """Wait for jobs and take them in the order of arrival. Returns an empty list if the engine is closed and all
+        jobs are done."""
         with self._arrived:
             while not self._waiting and not self._is_closed:
                 self._idle += 1
@@ -222,7 +225,7 @@ class TransactionThreads:
                     value = job.work(held.connection())
                     is_done = True
             except SQLAlchemyError as error:
-                # Not after the work was done: then it was the COMMIT that got no answer, and nobody knows.
+                # Not if the work was done: then the COMMIT got no response, and its result is unknown.
                 has_died = not is_done and lost_connection(error)
                 if not tries_left or job.is_left or not (has_died or ended_for_another(error)):
                     raise
@@ -233,7 +236,8 @@ class TransactionThreads:
                 return
 
     def _do_together(self, held: _Held, jobs: Sequence[Job]) -> None:
-        """Raises what was no single job's fault; then nothing was committed."""
+        """Run several jobs in one transaction. Raises errors that are not of a single job; then nothing was
+        committed."""
         connection = held.connection()
         with self._begin(all(job.is_soft for job in jobs))(connection):
             outcomes = [_do_beside_others(connection, job) for job in jobs]
@@ -258,9 +262,10 @@ class _Outcome:
 
 
 def _do_beside_others(connection: Connection, job: Job) -> _Outcome:
-    """In a savepoint, on SQLite. An error that took the whole transaction along is raised; any other is the job's."""
+    """Run a job in a savepoint, on SQLite. Raises an error that ended the entire transaction; any other is the job's
+    outcome."""
     quick = Quick(connection)
-    quick.say("SAVEPOINT one")  # not by SQLAlchemy's way, which costs as much as all statements of a short job
+    quick.say("SAVEPOINT one")  # not through SQLAlchemy, which costs as much as all statements of a short job
     try:
         with ledger_errors():
             value = job.work(connection)
@@ -275,26 +280,26 @@ def _do_beside_others(connection: Connection, job: Job) -> _Outcome:
 
 
 def _is_in_transaction(connection: Connection) -> bool:
-    """SQLite ends a transaction by itself when, for one, the disk is full."""
+    """SQLite ends a transaction by itself, for example if the disk is full."""
     return bool(getattr(connection.connection.driver_connection, "in_transaction", True))
 
 
 class _Held:
-    """A thread's connection. After an outage it is thrown away, and opened anew for the next transaction."""
+    """A thread's connection. After an outage it is discarded, and reopened for the next transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        #: Of the connection, also while it is being opened.
+        #: Set also while the connection is being opened.
         self._line: Line | None = None
         self._is_cut = self._is_distrusted = False
         self._opened_ns = 0
-        #: When its jobs of now have begun.
+        #: When its current jobs began.
         self.began_ns = 0
 
     def begin(self, distrusted_ns: int) -> None:
-        """Other jobs. A connection that was opened before `distrusted_ns` is replaced."""
+        """Begin new jobs. A connection that was opened before `distrusted_ns` is replaced."""
         self.began_ns, self._is_cut = time.monotonic_ns(), False
         self._is_distrusted = self._opened_ns <= distrusted_ns
 
@@ -306,7 +311,7 @@ class _Held:
         return self._connection
 
     def use(self, line: Line | None) -> None:
-        """The connection is this one now."""
+        """Set the current connection."""
         with self._lock:
             before, self._line, self._opened_ns = self._line, line, time.monotonic_ns()
             if before is not None:
@@ -315,7 +320,8 @@ class _Held:
                 line.cut()
 
     def cut(self) -> None:
-        """From another thread: whoever waits for the server hears that it is gone, now and until the next `begin`."""
+        """Shut down the connection from another thread: waiting for the server fails, now and until the next
+        `begin`."""
         with self._lock:
             self._is_cut = True
             if self._line is not None:
@@ -325,7 +331,7 @@ class _Held:
         self._is_distrusted = False
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(SQLAlchemyError):  # it was of no use, or is not needed any more
+            with contextlib.suppress(SQLAlchemyError):  # it is broken, or not needed any more
                 connection.invalidate()
                 connection.close()
         self.use(None)

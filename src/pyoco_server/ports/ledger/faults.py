@@ -1,6 +1,6 @@
-"""Where an error of a database becomes one of ours: this is the only place.
+"""Translates errors of the database into ours: this is the only place.
 
-No text of the database goes into a message: it may quote a row, or tell a stranger where the ledger is.
+No text of the database goes into a message: it may quote a row, or disclose the ledger's location.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyoco_server.ports.ledger.port import LedgerRefused
 __all__ = ["LedgerRefused", "ended_for_another", "ledger_errors", "lost_connection", "waiting_for_key"]
 
 _LOCK_TIMEOUT = "55P03"
-#: Serialization failure and deadlock: nothing happened, and the same work may succeed now.
+#: Serialization failure and deadlock: nothing was changed, and a retry may succeed immediately.
 _AGAIN = frozenset({"40001", "40P01"})
-#: SQLite's word for a statement it does not understand; its driver has none of its own for that.
+#: SQLite's code for an invalid statement; its driver has no specific code for that.
 _WRONG = "SQLITE_ERROR"
-#: No fault of the database, and no outage: it kept us from writing what must not be.
+#: Neither a fault of the database nor an outage: it rejected an invalid write.
 _OURS = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
 
 
@@ -29,7 +29,7 @@ def ledger_errors() -> Iterator[None]:
     try:
         yield
     except _OURS as error:
-        # Without its cause: the database quotes the row, and with it what a user sent (PRICED-171).
+        # Without its cause: the database quotes the row, and with it user input (PRICED-171).
         raise LedgerRefused(f"the ledger refused a statement ({_name(error)})") from None
     except exc.DBAPIError as error:
         if _code(error) == _WRONG:
@@ -38,7 +38,7 @@ def ledger_errors() -> Iterator[None]:
     except exc.SQLAlchemyError as error:
         raise LedgerRefused(f"a statement for the ledger is wrong ({type(error).__name__})") from error
     except UnicodeEncodeError:
-        # Of the driver, before the database sees it; also without its cause, which holds the text.
+        # Raised by the driver, before the database receives it; also without its cause, which contains the text.
         raise LedgerRefused("a text for the ledger holds half a character") from None
     except OSError as error:
         raise DependencyUnavailable(
@@ -48,7 +48,7 @@ def ledger_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_for_key() -> Iterator[None]:
-    """Around the one statement that waits for another submit with the same key."""
+    """Wraps the one statement that waits for another submit with the same key."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -58,7 +58,7 @@ def waiting_for_key() -> Iterator[None]:
 
 
 def ended_for_another(error: exc.SQLAlchemyError) -> bool:
-    """PostgreSQL gave this transaction up, so that another could get on."""
+    """Whether PostgreSQL aborted this transaction in favour of another."""
     return isinstance(error, exc.DBAPIError) and _code(error) in _AGAIN
 
 
@@ -67,12 +67,12 @@ def lost_connection(error: exc.SQLAlchemyError) -> bool:
 
 
 def _code(error: exc.DBAPIError) -> str:
-    """PostgreSQL's SQLSTATE or SQLite's name of the error; empty when a connection broke."""
+    """PostgreSQL's SQLSTATE or SQLite's name of the error; empty if a connection broke."""
     found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
     return found if isinstance(found, str) else ""
 
 
 def _name(error: exc.DBAPIError) -> str:
-    """What tells an operator enough: the code, and the constraint if there is one."""
+    """A safe description for an operator: the code, and the constraint if there is one."""
     constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
     return " ".join(filter(None, (_code(error) or type(error.orig).__name__, constraint)))

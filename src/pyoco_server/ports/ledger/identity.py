@@ -1,4 +1,4 @@
-"""The random id of a ledger, in its own tables: what tells one ledger from another (SAFE-12)."""
+"""The random id of a ledger, stored in its own tables: distinguishes ledgers from each other (SAFE-12)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _writing(ledger_id: str, *, on_postgres: bool) -> Any:
 
 
 def give_new_id(connection: Connection) -> None:
-    """For the transaction that creates the tables."""
+    """Store a new id; for the transaction that creates the tables."""
     connection.execute(_writing(str(uuid.uuid4()), on_postgres=is_postgres(connection.dialect)))
 
 
 def stored_id(connection: Connection) -> str | None:
-    """None: the ledger was created by an older version."""
+    """Read the id. None: the ledger was created by an older version."""
     found = connection.execute(_GET).scalar()
     return None if found is None else str(found)
 
@@ -47,5 +47,5 @@ class SqlIdentity:
     def give(self, ledger_id: str) -> str:
         self._sql.connection.execute(_writing(ledger_id, on_postgres=self._sql.is_postgres))
         stands = self.get()
-        assert stands is not None  # nobody deletes it
+        assert stands is not None  # it is never deleted
         return stands

@@ -1,4 +1,4 @@
-"""Transactions on a database in memory, each executed as a whole in the event loop, without threads."""
+"""Transactions on a database in memory, each executed completely in the event loop, without threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Begin = Callable[[Connection], AbstractContextManager[object]]
 
 
 class InlineTransactions:
-    """One connection, opened when it is first needed. `durably` and `softly` do not differ in memory.
+    """One connection, opened at first use. `durably` and `softly` do not differ in memory.
 
     A transaction never suspends its task, so it cannot be cancelled halfway, and no two of them overlap.
     """
@@ -34,19 +34,19 @@ class InlineTransactions:
         database: MemoryDatabase,
         after_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        """`call`: the name that the simulated network gets. `after_commit` may raise, as `MemoryDatabase` says."""
+        """`call`: name of the call in the simulated network. `after_commit` may raise, see `MemoryDatabase`."""
         self._call, self._engine, self._begin = call, engine, begin
         self._database, self._after_commit = database, after_commit
         self._connection: Connection | None = None
         self._is_closed = False
 
     async def ask(self, job: Job, seconds: int) -> Any:
-        """Raises DependencyUnavailable, also when the simulated network takes longer than `seconds`."""
+        """Run a job. Raises DependencyUnavailable, also if the simulated network takes longer than `seconds`."""
         async with self._database.network.call(self._call, seconds):
             return self._perform(job)
 
     async def close(self) -> None:
-        """May be called twice."""
+        """Close the connection. Idempotent."""
         self._is_closed = True
         self._drop()
         self._engine.dispose()
@@ -70,7 +70,7 @@ class InlineTransactions:
         return value
 
     def _drop(self) -> None:
-        """An open transaction is rolled back."""
+        """Close the connection, rolling back an open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(SQLAlchemyError):

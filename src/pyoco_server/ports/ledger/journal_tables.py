@@ -1,4 +1,4 @@
-"""The journal in SQL: every money fact once, and what can be told from the facts alone."""
+"""The journal in SQL: every money fact once, and what can be derived from the facts alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLUMNS = (_T.txn_id, _T.op_key, _T.kind, _T.tenant_id, _T.run_id, _T.actor, _T
 
 
 def _writing(*, on_postgres: bool) -> Insert:
-    """A fact that is there already is no error: on PostgreSQL that would spoil the whole transaction."""
+    """Inserting a fact that exists is no error: on PostgreSQL an error would abort the entire transaction."""
     insert = postgresql.insert if on_postgres else sqlite.insert
     facts = ("op_key", "kind", "tenant_id", "run_id", "actor", "finalize_token", "trace_id", "memo")
     return (
@@ -55,7 +55,7 @@ _WRITE_ENTRIES = keep(
     ledger_entries.insert().values({name: bindparam(name) for name in ("txn_id", "account", "amount_usd_micros")})
 )
 
-#: The tenant's own accounts whoever wrote there, and its part of the platform's.
+#: The entries on the tenant's own accounts, of any fact, and on the platform's accounts, of the tenant's facts.
 _BALANCES = union_all(
     select(_E.account, *halves(_E.amount_usd_micros))
     .where(_E.account.in_([bindparam("available"), bindparam("held")]))
@@ -91,13 +91,13 @@ _CONFIRM = {on_postgres: _confirming(on_postgres=on_postgres) for on_postgres in
 
 
 class SqlJournal:
-    """Append only. Reading costs what the port says."""
+    """Append-only. For the cost of reading see the port."""
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
 
     def post(self, txn: Txn) -> bool:
-        """Two statements. A fact that another transaction is writing is waited for."""
+        """Two statements. Waits for another transaction that is writing the same fact."""
         connection = self._sql.connection
         values = {
             "op_key": txn.op_key,
@@ -124,14 +124,14 @@ class SqlJournal:
 
     def confirm(self, op_keys: Sequence[str]) -> None:
         if op_keys:
-            told = [{"op_key": op_key, "now": self._sql.shift()} for op_key in op_keys]
-            self._sql.connection.execute(_CONFIRM[self._sql.is_postgres], told)
+            parameters = [{"op_key": op_key, "now": self._sql.shift()} for op_key in op_keys]
+            self._sql.connection.execute(_CONFIRM[self._sql.is_postgres], parameters)
 
     def is_confirmed(self, op_key: str) -> bool:
         return self._sql.connection.execute(select(_C.op_key).where(_C.op_key == op_key)).first() is not None
 
     def unconfirmed_credits(self, tenant_id: str) -> list[CreditNote]:
-        """Not by a fact's entries alone: the tenant's index leads to its facts."""
+        """Reads the tenant's facts by their index, rather than all entries of the account."""
         given = self._sql.connection.execute(_UNCONFIRMED, {"tenant": tenant_id, "account": available(tenant_id)})
         return [CreditNote(op_key, amount) for op_key, amount in given]
 
@@ -199,7 +199,7 @@ class SqlJournal:
         return found
 
     def _step(self, since_us: int, step_us: int) -> ColumnElement[Any]:
-        """The beginning of the step of time a fact falls into."""
+        """Start of the time step that contains a fact."""
         since = bindparam("since", since_us, type_=Instant())
         if self._sql.is_postgres:
             step = bindparam("step", timedelta(microseconds=step_us), type_=Interval())

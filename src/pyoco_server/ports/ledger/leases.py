@@ -1,4 +1,4 @@
-"""A worker's hold on a run: T4 takes it, T5 keeps it. By the ledger's clock, at the moment the row is looked at."""
+"""A worker's lease of a run: T4 takes it, T5 extends it. By the ledger's clock, at the moment the row is evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SqlLeases"]
 
 @cache
 def _start(on_postgres: bool) -> Update:
-    # PRICED-50: nobody starts what the sweeper may give up.
+    # PRICED-50: a run that the sweeper may give up is never started.
     return step_update(
         "T4",
         runs.c.created_at > clock("_oldest", on_postgres=on_postgres),
@@ -32,7 +32,7 @@ def _start(on_postgres: bool) -> Update:
 
 @cache
 def _heartbeat(on_postgres: bool) -> Update:
-    # PRICED-27: a lease whose end is now is alive; one that has ended cannot be had again.
+    # PRICED-27: a lease that ends exactly now is still valid; an expired lease cannot be renewed.
     return step_update(
         "T5",
         runs.c.lease_token == bound(runs.c.lease_token),

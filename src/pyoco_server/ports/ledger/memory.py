@@ -1,8 +1,8 @@
 """Ledgers in the memory of this process, for tests: SQLite databases that are shared by name.
 
-They are in SQLite's own file system for memory ("memdb"), where several connections lock and see each other's commits
-as they do on a file. There is no write-ahead log, so a reader and a writer exclude each other. `InlineTransactions`
-executes one transaction after another, so neither has to wait.
+They use SQLite's in-memory file system ("memdb"), where several connections lock and see each other's commits as with a
+file. There is no write-ahead log, so a reader and a writer exclude each other. `InlineTransactions` executes one
+transaction after another, so neither has to wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MemoryDatabase:
         """Raises SettingError."""
         if sqlite3.sqlite_version_info < _VERSION_MIN:
             raise SettingError(f"PYOCO_LEDGER_URL: memory:// needs SQLite 3.36, this is {sqlite3.sqlite_version}")
-        # The number makes a database with a forgotten name a new one, even while connections to the old one are open.
+        # The number makes a forgotten name refer to a new database, even while connections to the old one are open.
         self.uri = f"file:/pyoco-{next(_numbers)}-{name}?vfs=memdb"
         #: Delays and failures before and after a transaction; called with "ledger.write" or "ledger.read".
         self.network = Network()
@@ -39,13 +39,13 @@ class MemoryDatabase:
         self.between_statements: Callable[[str], None] | None = None
         #: Called after the commit of a write transaction and before its caller gets the answer. It may raise.
         self.after_commit: Callable[[], None] | None = None
-        #: What is added to the clock of the calling process. A simulation in which clocks differ gives the database a
-        #: clock of its own with it, as PostgreSQL has one.
+        #: Added to the clock of the calling process. A simulation with clock skew uses it to give the database its own
+        #: clock, as PostgreSQL has one.
         self.skew_us: Callable[[], int] = lambda: 0
         self._keep_alive = sqlite3.connect(self.uri, uri=True, check_same_thread=False)
 
     def connect(self) -> sqlite3.Connection:
-        """For reading: no hook is called."""
+        """Connect for reading: no hook is called."""
         return sqlite3.connect(self.uri, uri=True, check_same_thread=False)
 
     def connect_to_write(self) -> sqlite3.Connection:
@@ -59,7 +59,7 @@ class MemoryDatabase:
             self.after_commit()
 
     def close(self) -> None:
-        """The memory is freed when the last connection is closed."""
+        """Close the database. The memory is freed when the last connection is closed."""
         self._keep_alive.close()
 
 
@@ -68,14 +68,14 @@ DATABASES: Final = Named(MemoryDatabase)
 
 
 def forget_database(name: str) -> None:
-    """The next use of the name finds an empty database. Nothing happens if there is none."""
+    """Forget a database: the next use of the name creates an empty one. Does nothing if there is none."""
     found = DATABASES.forget(name)
     if found is not None:
         found.close()
 
 
 class _HookedConnection(sqlite3.Connection):
-    """Calls the hook between statements: at the driver, which both ways to a statement (SQLAlchemy and `Quick`) use."""
+    """Calls the hook between statements: at the driver, which both SQLAlchemy and `Quick` use."""
 
     database: MemoryDatabase | None = None
     _statements = 0
@@ -118,7 +118,7 @@ class _HookedCursor(sqlite3.Cursor):
         return super().executemany(sql, self._one_by_one(sql, parameters))
 
     def _one_by_one(self, sql: str, parameters: Any) -> Iterator[Any]:
-        """Each row is a statement of its own."""
+        """Each row counts as a separate statement."""
         for each in parameters:
             self.connection.about_to_execute(sql)
             yield each

@@ -1,6 +1,6 @@
-"""Bringing the ledger's tables to this version, and finding out which version they are of.
+"""Migrates the ledger's tables to this version, and detects their version.
 
-Any number of processes may ask for it at once: one does it, the others wait and find it done.
+Any number of processes may call this concurrently: one migrates, the others wait and find it done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sqlalchemy import Connection, Engine, inspect, text
 
 from pyoco_server.errors import LedgerOutdated
-from pyoco_server.ports.ledger.connect import address, engine_for_reading, engine_for_writing, file_of, is_sqlite
+from pyoco_server.ports.ledger.connect import (
+    address,
+    engine_for_reading,
+    engine_for_writing,
+    execute_pragma,
+    file_of,
+    is_sqlite,
+)
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.identity import give_new_id, stored_id
 from pyoco_server.ports.ledger.schema import ledger_entries, ledger_settings, ledger_txns, metadata
@@ -38,15 +45,17 @@ __all__ = [
     "upgrade",
 ]
 
-#: What an operator is told to run.
+#: The command shown to operators.
 MIGRATE: Final = "pyoco-server-admin ledger migrate"
-#: "PRICED", as a number: nobody else's lock.
+#: "PRICED", as a number: an advisory lock key that no other application uses.
 _LOCK: Final = 0x505249434544
+#: How long a migration waits for another one.
+_LOCK_SECONDS: Final = 60
 _STEPS: Final = Path(__file__).parent.joinpath("migrations")
 
 
 class Migrated(NamedTuple):
-    """Versions; None: there were, or are, no tables."""
+    """Version before and after; None: there were, or are, no tables."""
 
     before: str | None
     after: str | None
@@ -54,11 +63,11 @@ class Migrated(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """Which version the tables are of, and which this program wants."""
+    """The version of the tables, and the version this program requires."""
 
     version: str | None
     wanted: str
-    #: Whether this program knows the version at all: False for one that is newer.
+    #: Whether this program supports the version: False for a newer one.
     is_known: bool
 
     @property
@@ -67,10 +76,10 @@ class Schema:
 
 
 def upgrade(url: str) -> Migrated:
-    """To the newest version: at once, or not at all. Raises DependencyUnavailable and LedgerOutdated."""
+    """Migrate to the newest version, atomically. Raises DependencyUnavailable and LedgerOutdated."""
 
     def go(config: Config) -> None:
-        from alembic import command  # noqa: PLC0415 - slow to import, and most processes find nothing to do
+        from alembic import command  # noqa: PLC0415 - slow to import, and most processes have nothing to migrate
 
         command.upgrade(config, "head")
 
@@ -78,7 +87,8 @@ def upgrade(url: str) -> Migrated:
 
 
 def downgrade(url: str, to: str) -> Migrated:
-    """Back to version `to`; `base` leaves no table, and no row. For tests, and for an operator who knows why."""
+    """Migrate back to version `to`; `base` removes all tables and rows. For tests, and for operators who accept the
+    data loss."""
 
     def go(config: Config) -> None:
         from alembic import command  # noqa: PLC0415 - as above
@@ -89,7 +99,7 @@ def downgrade(url: str, to: str) -> Migrated:
 
 
 def status(url: str) -> Schema:
-    """Changes nothing. Raises DependencyUnavailable."""
+    """Return the version. Changes nothing. Raises DependencyUnavailable."""
     where = address(url)
     if (path := file_of(where)) is not None and not path.exists():
         return _schema(None)
@@ -98,7 +108,7 @@ def status(url: str) -> Schema:
 
 
 def stored_id_at(url: str) -> str | None:
-    """The id of the ledger at this address; None: it has none, no tables, or is not there. Changes nothing.
+    """The id of the ledger at this address. None: it has no id, no tables, or does not exist. Changes nothing.
 
     Raises DependencyUnavailable.
     """
@@ -110,11 +120,12 @@ def stored_id_at(url: str) -> str | None:
 
 
 def give_id_at(url: str) -> str:
-    """The id of a ledger that has its tables; one of an older version gets a new one. Raises DependencyUnavailable."""
+    """Return the id of a ledger that has its tables; one of an older version gets a new id. Raises
+    DependencyUnavailable."""
     with _opened(url) as connection:
         give_new_id(connection)
         found = stored_id(connection)
-        assert found is not None  # given a moment ago
+        assert found is not None  # assigned just above
         return found
 
 
@@ -128,20 +139,21 @@ def is_empty(url: str) -> bool:
 
 
 def schema_of(connection: Connection) -> Schema:
-    """Without Alembic: to import it takes most of a second, and every process asks this when it starts."""
+    """Detect the version without Alembic: importing that takes most of a second, and every process calls this at its
+    start."""
     if not inspect(connection).has_table("alembic_version"):
         return _schema(None)
     return _schema(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
 
 
 def _schema(version: str | None) -> Schema:
-    """A step's file bears its version: `v0001_priced_runs.py` is 0001."""
+    """The file name of a migration contains its version: `v0001_priced_runs.py` is 0001."""
     known = {path.name[1:].partition("_")[0] for path in _STEPS.joinpath("versions").glob("v[0-9]*_*.py")}
     return Schema(version, max(known), is_known=version is None or version in known)
 
 
 def check(schema: Schema) -> None:
-    """Raises LedgerOutdated unless the tables are of exactly this version."""
+    """Raise LedgerOutdated unless the tables have exactly this version."""
     if schema.is_current:
         return
     if schema.version is None:
@@ -157,8 +169,8 @@ def check(schema: Schema) -> None:
 
 
 def service_rights(role: str) -> tuple[str, ...]:
-    """What the owner of the tables grants a service on PostgreSQL that is not their owner: all it needs, and no right
-    to change the journal (PRICED-56). The triggers refuse that to everybody, but an owner can drop a trigger."""
+    """Statements by which the owner of the tables grants a service on PostgreSQL the rights it needs, without the right
+    to change the journal (PRICED-56). Triggers refuse such changes to everyone, but an owner could drop a trigger."""
     changed = sorted(set(metadata.tables) - {ledger_txns.name, ledger_entries.name})
     name = '"' + role.replace('"', '""') + '"'
     return (
@@ -182,7 +194,7 @@ def _walk(url: str, go: Callable[[Config], None]) -> Migrated:
 
 
 def _refuse_tables_of_others(connection: Connection) -> None:
-    """`runs` is a common name: somebody else's table must not become our ledger."""
+    """`runs` is a common name: another application's table must not become our ledger."""
     taken = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
     if taken:
         raise LedgerOutdated(
@@ -191,8 +203,8 @@ def _refuse_tables_of_others(connection: Connection) -> None:
 
 
 def _config(connection: Connection) -> Config:
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of itself, even while it is imported
-    from alembic.config import Config  # noqa: PLC0415 - slow to import, and most processes find nothing to do
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs even while it is imported
+    from alembic.config import Config  # noqa: PLC0415 - slow to import, and most processes have nothing to migrate
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("path_separator", "os")
@@ -202,16 +214,19 @@ def _config(connection: Connection) -> Config:
 
 @contextlib.contextmanager
 def _opened(url: str) -> Iterator[Connection]:
-    """A transaction that nobody else migrates in: SQLite's own lock on the file, or a lock we name."""
+    """A transaction with an exclusive migration lock: SQLite's own lock on the file, or an advisory lock."""
     where = address(url)
     with ledger_errors():
         engine: Engine = engine_for_writing(where)
         try:
-            with engine.begin() as connection:
-                if not is_sqlite(where):
-                    connection.execute(text("SET LOCAL lock_timeout = '60s'"))
-                    connection.execute(text("SET LOCAL statement_timeout = 0"))
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                yield connection
+            with engine.connect() as connection:
+                if is_sqlite(where):
+                    execute_pragma(connection, f"PRAGMA busy_timeout = {_LOCK_SECONDS * 1000}")
+                with connection.begin():
+                    if not is_sqlite(where):
+                        connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'"))
+                        connection.execute(text("SET LOCAL statement_timeout = 0"))
+                        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                    yield connection
         finally:
             engine.dispose()

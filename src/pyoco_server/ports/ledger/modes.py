@@ -1,4 +1,4 @@
-"""Where the ledger's budgets are, as the ledger itself remembers it, and the rows that a change of it makes."""
+"""The location of the ledger's budgets, as recorded in the ledger, and the rows that changing it requires."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def _writing(mode: BudgetMode, *, on_postgres: bool) -> Any:
 
 
 def _missing_reservations() -> Insert:
-    """A run that ended elsewhere, as this database would have closed it."""
+    """Insert reservations of runs that ended while the budget was elsewhere, as this database would have closed
+    them."""
     charge = func.coalesce(_R.actual_cost_usd_micros, 0)
     state = case(
         (_R.money_state == Money.SETTLED.value, literal_column("'SETTLED'")), else_=literal_column("'REFUNDED'")
@@ -80,11 +81,11 @@ class SqlBudgetModes:
         return None if found is None else BudgetMode(found)
 
     def begin(self, mode: BudgetMode) -> BudgetMode:
-        """Two statements. One that another transaction is writing is waited for."""
+        """Two statements. Waits for another transaction that is writing the mode."""
         first = _writing(mode, on_postgres=self._sql.is_postgres).on_conflict_do_nothing()
         self._sql.connection.execute(first)
         stands = self.get()
-        assert stands is not None  # nobody deletes it
+        assert stands is not None  # it is never deleted
         return stands
 
     def set(self, mode: BudgetMode) -> None:

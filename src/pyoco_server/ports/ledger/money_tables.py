@@ -1,6 +1,7 @@
 """Budgets in the ledger's own tables (joint mode): reserve, close and credit inside the caller's transaction.
 
-Each takes the tenant's budget first (PRICED-53): whoever holds that row decides alone about the tenant's money.
+Each locks the tenant's budget row first (PRICED-53): the holder of that lock has exclusive access to the tenant's
+money.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ __all__ = ["SqlMoney"]
 _OPEN: Final = "OPEN"
 _SETTLED: Final = "SETTLED"
 _REFUNDED: Final = "REFUNDED"
-#: What BIGINT holds. SQLite would go on with a double.
+#: Range of BIGINT. SQLite would continue with floating point.
 _BALANCE_MAX: Final = 2**63 - 1
 _MS: Final = 1000
 
 _B, _R = budgets.c, reservations.c
 
-#: SQLite holds the whole file by now, and leaves FOR UPDATE out.
+#: SQLite has locked the entire file at this point, and ignores FOR UPDATE.
 _BALANCE = keep(select(_B.balance_usd_micros).where(_B.tenant_id == bindparam("tenant")))
 _LOCK = keep(_BALANCE.with_for_update())
 _LOOK = keep(
@@ -84,7 +85,7 @@ def _writing_balance(*, on_postgres: bool) -> Update:
 
 
 def _closing(*, on_postgres: bool) -> Update:
-    """At most what is reserved is charged, and the rest goes back."""
+    """Charge at most what is reserved, and release the rest."""
     charge = bindparam("charge", type_=_R.charge_usd_micros.type)
     taken = case((charge < _R.reserved_usd_micros, charge), else_=_R.reserved_usd_micros)
     return (
@@ -106,7 +107,7 @@ _CLOSE = {on_postgres: keep(_closing(on_postgres=on_postgres)) for on_postgres i
 
 
 class SqlMoney:
-    """`MoneyTables`, in five statements at most for each reserve and each closing."""
+    """`MoneyTables`, with at most five statements for each reserve and each closing."""
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
@@ -153,7 +154,7 @@ class SqlMoney:
         return self._sql.connection.execute(_BALANCE, {"tenant": tenant_id}).scalar() or 0
 
     def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied:
-        """Makes the tenant, unless the credit was given before."""
+        """Apply a credit, unless it was applied before. Creates the tenant if necessary."""
         amount = check_amount(amount_usd_micros, at_least=1)
         fact = journal.topup(tenant_id, ref, amount)
         known = select(ledger_txns.c.txn_id).where(ledger_txns.c.op_key == fact.op_key)
@@ -162,13 +163,13 @@ class SqlMoney:
         balance = self._lock_or_make(tenant_id) + amount
         if balance > _BALANCE_MAX:
             raise AmountError("no budget holds so much")
-        if not self._journal.post(fact):  # somebody else, just now
+        if not self._journal.post(fact):  # another transaction applied it concurrently
             return AlreadyApplied()
         self._write_balance(tenant_id, balance)
         return Credited(balance)
 
     def adjust(self, tenant_id: str, amount_usd_micros: int) -> int:
-        """Raises AmountError also if less than nothing would be left."""
+        """Also raises AmountError if the balance would become negative."""
         if type(amount_usd_micros) is not int or abs(amount_usd_micros) > MAX_AMOUNT_USD_MICROS:
             raise AmountError("a correction is a whole number of micros within the bounds")
         balance = self._lock_or_make(tenant_id) + amount_usd_micros
@@ -178,7 +179,7 @@ class SqlMoney:
         return balance
 
     def force_close(self, run_id: str, charge_usd_micros: int) -> bool:
-        """False: it is not open. Raises AmountError for more than is reserved."""
+        """Returns False if it is not open. Raises AmountError for more than is reserved."""
         charge = check_amount(charge_usd_micros, at_least=0)
         row = self._look(run_id)
         if row is None or row.state != _OPEN:
@@ -190,7 +191,7 @@ class SqlMoney:
         return closed is not None
 
     def open_reservations(self, older_than_us: int, limit: int) -> list[OpenReservation]:
-        """The oldest first, by an index: O(limit)."""
+        """Open reservations, oldest first, by an index: O(limit)."""
         question = (
             select(_R.run_id, _R.tenant_id, _R.reserved_usd_micros, _R.created_at)
             .where(_R.state == _OPEN, _R.created_at < older_than_us)
@@ -203,7 +204,8 @@ class SqlMoney:
         ]
 
     def _lock(self, tenant_id: str) -> int | None:
-        """The balance, which is ours until the transaction ends. None: the ledger has no such tenant."""
+        """Lock the budget until the end of the transaction and return the balance. None: the ledger has no such
+        tenant."""
         return self._sql.connection.execute(_LOCK, {"tenant": tenant_id}).scalar()
 
     def _lock_or_make(self, tenant_id: str) -> int:
@@ -221,8 +223,8 @@ class SqlMoney:
         balance = self._lock(tenant_id) or 0
         row = self._close_row(tenant_id, run_id, state, charge)
         if row is None:
-            there = self._look(run_id)
-            if there is not None and there.state == _OPEN:
+            reservation = self._look(run_id)
+            if reservation is not None and reservation.state == _OPEN:
                 raise TenantMismatch("the reservation belongs to another tenant")
             return NoReserve()
         _, taken, refund = row
@@ -237,11 +239,12 @@ class SqlMoney:
         return self._sql.connection.execute(_CLOSE[self._sql.is_postgres], values).first()
 
     def _write_balance(self, tenant_id: str, balance: int) -> None:
-        """Only with the budget locked."""
+        """Only call this with the budget locked."""
         values = {"tenant": tenant_id, "balance": balance, "now": self._sql.shift()}
         self._sql.connection.execute(_WRITE_BALANCE[self._sql.is_postgres], values)
 
     def _note(self, fact: Txn) -> None:
-        """Raises Corrupt, which undoes the transaction: the tables and the journal contradict each other."""
+        """Write a fact to the journal. Raises Corrupt if it exists already, which rolls the transaction back: the
+        tables and the journal contradict each other."""
         if not self._journal.post(fact):
             raise Corrupt(f"the journal has {fact.op_key} already")

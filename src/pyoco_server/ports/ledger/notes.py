@@ -1,4 +1,5 @@
-"""What one process leaves in the ledger for others to read. No money, and nothing that a decision hangs on."""
+"""Information that one process leaves in the ledger for others to read. No money, and nothing that a decision depends
+on."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pyoco_server.ports.ledger.schema import ledger_settings
 
 __all__ = ["SqlNotes"]
 
-#: Apart from what all processes have to agree on, which lies in the same table.
+#: Separates notes from the settings that all processes must agree on, which are in the same table.
 _PREFIX: Final = "note:"
 
 

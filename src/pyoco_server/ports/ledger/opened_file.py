@@ -1,4 +1,4 @@
-"""The file of a ledger as it was when it was opened: SQLite does not notice that it was deleted or replaced."""
+"""Detects that the ledger's file was deleted or replaced while it is open: SQLite does not notice that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OpenedFile"]
 
 
 class OpenedFile:
-    """SQLite goes on writing to a file that has no name any more, and every commit to it would be lost (SAFE-12)."""
+    """SQLite keeps writing to a deleted file, and every commit to it would be lost (SAFE-12)."""
 
     def __init__(self, path: Path) -> None:
         """Raises DependencyUnavailable."""
@@ -27,7 +27,7 @@ class OpenedFile:
             raise DependencyUnavailable(f"the ledger cannot be opened ({error.strerror})") from error
 
     def check(self) -> None:
-        """One `stat`. Raises OtherLedger when the file was deleted, moved away or replaced."""
+        """One `stat`. Raises OtherLedger if the file was deleted, moved away or replaced."""
         try:
             now: tuple[int, int] | None = self._now()
         except FileNotFoundError:
@@ -42,7 +42,7 @@ class OpenedFile:
             )
 
     def guard(self, engine: Engine) -> None:
-        """New connections are to this file alone. Without it, SQLite would create an empty one in its place."""
+        """Allow new connections only to the same file. Otherwise SQLite would create an empty one in its place."""
 
         @event.listens_for(engine, "do_connect")
         def before(*_: Any) -> None:
@@ -55,7 +55,7 @@ class OpenedFile:
     def checked(
         self, begin: Callable[[Connection], AbstractContextManager[object]]
     ) -> Callable[[Connection], AbstractContextManager[object]]:
-        """A transaction that is only known to be kept when the file is still there after the commit."""
+        """A transaction that succeeds only if the file still exists after the commit."""
 
         @contextlib.contextmanager
         def transaction(connection: Connection) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""The truth about priced runs and their money: one SQL database, one transaction at a time.
+"""The authoritative store of priced runs and their money: one SQL database, accessed in transactions.
 
-A transaction is a plain function of a `LedgerTx`: it runs in a thread, whole or not at all, and may be run again from
-the beginning when the database asks for that. So it does nothing but what its argument offers.
+A transaction is a plain function of a `LedgerTx`: it runs in a thread, completely or not at all, and may be run again
+from the beginning if the database requires that. So it must do nothing but what its argument offers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """What scans and guards measure with: the settings of the same names."""
+    """The time spans that scans and guards use: the settings of the same names."""
 
     lease_seconds: int
     reservation_seconds: int
@@ -75,11 +75,11 @@ class Spans:
 
 
 class LedgerRefused(Exception):
-    """The database did not take a statement: a defect of ours, never of the user. Nothing was changed."""
+    """The database rejected a statement: a defect in our code, never the user's fault. Nothing was changed."""
 
 
 class Lost:
-    """The guard did not hold: somebody was faster, or it is too late. The row is as it was."""
+    """The guard failed: another process was faster, or it is too late. The row is unchanged."""
 
     def __repr__(self) -> str:
         return "LOST"
@@ -90,40 +90,40 @@ LOST = Lost()
 
 @dataclass(frozen=True)
 class Exists:
-    """The tenant has a run under this key already."""
+    """The tenant already has a run with this key."""
 
     run: PricedRun
 
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """What a commit writes: the intent, as the money answer made it true."""
+    """What a commit writes: the intent, with the amounts that the budget confirmed."""
 
     #: T7, T8, T10 or T14; T18 for an operator.
     step: str
     intent: Intent
-    #: What was really charged.
+    #: The amount that was actually charged.
     charge_usd_micros: int
-    #: The run's idempotency key may be used again (SUBMIT_ABANDONED, QUEUE_ENQUEUE_FAILED).
+    #: Whether the run's idempotency key may be used again (SUBMIT_ABANDONED, QUEUE_ENQUEUE_FAILED).
     releases_key: bool = False
 
 
 class Scan(StrEnum):
-    """What a keeper looks for; the oldest first."""
+    """A keeper's query; results are ordered oldest first."""
 
-    EXPIRED_LEASES = "expired_leases"  # PROCESSING, OPEN, lease over
-    AGED = "aged"  # QUEUED, RESERVED, OPEN, older than the reservation may be
-    ABANDONED = "abandoned"  # QUEUED, NONE, OPEN, older than a submit takes
-    UNSENT = "unsent"  # QUEUED, RESERVED, OPEN, never confirmed as sent, old enough and not too old
+    EXPIRED_LEASES = "expired_leases"  # PROCESSING, OPEN, lease expired
+    AGED = "aged"  # QUEUED, RESERVED, OPEN, older than the maximum age of a reservation
+    ABANDONED = "abandoned"  # QUEUED, NONE, OPEN, older than the maximum duration of a submit
+    UNSENT = "unsent"  # QUEUED, RESERVED, OPEN, sending never confirmed, within the age range
     STALE_CLAIMS = "stale_claims"  # CLAIMED, not DISPUTED, for too long
-    LONG_EXPIRED_LEASES = "long_expired_leases"  # as the first, but nobody has reaped it for `reconcile_after`
+    LONG_EXPIRED_LEASES = "long_expired_leases"  # as EXPIRED_LEASES, but expired for longer than `reconcile_after`
     PAST_RETENTION = "past_retention"  # ended, retention over
     DISPUTED = "disputed"  # waits for an operator
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A token bucket after one request asked for a token."""
+    """The state of a token bucket after one request for a token."""
 
     allowed: bool
     limit: int
@@ -146,7 +146,7 @@ class Balances:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalLine:
-    """One money fact as it is shown: what it did to the tenant's two accounts."""
+    """One money fact as it is displayed: its effect on the tenant's two accounts."""
 
     txn_id: int
     op_key: str
@@ -163,7 +163,7 @@ class JournalLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Spend:
-    """What was charged, and how many runs were closed, from `start_at` on for one step of time."""
+    """The amount charged, and the number of runs closed, in the time step that begins at `start_at`."""
 
     start_at: int
     charged_usd_micros: int
@@ -172,14 +172,14 @@ class Spend:
 
 @dataclass(frozen=True)
 class CreditNote:
-    """A credit as the journal names it."""
+    """A credit as recorded in the journal."""
 
     op_key: str
     amount_usd_micros: int
 
 
 class BudgetMode(StrEnum):
-    """Where the money of one ledger's tenants is. All processes agree on it, or money is spent twice."""
+    """Where the budgets of one ledger's tenants are. All processes must agree on it, or money would be spent twice."""
 
     JOINT = "joint"  # in the ledger's own tables
     SPLIT = "split"  # in Redis
@@ -187,7 +187,7 @@ class BudgetMode(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that does not add up. `check` is the number of the rule in the audit's list."""
+    """A violated invariant. `check` is the number of the rule in the audit's list."""
 
     check: int
     tenant_id: str | None
@@ -199,17 +199,17 @@ class Difference:
 class AuditReport:
     tenants: int
     differences: tuple[Difference, ...]
-    #: Each tenant's available money as the journal has it: what a budget elsewhere is compared with.
+    #: Each tenant's available money according to the journal; a budget stored elsewhere is compared with it.
     available: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Full:
-    """The tenant's files take as much as they may, or would with one more."""
+    """The tenant's files use all of its storage limit, or would exceed it with one more."""
 
-    #: As `Uploads.used_bytes` counts.
+    #: Counted like `Uploads.used_bytes`.
     used_bytes: int
-    #: When the first of them goes, in microseconds; None: there is none.
+    #: When the first of them expires, in microseconds; None: there is none.
     first_expires_at: int | None
 
 
@@ -217,33 +217,34 @@ class Tenants(Protocol):
     def get(self, tenant_id: str) -> Tenant | None: ...
 
     def with_balance(self, tenant_id: str) -> tuple[Tenant | None, int]:
-        """And what it may spend by the tables of this database (joint mode). One look."""
+        """The tenant, and its available balance according to this database (joint mode). One query."""
 
     def ensure(self, tenant_id: str, display_name: str | None = None) -> Tenant:
-        """Make the tenant, and a budget of nothing, unless they are there."""
+        """Create the tenant with an empty budget if it does not exist."""
 
     def set_status(self, tenant_id: str, status: TenantStatus) -> bool:
-        """False: there is no such tenant."""
+        """Returns False if there is no such tenant."""
 
     def set_rate_limit(self, tenant_id: str, per_minute: int | None) -> bool: ...
 
     def all(self, after: str = "", limit: int = 1000) -> list[Tenant]:
-        """By id."""
+        """Tenants ordered by id."""
 
 
 class RunRows(Protocol):
     """Reading rows, and the first steps of a submit."""
 
     def create(self, ask: NewRun) -> PricedRun | Exists:
-        """T1: QUEUED, NONE, version 0, with its inputs. `Exists`: the tenant has used the key; nothing changed.
+        """T1: QUEUED, NONE, version 0, with its inputs. Returns `Exists` if the tenant has used the key; then nothing
+        changed.
 
-        Another transaction that is writing the same key is waited for; after 5 s that raises `KeyBusy`.
-        Makes the tenant when the ledger has never heard of it.
+        Waits for another transaction that is writing the same key; after 5 s this raises `KeyBusy`. Creates the tenant
+        if it does not exist.
         """
 
     def create_reserved(self, ask: NewRun) -> PricedRun | Exists:
         """T1 and T2 in one write: QUEUED, RESERVED, version 1. For a caller that reserves in the same transaction, so
-        that nobody ever sees the one without the other (joint mode)."""
+        that no other transaction ever sees one without the other (joint mode)."""
 
     def delete_unreserved(self, run_id: str) -> bool:
         """T3."""
@@ -252,31 +253,31 @@ class RunRows(Protocol):
         """T2."""
 
     def mark_enqueued(self, run_id: str) -> None:
-        """The message is known to be sent. No step: the version stays."""
+        """Record that the message was sent. Not a step: the version stays the same."""
 
     def forget_sent(self, before: int) -> int:
-        """Runs that wait and were sent before that instant count as not sent: what held their messages is gone. No
-        step, as above. How many; O(runs that are queued)."""
+        """Mark waiting runs that were sent before that instant as not sent: the queue that held their messages was
+        lost. Not a step, as above. Returns the number of runs; O(queued runs)."""
 
     def get(self, run_id: str) -> PricedRun | None: ...
 
     def get_owned(self, run_id: str, tenant_id: str) -> PricedRun | None:
-        """One query; a foreign run is as a missing one. A malformed id is as a missing one, too."""
+        """One query. Returns None for another tenant's run and for a malformed id, as for a missing run."""
 
     def find_by_key(self, tenant_id: str, idempotency_key: str) -> PricedRun | None: ...
 
     def inputs(self, run_id: str) -> dict[str, Any] | None: ...
 
     def scan(self, kind: Scan, limit: int) -> list[PricedRun]:
-        """Rows that qualify now, the oldest first, by an index: O(limit). One that cannot be read is told as an alarm,
-        and left out."""
+        """Rows that match now, oldest first, by an index: O(limit). An unreadable row is reported as an alarm and
+        skipped."""
 
     def unsettled(self, tenant_id: str) -> list[PricedRun]:
         """The tenant's runs whose money is not closed: NONE, RESERVED or DISPUTED. O(runs that have not ended)."""
 
     def changed_since(self, updated_at: int, run_id: str, limit: int) -> list[PricedRun]:
-        """Rows by (updated_at, run_id) after that place, in that order: for the projection. As in `scan`, without those
-        that cannot be read."""
+        """Rows after that position, ordered by (updated_at, run_id): for the projection. Skips unreadable rows, like
+        `scan`."""
 
 
 class Leases(Protocol):
@@ -284,7 +285,7 @@ class Leases(Protocol):
         """T4."""
 
     def heartbeat(self, run_id: str, version: int, lease_token: str) -> bool:
-        """T5. False: the lease is lost, and cannot be had again."""
+        """T5. Returns False if the lease is lost; it cannot be regained."""
 
 
 class Ends(Protocol):
@@ -303,13 +304,13 @@ class Ends(Protocol):
         """T6 (needs `lease_token`), T9, T11, T12 or T13."""
 
     def take_over(self, run_id: str, version: int, token: str, actor: Actor) -> PricedRun | Lost:
-        """T15. The intent stays."""
+        """T15. The intent stays the same."""
 
     def replace_intent(self, run_id: str, version: int, token: str, intent: Intent) -> PricedRun | Lost:
         """T19."""
 
     def commit(self, run_id: str, version: int, token: str, final: Final) -> PricedRun | Lost:
-        """T7, T8, T10 or T14. The row alone: money and journal are the caller's, in the same transaction."""
+        """T7, T8, T10 or T14. Writes only the row: the caller writes money and journal in the same transaction."""
 
     def dispute(self, run_id: str, version: int, token: str) -> PricedRun | Lost:
         """T17."""
@@ -318,11 +319,12 @@ class Ends(Protocol):
         """T18."""
 
     def expire(self, run_id: str, version: int) -> PricedRun | Lost:
-        """T16: inputs, pointer, error detail and key go; the money facts stay."""
+        """T16: deletes inputs, pointer, error detail and key; the money facts stay."""
 
 
 class MoneyTables(Protocol):
-    """The budget in this database (joint mode): codes and numbers as `ports/budget`, and the journal written along.
+    """The budget in this database (joint mode): same codes and amounts as `ports/budget`, and it writes the journal
+    too.
 
     Every writing call locks the tenant's budget first. Raises `AmountError` and `TenantMismatch`, and changes nothing.
     """
@@ -342,53 +344,53 @@ class MoneyTables(Protocol):
     def credit(self, tenant_id: str, amount_usd_micros: int, ref: str) -> Credited | AlreadyApplied: ...
 
     def adjust(self, tenant_id: str, amount_usd_micros: int) -> int:
-        """Add to the balance what a correction in the journal says; the new balance. For T18 alone."""
+        """Add the amount of a journal correction to the balance; returns the new balance. Only for T18."""
 
     def force_close(self, run_id: str, charge_usd_micros: int) -> bool:
-        """Close an open reservation without a journal entry or a change of balance. For T18 alone."""
+        """Close an open reservation without a journal entry or a change of balance. Only for T18."""
 
     def open_reservations(self, older_than_us: int, limit: int) -> list[OpenReservation]: ...
 
 
 class Journal(Protocol):
     def post(self, txn: Txn) -> bool:
-        """False: a fact with this `op_key` is written already, and nothing changed."""
+        """Write a fact. Returns False if one with this `op_key` exists; then nothing changed."""
 
     def find(self, op_key: str) -> JournalLine | None:
-        """The fact of this key, whoever's it is."""
+        """The fact with this key, of any tenant."""
 
     def confirm(self, op_keys: Sequence[str]) -> None:
-        """A budget elsewhere is known to have these credits. Said twice, it is said once."""
+        """Record that a budget stored elsewhere has applied these credits. Idempotent."""
 
     def is_confirmed(self, op_key: str) -> bool: ...
 
     def unconfirmed_credits(self, tenant_id: str) -> list[CreditNote]:
-        """The tenant's, the oldest first. O(credits of the tenant)."""
+        """The tenant's credits without that record, oldest first. O(credits of the tenant)."""
 
     def balances(self, tenant_id: str) -> Balances:
         """Recomputed from the entries: O(entries of the tenant)."""
 
     def lines(self, tenant_id: str | None, before: int | None, limit: int) -> list[JournalLine]:
-        """The newest first; `before` is a `txn_id`. By an index: O(limit)."""
+        """Newest first; `before` is a `txn_id`. By an index: O(limit)."""
 
     def spend(self, tenant_id: str | None, since_us: int, step_us: int) -> list[Spend]:
-        """Charges from `since_us` on, in steps of time; steps without any are left out. O(closings since)."""
+        """Charges from `since_us` on, by time step; steps without any are left out. O(closings since)."""
 
     def audit(self, joins_ledger: bool = True) -> AuditReport:
-        """Everything that can be checked inside this database, at one moment: O(journal).
+        """Run every check that is possible inside this database, on one snapshot: O(journal).
 
-        `joins_ledger` is the budget's: one that lives elsewhere is not in this database's budget tables.
+        `joins_ledger` is the budget's: a budget stored elsewhere is not in this database's budget tables.
         """
 
 
 class BudgetModes(Protocol):
-    """Which mode the ledger's budgets are in, and what a change of it needs."""
+    """The mode of the ledger's budgets, and what changing it requires."""
 
     def get(self) -> BudgetMode | None:
-        """None: nobody has opened this ledger yet."""
+        """Returns None if this ledger was never opened."""
 
     def begin(self, mode: BudgetMode) -> BudgetMode:
-        """The mode that holds: `mode`, unless somebody was first."""
+        """Set the mode unless one is set. Returns the mode in effect."""
 
     def set(self, mode: BudgetMode) -> None: ...
 
@@ -396,80 +398,87 @@ class BudgetModes(Protocol):
         """Runs whose money is not closed."""
 
     def set_balance(self, tenant_id: str, balance_usd_micros: int) -> None:
-        """In this database's tables, whatever is there."""
+        """Set the balance in this database's tables, replacing any previous one."""
 
     def add_closed_reservations(self, limit: int) -> int:
-        """Of runs that ended while their money was elsewhere; how many were added. 0: none is missing."""
+        """Add reservations of runs that ended while their money was elsewhere; returns the number added. 0: none is
+        missing."""
 
 
 class Identity(Protocol):
-    """The random id that tells this ledger from every other (SAFE-12)."""
+    """The random id that distinguishes this ledger from every other (SAFE-12)."""
 
     def get(self) -> str | None:
-        """None: it was created by an older version, and has not been used by a gateway of this one yet."""
+        """Returns None if the ledger was created by an older version and no gateway of this version has used it yet."""
 
     def give(self, ledger_id: str) -> str:
-        """The id that holds: `ledger_id`, unless the ledger has one already. It is never changed."""
+        """Set the id unless the ledger has one. Returns the id in effect, which never changes."""
 
 
 class Notes(Protocol):
-    """What one process leaves for others to read: no money, and nothing that a decision hangs on."""
+    """Information that one process leaves for others to read: no money, and nothing that a decision depends on."""
 
     def get(self, name: str) -> str | None: ...
 
     def put(self, name: str, text: str) -> None:
-        """In place of what was left under this name before."""
+        """Write a note, replacing the previous one of this name."""
 
 
 class Rates(Protocol):
     def take(self, tenant_id: str, bucket: str, per_minute: int) -> Rate:
-        """Ask for one token of the bucket `get` or `post`."""
+        """Take one token from the bucket `get` or `post`, if there is one."""
 
 
 class Uploads(Protocol):
-    """Files that tenants bring. A row is there before the file is, and goes after it: so no file is ever forgotten.
+    """Files that tenants upload. The row is created before the file and deleted after it, so no file is ever untracked.
 
-    What is over (`expires_at`) stays over: nobody revives it, and it may be removed at any time.
+    An expired upload (`expires_at`) stays expired: it is never revived, and may be removed at any time.
     """
 
     def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
-        """Room for a file that is about to be stored, for `PENDING_SECONDS`. One at a time for each tenant, so that all
-        together never take more than `tenant_bytes_max`. `Full`: nothing changed. The cost is that of `used_bytes`."""
+        """Reserve room for a file that is about to be stored, for `PENDING_SECONDS`. Serialized per tenant, so that all
+        files together never use more than `tenant_bytes_max`. Returns `Full` if they would; then nothing changed. Costs
+        as much as `used_bytes`.
+        """
 
     def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
-        """The file is stored: it stays for the retention. When the tenant had stored the same bytes meanwhile, that
-        upload is returned, and this one is over. None: it is over, or was abandoned. Repeatable."""
+        """Record that the file is stored: it stays for the retention. If the tenant has stored the same bytes
+        meanwhile, that upload is returned, and this one expires. Returns None if it is expired or abandoned.
+        Idempotent.
+        """
 
     def abandon(self, upload_id: str) -> None:
-        """It will not be stored: it takes no room any more. The row stays, since bytes may still turn up, until it is
-        over. Nothing for one that is confirmed. Repeatable."""
+        """Record that the file will not be stored, so it uses no room. The row stays until it expires, since bytes may
+        still arrive. No effect on a confirmed upload. Idempotent."""
 
     def find(self, tenant_id: str, sha256: str) -> Upload | None:
-        """A stored file of these bytes that has more than half of its time left."""
+        """A stored file of these bytes that has more than half of its retention left."""
 
     def lose(self, upload_id: str) -> None:
-        """Its file is not there any more: it is over, whatever it was."""
+        """Expire an upload whose file does not exist any more, in whatever state it is."""
 
     def used_bytes(self, tenant_id: str) -> int:
-        """What the tenant's files take, and those under way: each its size, and no less than `ROOM_BYTES_MIN`.
+        """Bytes used by the tenant's files, including uploads in progress: each counts its size, but at least
+        `ROOM_BYTES_MIN`.
 
-        By an index alone, a row for each of them: so there are no more than the room has `ROOM_BYTES_MIN`, 16,384 in
-        1 GiB, a few ms; and what was abandoned within the hour, no more than the rate limit lets in."""
+        Reads one index row per file. The room holds at most its size divided by `ROOM_BYTES_MIN` of them (16,384 in 1
+        GiB, a few ms), plus the uploads abandoned within the hour, which the rate limit bounds.
+        """
 
     def expired(self, limit: int) -> list[Upload]:
-        """What is over, the oldest first. By an index: O(limit)."""
+        """Expired uploads, oldest first. By an index: O(limit)."""
 
     def defer(self, upload_id: str) -> None:
-        """It is over and could not be removed: all else that is over now comes before it. Nothing for one that is not
-        over."""
+        """Move an expired upload that could not be removed behind all others that are expired now. No effect on one
+        that is not expired."""
 
     def remove(self, upload_id: str) -> bool:
-        """The row of a file that is gone. False: there was none, or it is not over."""
+        """Delete the row of a file that was removed. Returns False if there is none, or if it is not expired."""
 
 
 @dataclass(frozen=True)
 class LedgerTx:
-    """One transaction, in a thread. What it offers, by who needs it."""
+    """One transaction, in a thread. Its operations, grouped by their users."""
 
     #: By the ledger's clock, at the beginning of this transaction or later.
     now_us: Callable[[], int]
@@ -487,32 +496,32 @@ class LedgerTx:
 
 
 class Ledger(Protocol):
-    """An outage raises DependencyUnavailable: what was asked for may have happened; read back before deciding.
+    """An outage raises DependencyUnavailable: the operation may have happened; read back before deciding.
 
     While the ledger is not the one that the deployment uses, everything but `stored_id` raises OtherLedger.
     """
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
-        """Everything `work` does, or nothing: an exception rolls back and goes to the caller. Durable on return.
+        """Everything `work` does, or nothing: an exception rolls back and is raised to the caller. Durable on return.
 
         `work` may be run more than once, from the beginning. Transactions of one process may share one sync to disk.
         """
 
     async def transact_softly(self, work: Callable[[LedgerTx], T]) -> T:
-        """The same for hints that a power failure may take: no sync to disk is waited for."""
+        """Like `transact`, for hints that a power failure may lose: does not wait for a sync to disk."""
 
     async def read(self, question: Callable[[LedgerTx], T]) -> T:
-        """Committed rows, all from one moment where the database has such a thing; waits for no writer."""
+        """Read committed rows, all from one snapshot where the database supports that. Does not wait for writers."""
 
     async def read_long(self, question: Callable[[LedgerTx], T]) -> T:
-        """The same for a question that may take a minute: an audit."""
+        """Like `read`, for queries that may take a minute: an audit."""
 
     async def stored_id(self) -> str | None:
-        """The id of what the address leads to now. None: it has none. Raises OtherLedger when that is not what this
-        process has opened: a file was deleted or replaced."""
+        """The id of the ledger that the address refers to now. None: it has none. Raises OtherLedger if that is not the
+        ledger this process has opened: a file was deleted or replaced."""
 
     async def ping(self) -> None:
-        """Raises DependencyUnavailable."""
+        """Check that the database responds to a query. Raises DependencyUnavailable."""
 
     async def probe(self) -> None:
-        """As `ping`, by a small write: a full disk answers questions and takes nothing."""
+        """Like `ping`, with a small write: a full disk still answers queries but rejects writes."""

@@ -1,7 +1,7 @@
-"""SQLite by the shortest way: a statement that is kept is compiled once, and then runs on the driver's own cursor.
+"""A fast path to SQLite: a kept statement is compiled once, and then runs directly on the driver's cursor.
 
-SQLAlchemy's own way costs some 60 microseconds of Python for each statement, several times what SQLite itself needs,
-and a submit has a dozen of them in one thread. PostgreSQL's time goes into round trips: it is left alone.
+SQLAlchemy's execution costs about 60 microseconds of Python per statement, several times what SQLite itself needs, and
+a submit has a dozen of them in one thread. With PostgreSQL round trips dominate, so it does not use this path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Quick", "keep"]
 
 S = TypeVar("S", bound=Executable)
 
-#: Statements that live as long as the process. Any other is compiled by SQLAlchemy each time it is asked for.
+#: Statements that live as long as the process. SQLAlchemy compiles any other at each execution.
 _KEPT: set[Executable] = set()
 _PREPARED: dict[Executable, _Prepared] = {}
 
@@ -27,13 +27,14 @@ Process = Callable[[Any], Any] | None
 
 
 def keep(statement: S) -> S:
-    """The same statement, which is never thrown away and has all that differs from call to call bound."""
+    """Register a statement to be kept forever. Everything that differs between calls must be a bind parameter. Returns
+    it."""
     _KEPT.add(statement)
     return statement
 
 
 class Rows:
-    """As much of a result as the ledger asks for. All rows are here."""
+    """The subset of a result's interface that the ledger uses. All rows are in memory."""
 
     __slots__ = ("_rows", "rowcount")
 
@@ -67,7 +68,7 @@ class _Prepared:
         compiled = statement.compile(dialect=dialect)
         self.text = str(compiled)
         self._names: tuple[str, ...] = tuple(compiled.positiontup or ())
-        #: What is bound by the statement itself, and how each value becomes one of the driver's.
+        #: Name, default value and value processor of each bind parameter.
         self._binds: tuple[tuple[str, Any, Process], ...] = tuple(
             (name, compiled.params.get(name), compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
             for name in self._names
@@ -80,10 +81,10 @@ class _Prepared:
             if (process := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
         )
 
-    def bound(self, told: Mapping[str, Any]) -> list[Any]:
+    def bound(self, parameters: Mapping[str, Any]) -> list[Any]:
         return [
             process(value) if process is not None else value
-            for value, process in ((told.get(name, own), process) for name, own, process in self._binds)
+            for value, process in ((parameters.get(name, own), process) for name, own, process in self._binds)
         ]
 
     def rows(self, cursor: sqlite3.Cursor) -> Sequence[Any]:
@@ -106,7 +107,7 @@ def _row_type(names: Sequence[str]) -> Any:
 
 
 class Quick:
-    """A connection of SQLite inside a transaction, as the ledger's statements use it."""
+    """An SQLite connection inside a transaction, with the interface that the ledger's statements use."""
 
     __slots__ = ("_driver", "dialect", "whole")
 
@@ -114,30 +115,30 @@ class Quick:
         self.whole, self.dialect = whole, whole.dialect
         self._driver: sqlite3.Connection = whole.connection.driver_connection  # type: ignore[assignment]  # it is one
 
-    def execute(self, statement: Executable, told: Any = None) -> Any:
-        """Raises what SQLAlchemy would: nobody else has to know of this way."""
+    def execute(self, statement: Executable, parameters: Any = None) -> Any:
+        """Raises the same errors as SQLAlchemy, so that callers need not distinguish the two paths."""
         if statement not in _KEPT:
-            return self.whole.execute(statement, told)
+            return self.whole.execute(statement, parameters)
         prepared = _PREPARED.get(statement)
         if prepared is None:
             prepared = _PREPARED[statement] = _Prepared(statement, self.dialect)
         try:
-            if isinstance(told, list):
-                cursor = self._driver.executemany(prepared.text, [prepared.bound(each) for each in told])
+            if isinstance(parameters, list):
+                cursor = self._driver.executemany(prepared.text, [prepared.bound(each) for each in parameters])
             else:
-                cursor = self._driver.execute(prepared.text, prepared.bound(told or {}))
+                cursor = self._driver.execute(prepared.text, prepared.bound(parameters or {}))
             answer = Rows(prepared.rows(cursor), cursor.rowcount)
         except sqlite3.Error as error:
             self._raise(prepared.text, error)
         cursor.close()
         return answer
 
-    def say(self, word: str) -> None:
-        """For what is no statement of the ledger's: savepoints. Raises as `execute`."""
+    def say(self, sql: str) -> None:
+        """Execute SQL that is not one of the ledger's statements: savepoints. Raises like `execute`."""
         try:
-            self._driver.execute(word).close()
+            self._driver.execute(sql).close()
         except sqlite3.Error as error:
-            self._raise(word, error)
+            self._raise(sql, error)
 
     def _raise(self, text: str, error: sqlite3.Error) -> NoReturn:
         raise DBAPIError.instance(

@@ -1,4 +1,4 @@
-"""How often a tenant may ask: token buckets in the ledger, shared by all gateways (PRICED-172, PRICED-175)."""
+"""Rate limits of tenants: token buckets in the ledger, shared by all gateways (PRICED-172, PRICED-175)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyoco_server.ports.ledger.types import BigInt, Instant
 
 __all__ = ["SqlRates"]
 
-#: Parts of a token. What a bucket gains is cut to a whole part once per token that is taken, and never on a refusal.
+#: Fractions of a token. Rounding to a whole fraction happens once per token taken, and never on a refusal.
 _PARTS: Final = 1_000_000
 _MINUTE_SECONDS: Final = 60
 
-#: What differs: the clock, microseconds since `updated_at`, and the names of two functions.
+#: The differences: the clock, microseconds since `updated_at`, and the names of two functions.
 _SQLITE: Final = {
     "now": ":now",
     "passed": "(:now - rate_buckets.updated_at)",
@@ -32,9 +32,9 @@ _POSTGRES: Final = {
     "greatest": "greatest",
 }
 
-#: A minute fills any bucket; more would only lead to numbers without end. A clock that was set back gains nothing.
+#: A minute fills any bucket; the cap prevents overflow. A clock that was set back adds nothing.
 _TOKENS: Final = "{least}(:full, rate_buckets.tokens + {least}({greatest}({passed}, 0), 60000000) * :per_minute / 60)"
-#: Refused: no row comes back, and none was written.
+#: If refused, no row is returned and none was written.
 _TAKE: Final = f"""
 INSERT INTO rate_buckets (tenant_id, bucket, tokens, updated_at) VALUES (:tenant, :bucket, :first, {{now}})
 ON CONFLICT (tenant_id, bucket) DO UPDATE SET tokens = {_TOKENS} - :token, updated_at = {{now}}
@@ -47,7 +47,7 @@ SELECT {_TOKENS} AS tokens, {{now}} AS updated_at FROM rate_buckets WHERE tenant
 
 
 def _both(statement: str) -> dict[bool, TextualSelect]:
-    """By whether it is PostgreSQL."""
+    """Key: whether it is PostgreSQL."""
     return {
         on_postgres: keep(
             text(statement.format_map(_POSTGRES if on_postgres else _SQLITE))
@@ -63,13 +63,13 @@ _LOOK_BOTH = _both(_LOOK)
 
 
 class SqlRates:
-    """One statement for a request that is let in, two for one that is not."""
+    """One statement for an accepted request, two for a refused one."""
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
 
     def take(self, tenant_id: str, bucket: str, per_minute: int) -> Rate:
-        """Ask for one token of the bucket `get` or `post`; it holds a minute's worth."""
+        """Take one token of the bucket `get` or `post`, which holds the tokens of one minute."""
         full = per_minute * _PARTS
         values = {
             "tenant": tenant_id,

@@ -1,4 +1,4 @@
-"""A row of `runs` and the run it is, back and forth. Nobody else knows which column holds what."""
+"""Conversion between rows of `runs` and runs. No other module depends on the content of the columns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyoco_server.ports.ledger.schema import runs
 
 __all__ = ["COLUMNS", "NEW_COLUMNS", "new_row", "pointer_columns", "run_of", "stage_column"]
 
-#: What a statement has to give back for `run_of`, in this order.
+#: The columns that a statement must return for `run_of`, in this order.
 COLUMNS = tuple(runs.c)
 
 _NAMES = tuple(column.name for column in COLUMNS)
-#: Columns whose name and value are the run's own.
+#: Columns with the same name and value as the run's attribute.
 _SAME = (
     "run_id",
     "tenant_id",
@@ -45,7 +45,7 @@ _SAME = (
 )
 
 
-#: What `new_row` tells of.
+#: The columns that `new_row` returns.
 NEW_COLUMNS = (
     "run_id",
     "tenant_id",
@@ -70,7 +70,7 @@ NEW_COLUMNS = (
 
 
 def run_of(values: Sequence[Any]) -> PricedRun:
-    """Raises Corrupt for a row that nobody here has written: then it names the run, and nothing that is in it."""
+    """Convert a row. Raises Corrupt for an invalid row, naming the run but none of the row's content."""
     row = dict(zip(_NAMES, values, strict=True))
     try:
         return _run_of(row)
@@ -98,7 +98,7 @@ def _run_of(row: dict[str, Any]) -> PricedRun:
 
 
 def new_row(ask: NewRun, at: At, version: int) -> dict[str, Any]:
-    """All of a new row but its instants, which the ledger's clock tells: the values of `NEW_COLUMNS`."""
+    """All columns of a new row but its instants, which the ledger's clock provides: the values of `NEW_COLUMNS`."""
     return {
         "run_id": ask.run_id,
         "tenant_id": ask.tenant_id,
@@ -127,7 +127,7 @@ def stage_column(stage: Stage) -> str | None:
 
 
 def pointer_columns(pointer: ResultPointer | None) -> dict[str, Any]:
-    """All of them set, or none (PRICED-12)."""
+    """Either all of them are set, or none (PRICED-12)."""
     document = pointer.document() if pointer is not None else dict.fromkeys(("bucket", "key", "sha256", "bytes"))
     return {
         "result_bucket": document["bucket"],

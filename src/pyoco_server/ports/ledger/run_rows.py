@@ -1,4 +1,4 @@
-"""Rows of runs: the first steps of a submit, reading, and what keepers look for."""
+"""Rows of runs: the first steps of a submit, reading, and the scans of keepers."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ __all__ = ["SqlRunRows"]
 
 log = get_logger(__name__)
 
-#: T1 makes a row where T2 and T3 find it.
+#: T1 creates a row in the state in which T2 and T3 expect it.
 (_BEGINNING,) = STEPS["T2"].sources
 _RESERVED = STEPS["T2"].changes[0].of(_BEGINNING)
-#: A key that is released, or a row that is deleted, between two looks: each time somebody else has got on.
+#: Number of attempts: a key may be released, or a row deleted, between insert and read. Each time another transaction
+#: made progress.
 _LOOKS: Final = 5
-#: How much further a look goes for the sake of rows that can be read.
+#: How many times more rows than requested a scan reads to find readable ones.
 _DAMAGED_FACTOR: Final = 16
-#: Before every run's id.
+#: Sorts before every run id.
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _RUN = bindparam("_run", type_=RunId())
 
@@ -63,10 +64,10 @@ def _create(on_postgres: bool) -> Any:
         name: statement_clock(f"_{name}", on_postgres=on_postgres)
         for name in ("created_at", "updated_at", "retention_until")
     }
-    told = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_COLUMNS}
+    parameters = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_COLUMNS}
     return keep(
         start(runs)
-        .values(**told, **instants)
+        .values(**parameters, **instants)
         .on_conflict_do_nothing(index_elements=["tenant_id", "idempotency_key"])
         .returning(*COLUMNS)
     )
@@ -79,7 +80,8 @@ def _mark_reserved(on_postgres: bool) -> Any:
 
 @cache
 def _mark_enqueued(on_postgres: bool) -> Any:
-    # The first time counts. Not before T2: who looks for abandoned submits trusts that nothing was sent for them.
+    # Only the first time counts. Not before T2: the scan for abandoned submits relies on nothing having been sent for
+    # them.
     return keep(
         update(runs)
         .where(runs.c.run_id == _RUN, runs.c.enqueued_at.is_(None), runs.c.money_state != Money.NONE.value)
@@ -103,10 +105,10 @@ _INPUTS = keep(select(run_inputs.c.inputs_json).where(run_inputs.c.run_id == _RU
 _UNSETTLED = (
     select(*COLUMNS)
     .where(
-        # Both have not ended, and only such a run has its money open (PRICED-9).
+        # Only runs that have not ended have open money (PRICED-9).
         text(f"status IN ('{Status.QUEUED}', '{Status.PROCESSING}')"),
         text(f"money_state IN ('{Money.NONE}', '{Money.RESERVED}', '{Money.DISPUTED}')"),
-        # Not by an index of tenants: it would lead to all runs there ever were.
+        # Not by the index of tenants: it would read all runs the tenant ever had.
         func.coalesce(runs.c.tenant_id, "") == bindparam("_tenant"),
     )
     .order_by(runs.c.created_at)
@@ -124,21 +126,21 @@ _CHANGED = (
 
 @cache
 def _scan(kind: Scan, on_postgres: bool) -> Select[Any]:
-    """Walks one index from its old end. Each `_a` and `_b` is an instant of `_ages`."""
+    """Scan one index from its oldest entry. `_a` and `_b` are the instants computed from `_ages`."""
     a, b = (statement_clock(name, on_postgres=on_postgres) for name in ("_a", "_b"))
     row = runs.c
-    is_open = func.coalesce(row.finalize_stage, _word(Stage.OPEN)) == _word(Stage.OPEN)  # as in `schema.UNSENT`
+    is_open = func.coalesce(row.finalize_stage, _literal(Stage.OPEN)) == _literal(Stage.OPEN)  # as in `schema.UNSENT`
     unsent, ended = text(UNSENT), text(RETAINED)
     where: tuple[Any, ...]
     by: ColumnElement[Any]
     match kind:
         case Scan.EXPIRED_LEASES | Scan.LONG_EXPIRED_LEASES:
             where, by = (
-                (row.status == _word(Status.PROCESSING), row.lease_expires_at < a, is_open),
+                (row.status == _literal(Status.PROCESSING), row.lease_expires_at < a, is_open),
                 row.lease_expires_at,
             )
         case Scan.AGED:
-            where = (row.status == _word(Status.QUEUED), row.created_at <= a, _money(Money.RESERVED), is_open)
+            where = (row.status == _literal(Status.QUEUED), row.created_at <= a, _money(Money.RESERVED), is_open)
             by = row.created_at
         case Scan.ABANDONED:
             where, by = (unsent, row.created_at < a, _money(Money.NONE), is_open), row.created_at
@@ -155,20 +157,20 @@ def _scan(kind: Scan, on_postgres: bool) -> Select[Any]:
     return select(*COLUMNS).where(*where).order_by(by).limit(bindparam("_limit", type_=Integer))
 
 
-def _word(word: Status | Money | Stage) -> ColumnElement[str]:
-    return literal_column(f"'{word.value}'")
+def _literal(member: Status | Money | Stage) -> ColumnElement[str]:
+    return literal_column(f"'{member.value}'")
 
 
 def _money(money: Money) -> ColumnElement[bool]:
-    return runs.c.money_state == _word(money)
+    return runs.c.money_state == _literal(money)
 
 
 def _is_claimed() -> ColumnElement[bool]:
-    return runs.c.finalize_stage == _word(Stage.CLAIMED)
+    return runs.c.finalize_stage == _literal(Stage.CLAIMED)
 
 
 def _ages(kind: Scan, spans: Spans) -> tuple[int, ...]:
-    """In seconds: how long ago is old enough and, for the last, too old."""
+    """Minimum age in seconds and, for UNSENT, also the maximum age."""
     return {
         Scan.EXPIRED_LEASES: (0,),
         Scan.AGED: (spans.reservation_seconds,),
@@ -213,8 +215,8 @@ class SqlRunRows:
         return take(self._sql, _mark_reserved(self._sql.is_postgres), run_id, version)
 
     def mark_enqueued(self, run_id: str) -> None:
-        told = {"_run": run_id, "_now": self._sql.shift()}
-        self._sql.connection.execute(_mark_enqueued(self._sql.is_postgres), told)
+        parameters = {"_run": run_id, "_now": self._sql.shift()}
+        self._sql.connection.execute(_mark_enqueued(self._sql.is_postgres), parameters)
 
     def forget_sent(self, before: int) -> int:
         return self._sql.connection.execute(_FORGET_SENT, {"_before": before}).rowcount
@@ -237,25 +239,25 @@ class SqlRunRows:
     def scan(self, kind: Scan, limit: int) -> list[PricedRun]:
         sql = self._sql
         ages = zip(("_a", "_b"), _ages(kind, sql.spans), strict=False)
-        told = {name: sql.shift(-age) for name, age in ages}
-        return self._readable(_scan(kind, sql.is_postgres), told, limit)
+        parameters = {name: sql.shift(-age) for name, age in ages}
+        return self._readable(_scan(kind, sql.is_postgres), parameters, limit)
 
     def unsettled(self, tenant_id: str) -> list[PricedRun]:
         return [run_of(row) for row in self._sql.connection.execute(_UNSETTLED, {"_tenant": tenant_id})]
 
     def changed_since(self, updated_at: int, run_id: str, limit: int) -> list[PricedRun]:
-        told = {"_updated_at": updated_at, "_run": run_id if is_run_id(run_id) else _FIRST}
-        return self._readable(_CHANGED, told, limit)
+        parameters = {"_updated_at": updated_at, "_run": run_id if is_run_id(run_id) else _FIRST}
+        return self._readable(_CHANGED, parameters, limit)
 
     def _insert(self, ask: NewRun, at: At, version: int) -> PricedRun | None:
         sql = self._sql
-        told = new_row(ask, at, version) | {
+        parameters = new_row(ask, at, version) | {
             "_created_at": sql.shift(),
             "_updated_at": sql.shift(),
             "_retention_until": sql.shift(sql.spans.retention_seconds),
         }
         with waiting_for_key():
-            row = sql.connection.execute(_create(sql.is_postgres), told).first()
+            row = sql.connection.execute(_create(sql.is_postgres), parameters).first()
         if row is None:
             return None
         stored = canonical_json(dict(ask.inputs))
@@ -270,21 +272,21 @@ class SqlRunRows:
         )
         return run_of(row)
 
-    def _readable(self, question: Select[Any], told: dict[str, Any], limit: int) -> list[PricedRun]:
-        """The first `limit` that can be read: those that cannot would keep all others of a duty from their money."""
+    def _readable(self, question: Select[Any], parameters: dict[str, Any], limit: int) -> list[PricedRun]:
+        """Return the first `limit` readable rows: unreadable ones must not block a duty for all other runs."""
         asked = limit
         while True:
-            rows = self._sql.connection.execute(question, told | {"_limit": asked}).all()
+            rows = self._sql.connection.execute(question, parameters | {"_limit": asked}).all()
             found, damaged = _sorted_out(rows)
             if not damaged or len(found) >= limit or len(rows) < asked or asked >= limit * _DAMAGED_FACTOR:
                 break
             asked *= 2
         for error in damaged:
-            log.error("a row of the ledger is left out", alarm="unreadable_row", error=error)
+            log.error("skipping an unreadable ledger row", alarm="unreadable_row", error=error)
         return found[:limit]
 
-    def _one(self, question: Select[Any], **told: str) -> PricedRun | None:
-        row = self._sql.connection.execute(question, told).first()
+    def _one(self, question: Select[Any], **parameters: str) -> PricedRun | None:
+        row = self._sql.connection.execute(question, parameters).first()
         return run_of(row) if row is not None else None
 
 

@@ -1,7 +1,7 @@
-"""The tables of the ledger, as its statements name them. What makes them, and every change of them, is a migration.
+"""The tables of the ledger, as its statements use them. Migrations create and change them.
 
-Names are the contract's (sections 6 and 9), the same on both databases: operators read them with tools of their own.
-In SQLite tables are STRICT: an amount is a whole number there, too, or is not stored.
+Names are those of the contract (sections 6 and 9), the same on both databases: operators query them with their own
+tools. In SQLite tables are STRICT: there, too, an amount must be an integer to be stored.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
 metadata = MetaData()
 
 
-def _one_of(column: str, words: Iterable[StrEnum]) -> str:
-    listed = ", ".join(f"'{word.value}'" for word in words)
+def _one_of(column: str, members: Iterable[StrEnum]) -> str:
+    listed = ", ".join(f"'{member.value}'" for member in members)
     return f"{column} IN ({listed})"
 
 
 _ENDED = _one_of("status", sorted(ENDS))
 
-#: What two indexes are of: a statement that wants to use one says this, word by word. By `coalesce` SQLite cannot
-#: take another index instead, one that begins with the status, and look at every row of it.
+#: Conditions of two partial indexes: a statement that should use one must contain the condition literally. `coalesce`
+#: keeps SQLite from choosing another index, one that begins with the status, and reading every row of it.
 RETAINED = f"coalesce(status, '') IN ('{Status.COMPLETED}', '{Status.FAILED}')"
 UNSENT = f"coalesce(status, '') = '{Status.QUEUED}' AND enqueued_at IS NULL"
 
@@ -129,16 +129,16 @@ runs = Table(
         f"status <> '{Status.PROCESSING}' OR (lease_token IS NOT NULL AND lease_expires_at IS NOT NULL)",
         name="ck_runs_lease",
     ),
-    # PRICED-30: no two NULLs are the same, in both databases.
+    # PRICED-30: NULLs count as distinct, in both databases.
     Index("uq_runs_idem", "tenant_id", "idempotency_key", unique=True),
     Index("idx_runs_tenant_created", "tenant_id", text("created_at DESC")),
     Index("idx_runs_status_lease", "status", "lease_expires_at"),
     Index("idx_runs_finalize", "finalize_stage", "finalize_claimed_at"),
     Index("idx_runs_status_created", "status", "created_at"),
     Index("idx_runs_updated", "updated_at", "run_id"),
-    # The tombstones of all years have passed their retention too: they must not stand in the way of a scan.
+    # Partial: tombstones of all years have passed their retention too, and must not slow down the scan.
     Index("idx_runs_retention", "retention_until", sqlite_where=text(RETAINED), postgresql_where=text(RETAINED)),
-    # Nor must a long queue, when the few are looked for that never were sent.
+    # Partial: a long queue must not slow down the scan for the few runs that were never sent.
     Index("idx_runs_unsent", "created_at", sqlite_where=text(UNSENT), postgresql_where=text(UNSENT)),
     sqlite_strict=True,
 )
@@ -191,7 +191,7 @@ reservations = Table(
     sqlite_strict=True,
 )
 
-#: Append-only, as the next: triggers of the migration refuse UPDATE and DELETE (PRICED-56).
+#: Append-only, like the next table: triggers of the migration refuse UPDATE and DELETE (PRICED-56).
 ledger_txns = Table(
     "ledger_txns",
     metadata,
@@ -231,8 +231,8 @@ ledger_entries = Table(
     sqlite_strict=True,
 )
 
-#: Credits that a budget outside this database is known to have (split mode): none of them is asked for again, whatever
-#: that budget forgets. Not a column of the journal, which is never changed.
+#: Credits that a budget outside this database has applied (split mode): none of them is requested again, even if that
+#: budget loses its record. Not a column of the journal, which never changes.
 credit_confirmations = Table(
     "credit_confirmations",
     metadata,
@@ -241,7 +241,7 @@ credit_confirmations = Table(
     sqlite_strict=True,
 )
 
-#: What all processes of one ledger have to agree on.
+#: Settings that all processes of one ledger must agree on.
 ledger_settings = Table(
     "ledger_settings",
     metadata,
@@ -255,13 +255,13 @@ rate_buckets = Table(
     metadata,
     Column("tenant_id", Text, primary_key=True),
     Column("bucket", Text, primary_key=True),
-    #: Millionths of a token: whole numbers are enough.
+    #: Millionths of a token, so integers are precise enough.
     Column("tokens", BigInt, nullable=False),
     Column("updated_at", Instant, nullable=False),
     sqlite_strict=True,
 )
 
-#: Files that tenants have put there for their packs, or are about to.
+#: Files that tenants have uploaded for their packs, or are uploading.
 uploads = Table(
     "uploads",
     metadata,
@@ -269,17 +269,17 @@ uploads = Table(
     Column("tenant_id", Text, ForeignKey("tenants.tenant_id"), nullable=False),
     Column("key", Text, nullable=False),
     Column("sha256", Text, nullable=False),
-    #: What it counts for its tenant: nothing, once it was given up.
+    #: The size that counts for the tenant: 0 once the upload was abandoned.
     Column("size_bytes", BigInt, nullable=False),
     Column("content_type", Text, nullable=False),
-    #: 1: its bytes are in the store, and somebody was told so.
+    #: 1: its bytes are in the store, and the client may have been notified.
     Column("stored", SmallInt, nullable=False, server_default=text("0")),
     Column("created_at", Instant, nullable=False),
-    #: From here on row and object may be removed, and nobody counts on them.
+    #: From this time on the row and the object may be removed; nothing relies on them.
     Column("expires_at", Instant, nullable=False),
     CheckConstraint("size_bytes >= 0", name="ck_uploads_size"),
     CheckConstraint("stored IN (0, 1)", name="ck_uploads_stored"),
-    #: What a tenant's files take: read from the index alone.
+    #: Covers the query for the bytes that a tenant uses.
     Index("idx_uploads_tenant", "tenant_id", "expires_at", "size_bytes"),
     Index("idx_uploads_digest", "tenant_id", "sha256"),
     Index("idx_uploads_expires", "expires_at"),

@@ -1,4 +1,5 @@
-"""The ledger in SQLite or PostgreSQL, by one path through SQLAlchemy Core. Statements are in the files beside this."""
+"""The ledger in SQLite or PostgreSQL, both through SQLAlchemy Core. The statements are in the other modules of this
+package."""
 
 from __future__ import annotations
 
@@ -47,15 +48,15 @@ T = TypeVar("T")
 
 _WRITE_SECONDS: Final = 15
 _READ_SECONDS: Final = 15
-#: An audit reads the whole journal.
+#: An audit reads the entire journal.
 _LONG_READ_SECONDS: Final = 60
 _PING_SECONDS: Final = 2
-#: Transactions that share one sync to disk: more would let the first of them wait for the last.
+#: Transactions that share one sync to disk: more would make the first wait too long for the last.
 _BATCH_MAX: Final = 256
 
 
 class SqlLedger:
-    """See `port.Ledger`. Between `start` and `close`; in between it survives the database's outages by itself."""
+    """See `port.Ledger`. Usable between `start` and `close`; it recovers from outages of the database by itself."""
 
     def __init__(
         self,
@@ -67,23 +68,22 @@ class SqlLedger:
         threads: int = 8,
         check_allowed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`skew_us` moves the ledger's clock, for tests. `make_missing`: an empty database gets its tables.
+        """`skew_us` moves the ledger's clock, for tests. `make_missing`: create the tables in an empty database.
 
-        `threads`: writers at once on PostgreSQL, and half as many readers, each with a connection that is opened when
-        it is first needed. `check_allowed` is called before each transaction, and raises to refuse it. Raises
-        SettingError.
+        `threads`: concurrent writers on PostgreSQL, and half as many readers, each with a connection that is opened at
+        first use. `check_allowed` is called before each transaction, and raises to refuse it. Raises SettingError.
         """
         self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
         self._memory: MemoryDatabase | None = None
         self._make_missing, self._threads, self._check_allowed = make_missing, threads, check_allowed
-        #: None: it is no file, or not started yet.
+        #: None: the ledger is not a file, or not started yet.
         self._file: OpenedFile | None = None
         self._known_tenants: set[str] = set()
         self._writing: TransactionThreads | InlineTransactions | None = None
         self._reading: TransactionThreads | InlineTransactions | None = None
 
     async def start(self) -> None:
-        """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may then be tried again."""
+        """Raises DependencyUnavailable, and LedgerOutdated for tables of another version; may be retried."""
         await asyncio.to_thread(self._check_tables)
         memory = self._memory = memory_of(self._where)
         if memory is not None:
@@ -105,12 +105,12 @@ class SqlLedger:
         self._writing = TransactionThreads(
             "ledger-write", engine, commit, commit_softly, threads=writers, batch_max=batch_max
         )
-        # More than one: an audit reads for long, and nobody waits for it.
+        # More than one: an audit takes long, and must not block other reads.
         readers = max(2, self._threads // 2)
         self._reading = TransactionThreads("ledger-read", engine_to_read, reading, reading, threads=readers)
 
     async def close(self) -> None:
-        """Waits for every transaction that was asked for, at most 10 s. May be called twice."""
+        """Wait for every pending transaction, at most 10 s. Idempotent."""
         await asyncio.gather(*(lane.close() for lane in (self._reading, self._writing) if lane is not None))
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
@@ -132,7 +132,7 @@ class SqlLedger:
             found: str | None = await self._reading.ask(Job(stored_id), _PING_SECONDS)
             return found
         self._file.check()
-        # By a connection of its own: one that is open may not see that the file was overwritten.
+        # On a new connection: an open one may not notice that the file was overwritten.
         return await asyncio.to_thread(migrate.stored_id_at, self._url)
 
     async def ping(self) -> None:

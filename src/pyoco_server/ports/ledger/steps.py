@@ -1,7 +1,7 @@
-"""Every step of a priced run as one conditional UPDATE: its places and its change are those of the table in core.
+"""Every step of a priced run as one conditional UPDATE; its sources and changes are those of the table in core.
 
-Statements are built once and kept: what differs from call to call is bound. The names that are bound begin with an
-underscore, so that none is a column's.
+Statements are built once and kept: everything that differs between calls is a bind parameter. The names of bind
+parameters begin with an underscore, so that none equals a column's name.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _VERSION = bindparam("_version", type_=BigInt)
 
 
 def bound(column: Any) -> ColumnElement[Any]:
-    """A value for this column that is told with each call."""
+    """A bind parameter for the value of this column."""
     return bindparam(f"_{column.name}", type_=column.type)
 
 
 def is_at(step: str) -> ColumnElement[bool]:
-    """The row is at a place the step may be taken from."""
+    """Whether the row is in a state from which the step is allowed."""
     return and_(runs.c.run_id == _RUN, or_(*(_is(at) for at in sorted(STEPS[step].sources, key=str))))
 
 
@@ -50,7 +50,8 @@ def step_update(
     change: Change | None = None,
     also: dict[str, Any] | None = None,
 ) -> Update:
-    """The whole row comes back. `change`: which one, of a step that has several. Made once for each, and kept."""
+    """Build the UPDATE, which returns the entire row. `change` selects one of a step that has several. Callers cache
+    the result."""
     taken = STEPS[step]
     if change is None:
         (change,) = taken.changes
@@ -62,7 +63,7 @@ def step_update(
         values["money_state"] = change.money.value
     if change.stage is not None:
         values["finalize_stage"] = stage_column(change.stage)
-    if taken.counts:  # PRICED-15; `updated_at` changes with the version, and with nothing else
+    if taken.counts:  # PRICED-15; `updated_at` changes only together with the version
         values["version"] = runs.c.version + 1
         values["updated_at"] = clock("_now", on_postgres=on_postgres)
     guarded = update(runs).where(is_at(step), runs.c.version == _VERSION, *guards)
@@ -70,7 +71,8 @@ def step_update(
 
 
 def take(sql: Sql, statement: Executable, run_id: str, version: int, **values: Any) -> PricedRun | Lost:
-    """`values` are bound with an underscore before their names; `now` is there unless it is told."""
-    told = {"_run": run_id, "_version": version, "_now": sql.shift()} | {f"_{name}": at for name, at in values.items()}
-    row = sql.connection.execute(statement, told).first()
+    """Execute a step. `values` are bound with an underscore before their names; `_now` defaults to the current time."""
+    parameters = {"_run": run_id, "_version": version, "_now": sql.shift()}
+    parameters |= {f"_{name}": value for name, value in values.items()}
+    row = sql.connection.execute(statement, parameters).first()
     return run_of(row) if row is not None else LOST

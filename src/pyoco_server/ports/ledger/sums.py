@@ -1,4 +1,4 @@
-"""Sums that never overflow. SQLite adds in 64 bits and gives up beyond; so amounts are added in two halves."""
+"""Sums that never overflow. SQLite adds in 64 bits and raises an error beyond; so amounts are added in two halves."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _BETWEEN: Final = ":"
 
 
 def halves(amount: ColumnElement[Any]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Two sums, for `whole`: of what is above 32 bits, with its sign, and of what is below. Good for 2^31 amounts."""
-    # Said, and not bound: a bound number would be a NUMERIC for some of PostgreSQL's operators.
+    """Two sums, for `whole`: of the bits above 32, with the sign, and of the bits below. Sufficient for 2^31
+    amounts."""
+    # Literals and not bind parameters: for some of PostgreSQL's operators a parameter would be a NUMERIC.
     high = amount.op(">>", return_type=BigInteger())(literal_column(str(_BITS)))
     low = amount.op("&", return_type=BigInteger())(literal_column(str(_LOW)))
     return func.sum(high), func.sum(low)
 
 
 def whole(high: Any, low: Any) -> int:
-    """A sum of BIGINT is a NUMERIC in PostgreSQL."""
+    """Combine the two sums. In PostgreSQL a sum of BIGINT is a NUMERIC."""
     return (int(high or 0) << _BITS) + int(low or 0)
 
 
 def sum_of(amount: str, *, on_postgres: bool) -> str:
-    """The words of a sum in a statement. In SQLite it is a text when 64 bits do not hold it: then it equals no number,
-    and is the same text for the same sum. `written_sum` reads both."""
+    """SQL expression for a sum. In SQLite it is a text if 64 bits do not hold it: the text equals no number, and equal
+    sums give equal texts. `written_sum` reads both."""
     if on_postgres:
         return f"sum({amount})"
     high, low = f"sum(({amount}) >> {_BITS})", f"sum(({amount}) & {_LOW})"

@@ -1,4 +1,4 @@
-"""Who pays. A tenant has a budget from its first moment, of nothing."""
+"""Tenants, who pay for runs. Every tenant has a budget from its creation, initially empty."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _add_budget(on_postgres: bool) -> Any:
 
 
 _GET: Select[Any] = keep(select(tenants).where(tenants.c.tenant_id == bindparam("_tenant")))
-#: One look for what every request needs of its tenant.
+#: One query for everything that a request needs of its tenant.
 _WITH_BALANCE: Select[Any] = keep(
     select(tenants, budgets.c.balance_usd_micros)
     .outerjoin(budgets, budgets.c.tenant_id == tenants.c.tenant_id)
@@ -92,19 +92,19 @@ class SqlTenants:
     def ensure(self, tenant_id: str, display_name: str | None = None) -> Tenant:
         self.add(tenant_id, display_name)
         found = self.get(tenant_id)
-        assert found is not None  # nobody deletes a tenant
+        assert found is not None  # tenants are never deleted
         return found
 
     def add(self, tenant_id: str, display_name: str | None = None) -> None:
-        """`ensure` without looking at it: nothing at all for a tenant this process knows to be there."""
+        """Like `ensure`, without reading the tenant: no statement at all if this process has seen the tenant before."""
         sql = self._sql
         if tenant_id in sql.known_tenants or tenant_id in sql.seen_tenants:
             return
-        if not is_tenant(tenant_id):  # of the keys of caches and objects, so it is refused wherever it would begin
+        if not is_tenant(tenant_id):  # part of the keys of caches and objects, so it is validated on creation
             raise Refused("a tenant has 1 to 64 letters, digits, '_' and '-'")
-        told = {"_tenant": tenant_id, "_name": display_name or tenant_id, "_now": sql.shift()}
-        sql.connection.execute(_add(sql.is_postgres), told)
-        sql.connection.execute(_add_budget(sql.is_postgres), told)
+        parameters = {"_tenant": tenant_id, "_name": display_name or tenant_id, "_now": sql.shift()}
+        sql.connection.execute(_add(sql.is_postgres), parameters)
+        sql.connection.execute(_add_budget(sql.is_postgres), parameters)
         sql.seen_tenants.add(tenant_id)
 
     def set_status(self, tenant_id: str, status: TenantStatus) -> bool:

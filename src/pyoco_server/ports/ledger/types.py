@@ -1,4 +1,4 @@
-"""The column types of the ledger: one value in Python, and each database's own way to keep it."""
+"""The column types of the ledger: one Python value, and its representation in each database."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["DAMAGED", "BigInt", "Instant", "Json", "Now", "RunId", "SmallInt", "
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: Found where JSON should be.
+#: Returned in place of invalid JSON.
 DAMAGED: Final = object()
 
-#: 64 bits in both; SQLite calls every whole number INTEGER, and counts an INTEGER key up by itself.
+#: 64 bits in both; SQLite names every integer type INTEGER, and only auto-increments an INTEGER key.
 BigInt = BigInteger().with_variant(Integer(), "sqlite")
 SmallInt = SmallInteger().with_variant(Integer(), "sqlite")
 
@@ -33,7 +33,7 @@ def is_postgres(dialect: Dialect) -> bool:
 
 
 class RunId(TypeDecorator[str]):
-    """A UUID in its usual writing, in lower case. What is not one is refused by PostgreSQL: look before asking."""
+    """A UUID in its canonical form, in lower case. PostgreSQL rejects anything else, so validate before querying."""
 
     impl = Text
     cache_ok = True
@@ -43,7 +43,7 @@ class RunId(TypeDecorator[str]):
 
 
 class Instant(TypeDecorator[int]):
-    """Microseconds of unix time, exact: no double is in between."""
+    """Microseconds of unix time; exact, never converted through floating point."""
 
     impl = BigInteger
     cache_ok = True
@@ -61,7 +61,7 @@ class Instant(TypeDecorator[int]):
 
 
 class Json(TypeDecorator[Any]):
-    """An object or a list, or DAMAGED. Nothing is NULL, and never JSON's own null."""
+    """An object or a list, or DAMAGED. None is stored as NULL, never as JSON null."""
 
     impl = Text
     cache_ok = True
@@ -81,12 +81,13 @@ class Json(TypeDecorator[Any]):
             return value
         try:
             return json.loads(value)
-        except (ValueError, RecursionError):  # SQLite holds any text; one damaged row must not hide those beside it
+        except (ValueError, RecursionError):  # SQLite stores any text; one damaged row must not block the others
             return DAMAGED
 
 
 class Now(FunctionElement[int]):
-    """The default of a column, for whoever adds a row by hand: we always say when. SQLite has whole seconds alone."""
+    """Default of a time column, for rows inserted manually: our code always sets it. SQLite only provides whole
+    seconds."""
 
     type = Instant()
     inherit_cache = True

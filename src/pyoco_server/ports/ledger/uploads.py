@@ -1,4 +1,4 @@
-"""Files of tenants, and the room that each tenant has for them."""
+"""Files of tenants, and the storage limit of each tenant."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyoco_server.ports.ledger.tenants import SqlTenants
 __all__ = ["SqlUploads"]
 
 _U = uploads.c
-#: Of an upload that is as good as ours: half of the time it had.
+#: An existing upload can replace a new one if at least half of its retention is left.
 _HALF: Final = 2
-#: `room_of` the size, for the database.
+#: SQL equivalent of `room_of(size_bytes)`.
 _ROOM: ColumnElement[int] = case((_U.size_bytes < ROOM_BYTES_MIN, ROOM_BYTES_MIN), else_=_U.size_bytes)
 
 
 class SqlUploads:
-    """See `port.Uploads`. Files are few and large beside runs: statements are made as they are needed."""
+    """See `port.Uploads`. Files are few and large compared to runs, so statements are not kept."""
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
@@ -52,21 +52,21 @@ class SqlUploads:
 
     def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
         self._lock(tenant_id)
-        mine = self._sql.connection.execute(select(uploads).where(_U.upload_id == upload_id)).first()
-        if mine is None:
+        pending = self._sql.connection.execute(select(uploads).where(_U.upload_id == upload_id)).first()
+        if pending is None:
             return None
-        if mine.stored:
-            return _upload(mine)
-        other = self.find(tenant_id, mine.sha256)
+        if pending.stored:
+            return _upload(pending)
+        other = self.find(tenant_id, pending.sha256)
         if other is not None:
             self.lose(upload_id)
             return other
         row = self._sql.connection.execute(
             update(uploads)
-            # What was abandoned has no room. Who has looked for what is over may be removing it already: it stays over.
+            # An abandoned upload has size 0. An expired upload stays expired: a sweeper may already be removing it.
             .where(_U.upload_id == upload_id, _U.size_bytes > 0, _U.expires_at > self._sql.now())
-            # From before its bytes were stored: a store that counts by itself lets them go no earlier.
-            .values(stored=1, expires_at=mine.created_at + self._sql.spans.retention_seconds * SECOND_US)
+            # Measured from before the bytes were stored: the object store's own retention cannot end earlier than this.
+            .values(stored=1, expires_at=pending.created_at + self._sql.spans.retention_seconds * SECOND_US)
             .returning(*uploads.columns)
         ).first()
         return None if row is None else _upload(row)
@@ -97,7 +97,7 @@ class SqlUploads:
     def expired(self, limit: int) -> list[Upload]:
         rows = self._sql.connection.execute(
             select(uploads)
-            .where(_U.expires_at <= self._sql.now_us())  # a clock that is read row by row would read them all
+            .where(_U.expires_at <= self._sql.now_us())  # a clock evaluated per row would scan all rows
             .order_by(_U.expires_at)
             .limit(bindparam(None, limit, type_=Integer()))
         )
@@ -110,13 +110,14 @@ class SqlUploads:
         )
 
     def remove(self, upload_id: str) -> bool:
-        gone = self._sql.connection.execute(
+        deleted = self._sql.connection.execute(
             delete(uploads).where(_U.upload_id == upload_id, _U.expires_at <= self._sql.now())
         )
-        return bool(gone.rowcount == 1)
+        return bool(deleted.rowcount == 1)
 
     def _lock(self, tenant_id: str) -> None:
-        """One at a time for each tenant. Not in the way of who names the tenant in a row of its own: runs."""
+        """Serialize per tenant. Does not block transactions that only reference the tenant in another row, such as
+        runs."""
         SqlTenants(self._sql).add(tenant_id)
         if self._sql.is_postgres:
             chosen = select(tenants.c.tenant_id).where(tenants.c.tenant_id == tenant_id)
@@ -125,7 +126,7 @@ class SqlUploads:
     def _used(self, tenant_id: str) -> tuple[int, int | None]:
         row = self._sql.connection.execute(
             select(func.coalesce(func.sum(_ROOM), 0), func.min(_U.expires_at)).where(
-                # A clock that is read row by row would read what is over, too.
+                # A clock evaluated per row would also scan expired rows.
                 _U.tenant_id == tenant_id,
                 _U.expires_at > self._sql.now_us(),
                 _U.size_bytes > 0,

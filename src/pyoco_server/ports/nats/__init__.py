@@ -1,1 +1,1 @@
-"""Our thin JetStream layer: one connection, acked writes, leader reads, a watch that survives, credits."""
+"""A thin JetStream layer: one connection, acknowledged writes, reads from the leader, and a resuming watch."""

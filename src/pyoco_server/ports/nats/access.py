@@ -1,4 +1,4 @@
-"""How a process gets in to NATS: who it says it is, and by which certificates. Read from files, and told to nobody."""
+"""The credentials and certificates of a NATS connection. Secrets are read from files and never logged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Access", "Certificates", "access_of", "why_not_in"]
 log = get_logger(__name__)
 
 _FILE_BYTES_MAX = 64 * 1024
-#: The bundle of a machine has some 250 KiB.
+#: The system's CA bundle has about 250 KiB.
 _CA_BYTES_MAX = 1024 * 1024
 _JWT = re.compile(rb"BEGIN NATS USER JWT[^\n]*\n\s*([\w=-]+\.[\w=-]+\.[\w=-]+)\s")
 _SEED = re.compile(rb"BEGIN USER NKEY SEED[^\n]*\n\s*(\w+)\s")
@@ -29,7 +29,7 @@ _SETTINGS = {each.name: each for each in settings(NatsBackendConfig)}
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """The way in. Empty: not given."""
+    """Address and credentials. An empty string means not set."""
 
     url: str
     user: str = ""
@@ -42,12 +42,12 @@ class Access:
 
     @property
     def demands_tls(self) -> bool:
-        """Whoever names certificates wants no connection without them, whatever the address says."""
+        """Whether TLS is required. Configured certificates require it, whatever the address."""
         return bool(self.tls_ca or self.tls_cert)
 
     @property
     def is_memory(self) -> bool:
-        """Whether a part of the address names a server in this process."""
+        """Whether a part of the address is a server in this process."""
         return any(part.strip().startswith("memory://") for part in self.url.split(","))
 
     def _check_memory(self) -> None:
@@ -59,8 +59,11 @@ class Access:
                 raise SettingError(f"PYOCO_NATS_URL is {self.url}, which has no users and no TLS; unset {variable}")
 
     def options(self) -> dict[str, Any]:
-        """For the library's `connect`. Reads every file that is named, so that what is wrong with one is known before
-        anybody is dialled. Raises SettingError, which names the variable."""
+        """Return the options for the library's `connect`.
+
+        Reads every configured file, so that errors are found before connecting. Raises SettingError, which names the
+        variable.
+        """
         if self.is_memory:
             self._check_memory()
         self._check_pairs()
@@ -87,7 +90,10 @@ class Access:
             )
 
     def context(self) -> ssl.SSLContext | None:
-        """None: nothing was said about certificates, and `tls://` goes by those of the machine. Raises SettingError."""
+        """Return the TLS context. None: no certificates are configured; `tls://` then uses the system's CAs.
+
+        Raises SettingError.
+        """
         if not self.demands_tls:
             return None
         if self.tls_ca:
@@ -122,26 +128,26 @@ def access_of(config: NatsBackendConfig) -> Access:
 
 
 class Certificates:
-    """Asked for at each handshake, so that new ones need no new process, whenever they come."""
+    """Reads the certificates at each handshake, so that renewed ones need no restart."""
 
     def __init__(self, access: Access, last: ssl.SSLContext) -> None:
         self._access, self._last = access, last
-        self._told = ""
+        self._logged = ""
 
     def __call__(self) -> ssl.SSLContext:
         try:
             self._last = self._access.context() or self._last
         except SettingError as error:
-            if str(error) != self._told:  # tries come several a second
-                log.error("the certificates cannot be read again; the last ones are used", reason=str(error))
-            self._told = str(error)
+            if str(error) != self._logged:  # there are several attempts a second
+                log.error("cannot reload the certificates; using the previous ones", reason=str(error))
+            self._logged = str(error)
         else:
-            self._told = ""
+            self._logged = ""
         return self._last
 
 
 class _Password:
-    """Called by the library at each connection, so that a new password needs no new process."""
+    """Reads the password at each connection, so that a new one needs no restart."""
 
     def __init__(self, path: str) -> None:
         """Raises SettingError."""
@@ -152,7 +158,7 @@ class _Password:
         try:
             self._last = _read_password(self._path)
         except SettingError as error:
-            log.error("the password cannot be read again; the last one is used", reason=str(error))
+            log.error("cannot reload the password; using the previous one", reason=str(error))
         return self._last
 
     def __repr__(self) -> str:
@@ -171,8 +177,11 @@ def _read_password(path: str) -> str:
 
 
 class _Credentials:
-    """A JWT and the seed that signs for it, read again at each connection. The library's own reader never ends, and
-    everything else stands still, when it meets a file that is being written and is empty yet."""
+    """A JWT and its signing seed, read at each connection.
+
+    The library's own reader is not used: on a file that is being written and still empty, it loops without end and
+    blocks the event loop.
+    """
 
     def __init__(self, path: str) -> None:
         """Raises SettingError."""
@@ -180,11 +189,11 @@ class _Credentials:
         self._jwt, self._seed = _read_creds(path)
 
     def sign(self, nonce: str) -> bytes:
-        """Called first, and `jwt` after it: both are of one file."""
+        """Sign a nonce. Called before `jwt`, so that both use the same version of the file."""
         try:
             self._jwt, self._seed = _read_creds(self._path)
         except SettingError as error:
-            log.error("the credentials cannot be read again; the last ones are used", reason=str(error))
+            log.error("cannot reload the credentials; using the previous ones", reason=str(error))
         return base64.b64encode(_nkeys().from_seed(bytearray(self._seed)).sign(nonce.encode()))
 
     def jwt(self) -> bytes:
@@ -209,7 +218,7 @@ def _read_creds(path: str) -> tuple[bytes, bytes]:
 
 
 def _nkeys() -> Any:
-    """Not everybody's package."""
+    """Import the optional package nkeys. Raises SettingError if it is not installed."""
     try:
         return importlib.import_module("nkeys")
     except ImportError:
@@ -230,13 +239,13 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _refusal(name: str, path: str, problem: str) -> SettingError:
-    """With the whole path, however long it is: half of one helps nobody."""
+    """Return the error, with the complete path however long it is."""
     setting = _SETTINGS[name]
     return SettingError(f"{setting.variable}={path!r} {problem}; example: {setting.variable}={setting.example}")
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal, and a service has none."""
+    """Raise ValueError for an encrypted key: OpenSSL would prompt on the terminal, and a service has none."""
     raise ValueError("it has a password, and one without is needed")
 
 
@@ -245,7 +254,7 @@ def _reason(error: Exception) -> str:
 
 
 def why_not_in(error: BaseException | None) -> str:
-    """Why NATS was not reached, for people: what is wrong with a certificate, when that was it. "": nothing to add."""
+    """Return why the connection failed, as text, with details of a certificate error. "": nothing to add."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -1,4 +1,4 @@
-"""What JetStream answers to a write or an API call, and what its numbers mean."""
+"""The responses of JetStream to writes and API calls, and its error codes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
     "swallower",
 ]
 
-#: "System temporarily unavailable": an election goes on. As good as no answer, but certainly not stored.
+#: "System temporarily unavailable" during an election. Certainly not stored.
 _NOT_YET = 10008
 STREAM_NOT_FOUND = 10059
 #: The part of an API subject before the name of a stream.
 _OF_STREAM = re.compile(r"(?:STREAM\.(?:MSG\.)?[A-Z]+|CONSUMER\.(?:DURABLE\.|MSG\.)?[A-Z]+)\.([^.]+)")
-#: What a cluster answers that is not yet whole: the same, and that there are no peers for so many copies.
+#: The errors of a cluster that is still forming: the same, and "no suitable peers" for the number of replicas.
 NOT_YET = frozenset({_NOT_YET, 10005})
 #: The account, the server or its disk has no room. 10077, a stream at a limit of its own, is not the disk's fault.
 _FULL = frozenset({10002, 10023, 10047})
 _NO_SPACE = "no space left on device"
-#: Conditions that no stream fulfils: it answers with the code below, and stores nothing. Another refusal, such as "too
-#: many requests", comes ahead of what is queued, and proves nothing.
+#: Conditions that no stream fulfils: it responds with the code below and stores nothing. Another refusal, such as "too
+#: many requests", may overtake queued messages and proves nothing.
 _WRONG_STREAM = 10060
 NEVER = {"Nats-Expected-Stream": "-", "Nats-Expected-Last-Sequence": str(2**62)}
 
@@ -52,7 +52,7 @@ class StoreReply(msgspec.Struct):
 
 
 class _Verdict(msgspec.Struct):
-    """Of an answer that is an object of any kind: its `stream` need not be a text."""
+    """The error of any API response, whose `stream` may be of any type."""
 
     error: Fault | None = None
 
@@ -62,18 +62,18 @@ _read_verdict = msgspec.json.Decoder(_Verdict).decode
 
 
 def fault_of(data: bytes) -> Fault | None:
-    """None: the call was answered as it was meant to be."""
+    """Return the error of a response. None: the call succeeded."""
     return _read_verdict(data).error
 
 
 def stream_of(api_subject: str) -> str:
-    """The stream that an API call is about; `api_subject` without `$JS.API.`. "": none."""
+    """Return the stream of an API subject without its `$JS.API.`; "" if it has none."""
     match = _OF_STREAM.match(api_subject)
     return match[1] if match is not None else ""
 
 
 def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:
-    """Of a write. Full: there is no room for `answer.stream`."""
+    """Return the exception for a refused write. Full: there is no room for `answer.stream`."""
     if fault.err_code == _NOT_YET:
         return NotStored(f"{subject} has no leader yet")
     if fault.err_code in _FULL or _NO_SPACE in fault.description:
@@ -82,6 +82,6 @@ def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:
 
 
 def swallower(data: bytes) -> str:
-    """The stream that has refused what nobody can fulfil (`NEVER`). "": something else has answered."""
+    """Return the stream that has refused the conditions of `NEVER`; "" if the response is a different one."""
     answer = read_answer(data)
     return answer.stream if answer.error is not None and answer.error.err_code == _WRONG_STREAM else ""

@@ -1,4 +1,4 @@
-"""A key-value bucket: compare-and-set writes whose outcome is always known, and reads from the leader."""
+"""A key-value bucket with compare-and-set writes, whose outcome is reported, and reads from the leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Bucket", "Entry", "TtlRefused", "is_deletion"]
 
 log = get_logger(__name__)
 
-#: Another write was faster. 10164 is what newer servers say for the same thing.
+#: A concurrent write was faster. Newer servers report 10164 instead.
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TTL_DISABLED = 10166
 _NO_MESSAGE_FOUND = 10037
@@ -26,17 +26,17 @@ _NO_MESSAGE_FOUND = 10037
 
 @dataclass(frozen=True)
 class Entry:
-    """The newest word on a key. `value` is None when that word is "deleted" or "expired"."""
+    """The newest revision of a key. `value` is None if the key was deleted or has expired."""
 
     key: str
     revision: int
     value: bytes | None
-    #: When it was stored, by the server's clock; 0.0 for one that has just been written.
+    #: When it was stored, by the server's clock; 0.0 for an entry returned by a write.
     stored_at: float = 0.0
 
 
 class TtlRefused(NotStored):
-    """The bucket was made without expiry; nothing was stored."""
+    """The bucket was created without TTL support; nothing was stored."""
 
 
 class _Stored(msgspec.Struct):
@@ -52,32 +52,34 @@ class _Found(msgspec.Struct):
 
 
 class Bucket:
-    """One KV bucket. Every write names the revision it replaces; none is blind."""
+    """One KV bucket. Every write is conditional on the revision that it replaces."""
 
     def __init__(self, link: Link, name: str, stream: str = "", prefix: str = "") -> None:
-        """With `stream` and `prefix`, other subjects that are used as one uses a bucket."""
+        """`stream` and `prefix` allow other subjects to be used like a bucket."""
         self._link = link
         self.name = name
         self.stream = stream or f"KV_{name}"
         self.prefix = prefix or f"$KV.{name}."
 
     async def get(self, key: str) -> Entry | None:
-        """The newest revision as the leader knows it: one round trip. None: the key was never written."""
+        """Return the newest revision from the leader: one round trip. None: the key has no entry."""
         message = await self._last(self.prefix + key)
         if message is None:
             return None
-        gone = message.hdrs and is_deletion(base64.b64decode(message.hdrs))
-        value = None if gone else base64.b64decode(message.data)
+        is_deleted = message.hdrs and is_deletion(base64.b64decode(message.hdrs))
+        value = None if is_deleted else base64.b64decode(message.data)
         return Entry(key, message.seq, value, message.time.timestamp())
 
     async def last_revision(self) -> int:
-        """The newest revision of any key, as the leader knows it. 0: nothing was ever written."""
+        """Return the newest revision of any key from the leader. 0: the bucket is empty."""
         message = await self._last(self.prefix + ">")
         return message.seq if message is not None else 0
 
     async def first_since(self, instant: float) -> int | None:
-        """The revision of what was stored first, then or later. None: nothing was, or the server is too old to know the
-        question. Raises Unavailable."""
+        """Return the first revision stored at `instant` or later. None: none, or the server is too old for the request.
+
+        Raises Unavailable.
+        """
         asked = {"start_time": datetime.fromtimestamp(instant, UTC).isoformat()}
         try:
             return (await self._link.insist(f"STREAM.MSG.GET.{self.stream}", asked, _Found)).message.seq
@@ -96,11 +98,11 @@ class Bucket:
     async def write(
         self, key: str, value: bytes, revision: int, headers: Mapping[str, str] | None = None
     ) -> Entry | None:
-        """Write over exactly `revision` (0: the key must not exist). None: someone was faster; nothing changed.
+        """Write over exactly `revision` (0: the key must not exist). None: another write was faster; nothing changed.
 
-        Repeats itself for as long as the link's patience lasts. A repeat after silence cannot write twice: it
-        names the same revision, and a refusal is checked by reading back. Raises NotStored when nothing was
-        stored for certain, Unavailable when that could not be found out; both are NoRoom, too, when that is the reason.
+        Retries for as long as the link's patience lasts. A retry after a timeout cannot write twice: it names the same
+        revision, and a refusal is checked by reading back. Raises NotStored if certainly nothing was stored,
+        Unavailable if that is not known; both are also NoRoom if lack of room is the reason.
         """
         subject = self.prefix + key
         conditions = {"Nats-Expected-Last-Subject-Sequence": str(revision), **(headers or {})}
@@ -114,23 +116,23 @@ class Bucket:
                 raise TtlRefused(f"{self.name} has no expiry") from error
             if error.code not in _WRONG_LAST_SEQUENCE:
                 raise error.failure(doing) from error
-            return await self._mine(key, value) if error.is_ambiguous else None
+            return await self._own_earlier_write(key, value) if error.is_ambiguous else None
         return Entry(key, sequence, value)
 
-    async def _mine(self, key: str, value: bytes) -> Entry | None:
-        """After silence and a refusal: is it my own earlier try that won?"""
+    async def _own_earlier_write(self, key: str, value: bytes) -> Entry | None:
+        """Return the entry if an earlier attempt of our own was stored. Called after a timeout and a refusal."""
         entry = await self.get(key)
         if entry is not None and (entry.value or b"") == value:
-            # Not the key: that of an object is made of its name.
-            log.info("a write without an answer had been stored", bucket=self.name, revision=entry.revision)
+            # The key is not logged: that of an object contains its name.
+            log.info("a write without a response had been stored", bucket=self.name, revision=entry.revision)
             return entry
         return None
 
     async def delete(self, key: str, revision: int) -> bool:
-        """Leave a deletion marker over exactly `revision`. False: someone wrote in between; nothing changed."""
+        """Write a deletion marker over exactly `revision`. False: another write was faster; nothing changed."""
         return await self.write(key, b"", revision, {"KV-Operation": "DEL"}) is not None
 
 
 def is_deletion(headers: bytes) -> bool:
-    """Whether raw headers mark a deletion or an expiry, rather than a value."""
+    """Return whether raw headers mark a deletion or an expiry rather than a value."""
     return b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers

@@ -1,11 +1,11 @@
-"""The library's client, with a short way in and out for what we do thousands of times a second.
+"""The library's client with a fast path for receiving and sending thousands of messages a second.
 
-Of the library's own way in, a message is parsed into an object with a dictionary of headers, put on a queue and given
-to a task; of its way out, each header is checked with a regular expression, and everything is sent at once. Here a
-message reaches its listener as it came, and messages leave in bunches while there are many.
+The library parses each received message into an object with a dictionary of headers, queues it and passes it to a task;
+it checks each sent header with a regular expression and writes every message immediately. Here a listener is called
+with the raw message, and messages are sent in batches under load.
 
 `_ps`, `_process_msg`, `_process_pong`, `_connect_to_server`, `_close`, `_send_command` and `_flush_pending` are private
-to the library: its version is pinned, and `tests/ports/test_client.py` watches over what we rely on.
+to the library: its version is pinned, and `tests/ports/test_client.py` checks what we rely on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 
 class Raw(NamedTuple):
-    """A message as it came."""
+    """A raw message."""
 
     subject: str
     reply: str
@@ -39,41 +39,47 @@ class Raw(NamedTuple):
 
     @property
     def status(self) -> str | None:
-        """What the server says instead of a message: "100" heartbeat, "404" nothing there, "503" nobody listens."""
+        """The status code of a control message: "100" heartbeat, "404" no messages, "503" no responders.
+
+        None: an ordinary message.
+        """
         return self.head[9:12].decode() if self.head[8:9] == b" " else None
 
     @property
     def description(self) -> str:
-        """The words behind the status, if there are any."""
+        """The text after the status; may be empty."""
         words = self.head[12:].split(b"\r\n", 1)[0] if self.status else b""
         return words.strip().decode("utf-8", "replace")
 
     @property
     def headers(self) -> dict[str, str]:
-        """Parsed when asked for: few messages need it."""
+        """The headers, parsed on access: few messages need them."""
         lines = (line.partition(":") for line in self.head.decode("utf-8", "replace").split("\r\n")[1:])
         return {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
 class Subscription(Protocol):
-    """What `listen` returns."""
+    """The result of `listen`."""
 
     async def unsubscribe(self, limit: int = 0) -> None: ...
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
-    """Headers as they are on the wire."""
+    """Return headers in their wire format."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
-#: A connection that has more than this to send is left to the library, which waits until there is less.
+#: Above this much unsent data, the library's flusher writes, which waits for the socket (backpressure).
 _FULL_BYTES = 1 << 15
 
 
 class _Wire(TcpTransport):
-    """The library waits until a connection is closed before it makes another. TLS is closed by both sides, so a peer
-    that is frozen, or has turned us away, would keep us for half a minute or for ever; this one does not wait long."""
+    """A transport that waits only briefly for a connection to close.
+
+    The library waits for that before it reconnects. TLS needs both sides to close, so a frozen peer, or one that has
+    refused us, would block it for half a minute or without end.
+    """
 
     CLOSE_SECONDS = 0.5
 
@@ -82,14 +88,14 @@ class _Wire(TcpTransport):
         self._left: asyncio.StreamWriter | None = None
 
     def __bool__(self) -> bool:
-        """Also before it is connected: the library would put one of its own in its place."""
+        """True even before it is connected: otherwise the library would replace it by its own transport."""
         return True
 
     async def wait_closed(self) -> None:
         writer = self._io_writer
         if writer is None or writer is self._left:
             return
-        # Not by a timeout around it: that would cancel what the next one who waits would wait for.
+        # No timeout around the call: it would cancel the shared future that later callers wait for.
         closed = asyncio.ensure_future(super().wait_closed())  # type: ignore[no-untyped-call]
         await asyncio.wait({closed}, timeout=self.CLOSE_SECONDS)
         if not closed.done():
@@ -102,61 +108,61 @@ class _Wire(TcpTransport):
             closed.cancel()
 
     def abort(self) -> None:
-        """Drop the connection, if there is one, without waiting for the peer."""
+        """Abort the connection, if any, without waiting for the peer."""
         if self._io_writer is not None:
             self._io_writer.transport.abort()
 
 
 class QuickClient(Client):
-    #: Between two sends while many questions are in flight. A single question never waits.
+    #: The pause between two writes while at least CROWD requests are in flight. A single request never waits.
     PAUSE_SECONDS = 0.001
     CROWD = 4
 
     def __init__(self) -> None:
         super().__init__()
-        #: How many questions wait for an answer; whoever asks keeps it true.
+        #: The number of requests that wait for a response; maintained by the caller.
         self.in_flight = 0
-        #: Whether a server without TLS is refused, whatever the address says.
+        #: Whether to refuse a server without TLS even if its address does not demand TLS.
         self.demands_tls = False
-        #: What to trust and to show, asked for at each handshake. None: what `connect` was given.
+        #: Returns the TLS context for each handshake. None: use the one passed to `connect`.
         self.certificates: Callable[[], ssl.SSLContext] | None = None
         self._is_ended = False
         self._listeners: dict[int, Callable[[Raw], None]] = {}
-        self._ps = QuickParser(self, self._listeners, self._hear)
+        self._ps = QuickParser(self, self._listeners, self._pass_to_listener)
         self._sent_at = 0.0
         self._due: asyncio.Handle | None = None
 
     async def listen(self, subject: str, listener: Callable[[Raw], None]) -> LibrarySubscription:
-        """As `subscribe`, but each message goes straight to `listener`, which must not block."""
-        subscription = await self.subscribe(subject, cb=_nobody)
+        """Subscribe with a `listener` that is called directly with each message and must not block."""
+        subscription = await self.subscribe(subject, cb=_never_called)
         self._listeners[subscription._id] = listener
         return subscription
 
     def forget(self, subscription: Subscription) -> None:
-        """The listener hears nothing more. To be called after the subscription has ended."""
+        """Remove the listener. Call it after the subscription has ended."""
         self._listeners.pop(_own(subscription)._id, None)
 
     async def leave(self, subscription: Subscription) -> asyncio.Future[bool]:
-        """Unsubscribe; the listener stays until it is forgotten. The answer is there once the server has confirmed."""
+        """Unsubscribe; the listener stays until `forget`. The future completes once the server has confirmed."""
         number = _own(subscription)._id
         await self._send_unsubscribe(number)
-        await self._flush_pending(force_flush=True)  # a ping goes out at once, and would overtake it
-        self._remove_sub(number)  # a reconnect does not subscribe to it again
+        await self._flush_pending(force_flush=True)  # a ping is written immediately and would overtake it
+        self._remove_sub(number)  # a reconnect must not subscribe again
         confirmed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         await self._send_ping(confirmed)
         return confirmed
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Forget a subscription that the server has been told to end."""
+        """Remove a subscription that has been ended on the server."""
         ended = _own(subscription)
         ended._stop_processing()
         self._remove_sub(ended._id)
 
     async def _process_pong(self) -> None:
-        """A late answer to a ping that nobody waits for any more, after a `flush` that was given up, is no surprise.
+        """Accept a late pong whose `flush` has timed out.
 
-        The library's own way ends the read loop there: the connection stays up, and hears nothing until its pings have
-        gone unanswered.
+        The library's own handler would fail and end the read loop: the connection would stay open but receive nothing
+        until its own pings time out.
         """
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
@@ -167,23 +173,28 @@ class QuickClient(Client):
         if listener is None:
             await super()._process_msg(sid, subject, reply, data, headers)
         else:
-            self._hear(listener, subject, reply, data, headers or b"")
+            self._pass_to_listener(listener, subject, reply, data, headers or b"")
 
     @staticmethod
-    def _hear(listener: Callable[[Raw], None], subject: bytes, reply: bytes, data: bytes, head: bytes) -> None:
+    def _pass_to_listener(
+        listener: Callable[[Raw], None], subject: bytes, reply: bytes, data: bytes, head: bytes
+    ) -> None:
         try:
-            # The server takes any bytes for a subject. One that is no text must not stop those that follow it.
+            # The server accepts any bytes as a subject. An invalid one must not block the following messages.
             listener(Raw(subject.decode("utf-8", "replace"), reply.decode("utf-8", "replace"), data, head))
         except Exception:  # this is the connection's read loop: a defect of a listener must not end it
-            log.exception("a message was not dealt with", subject=subject.decode("utf-8", "replace"))
+            log.exception("message listener failed", subject=subject.decode("utf-8", "replace"))
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
         return super().ssl_context if self.certificates is None else self.certificates()
 
     async def _connect_to_server(self, s: Srv) -> None:
-        """Connect once. The library leaves open what an attempt with a failed handshake opened, and it goes on after
-        `close` when `asyncio.wait_for` swallows its cancel, which happens before Python 3.12."""
+        """Connect once, and work around two defects of the library.
+
+        It leaks the connection of a failed handshake, and before Python 3.12 it continues after `close` if
+        `asyncio.wait_for` swallows its cancellation.
+        """
         self._stop_if_ended()
         if isinstance(self._transport, _Wire):
             self._transport.abort()
@@ -197,15 +208,17 @@ class QuickClient(Client):
             self._status = Client.CLOSED  # the library's retry has overwritten it
             if isinstance(self._transport, _Wire):
                 self._transport.abort()
-            raise asyncio.CancelledError  # the one exception that ends the library's retries
+            raise asyncio.CancelledError  # the only exception that ends the library's retries
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         self._is_ended = self._is_ended or status == Client.CLOSED
         await super()._close(status, do_cbs)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """The server's first words. Whoever asked for TLS gets it or no connection: our credentials come next, and the
-        library would send them in plain text to a server that has none."""
+        """Handle the server's INFO. If TLS was requested, refuse a server that does not offer it.
+
+        Otherwise the library would send our credentials in plain text next.
+        """
         server = self._current_server
         wants_tls = server is not None and (
             server.uri.scheme == "tls" or (self.demands_tls and server.uri.scheme == "nats")
@@ -216,20 +229,20 @@ class QuickClient(Client):
         await super()._process_info(info, initial_connection)
 
     async def _process_err(self, err_msg: str) -> None:
-        """The library hangs up for good on most errors, an expired password or a full server among them."""
+        """Reconnect after an error. The library closes permanently, even for an expired password or a full server."""
         if "permissions violation" in err_msg.lower() or self.is_connecting:
             await super()._process_err(err_msg)
             return
-        log.error("NATS reported an error; connecting again", reason=err_msg.strip("'"))
+        log.error("NATS reported an error; reconnecting", reason=err_msg.strip("'"))
         await self._process_op_err(nats.errors.Error(f"nats: {err_msg}"))
 
     async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """As `publish`, for subjects and headers that are ours: they are not checked again."""
+        """Publish without checking subject and headers, which must be valid."""
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
         head = header_block(headers) if headers else b""
         size = len(head) + len(data)
-        if size > self._max_payload:  # the server counts the headers, too, and would hang up
+        if size > self._max_payload:  # the server also counts the headers, and would close the connection
             raise nats.errors.MaxPayloadError
         if not self.is_connected and self._pending_data_size + size > self._max_pending_size:
             raise nats.errors.OutboundBufferLimitError
@@ -240,15 +253,15 @@ class QuickClient(Client):
 
     @property
     def server_info(self) -> Mapping[str, Any]:
-        """What the server says of itself; the library shows little of it."""
+        """The server's INFO; the library exposes only a part of it."""
         return self._server_info
 
     async def send_pending(self) -> None:
-        """Write everything now. The library's flush asks the server before what is pending is sent."""
+        """Write all pending data now. The library's flush sends its ping before the pending data."""
         await self._flush_pending(force_flush=True)
 
     def drop_pending(self) -> None:
-        """Forget what was kept for the next connection."""
+        """Drop the data that was kept for the next connection."""
         self._pending, self._pending_data_size = [], 0
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
@@ -258,7 +271,7 @@ class QuickClient(Client):
         if self._due is None:
             loop = asyncio.get_running_loop()
             left = self._sent_at + self.PAUSE_SECONDS - loop.time()
-            # Soon, and not now: what others say in this turn of the event loop goes with it.
+            # Not immediately: messages sent in the same iteration of the event loop join the batch.
             is_late = left <= 0 or self.in_flight < self.CROWD
             self._due = loop.call_soon(self._send_now) if is_late else loop.call_later(left, self._send_now)
         return None
@@ -271,8 +284,10 @@ class QuickClient(Client):
             self._flush_queue.put_nowait(loop.create_future())
 
     def _wrote(self) -> bool:
-        """What is pending, without waking the library's flusher. False: that one has to, for a connection that takes no
-        more at the moment, or is about to end."""
+        """Write the pending data without waking the library's flusher.
+
+        False: the flusher has to do it, because the connection is congested or closing.
+        """
         writer = self._transport._io_writer if isinstance(self._transport, _Wire) else None
         if writer is None or self._flush_queue is None or not self._flush_queue.empty():
             return False
@@ -289,5 +304,5 @@ def _own(subscription: Subscription) -> LibrarySubscription:
     return subscription
 
 
-async def _nobody(message: object) -> None:
-    """Never called: `_process_msg` gives the messages of a listener to it."""
+async def _never_called(message: object) -> None:
+    """Never called: `_process_msg` passes the messages directly to the listener."""

@@ -1,4 +1,4 @@
-"""The time of day as NATS tells it, so that everybody who uses one store agrees, whatever their own clocks say."""
+"""The time of day of the NATS server, so that all processes of one store agree even if their own clocks differ."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ __all__ = ["StoreClock", "open_clock"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 30.0
-#: Worth a line in the log.
+#: A larger difference of the local clock is logged.
 _DIFFERENCE_SECONDS = 5.0
 
 
 class _Info(msgspec.Struct):
-    #: When the answer was given.
+    #: When the server sent the response.
     ts: datetime
 
 
 def _steady() -> float:
-    """Seconds since the machine was started, those it slept through included. Nobody can set it."""
+    """Return the seconds since boot, including suspend. This clock cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class StoreClock:
-    """Unix seconds. A jump of this machine's time of day moves nothing; a clock that was wrong from the start does no
-    harm either. Right to one round trip at worst.
+    """Unix seconds of the store. Not affected by jumps or a wrong setting of the local clock.
+
+    Accurate to one round trip in the worst case.
     """
 
     def __init__(self, link: Link, stream: str) -> None:
@@ -47,46 +48,46 @@ class StoreClock:
         return _steady() + self._offset
 
     async def set(self) -> None:
-        """One round trip. Raises Unavailable."""
-        asked = _steady()
+        """Read the time of the store: one round trip. Raises Unavailable."""
+        asked_at = _steady()
         try:
             info = await self._link.insist(f"STREAM.INFO.{self._stream}", {}, _Info)
         except Rejected as error:
             raise Unavailable(f"cannot ask for the time: {error}") from error
-        told = info.ts.timestamp()
-        self.hear(told, asked, _steady())
+        store_time = info.ts.timestamp()
+        self.hear(store_time, asked_at, _steady())
 
-    def hear(self, told: float, asked: float, answered: float) -> None:
-        """The store said `told` at some moment between these two of the steady clock.
+    def hear(self, store_time: float, asked_at: float, answered_at: float) -> None:
+        """Adjust to `store_time`, which was read between these two times of the steady clock.
 
-        While what we believe fits that, it stays: a slow answer must not make it worse. Otherwise it moves as far as it
-        has to.
+        An offset that is consistent with this is kept, so that a slow answer does not reduce accuracy. Otherwise it is
+        moved by the minimum.
         """
-        self._offset = min(max(self._offset, told - answered), told - asked)
+        self._offset = min(max(self._offset, store_time - answered_at), store_time - asked_at)
         difference = time.time() - self()
         if abs(difference) < _DIFFERENCE_SECONDS:
             self._has_warned = False
         elif not self._has_warned:
             self._has_warned = True
-            log.warning("this machine's clock differs from that of NATS, which counts", seconds=round(difference, 1))
+            log.warning("local clock differs from the NATS clock, which is used", seconds=round(difference, 1))
 
     async def keep(self) -> None:
-        """Look again now and then: no two clocks go equally fast."""
+        """Read the time periodically, because clocks drift."""
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
-            with contextlib.suppress(Unavailable):  # then it goes on as it went
+            with contextlib.suppress(Unavailable):  # keep the last offset
                 await self.set()
 
 
 @contextlib.asynccontextmanager
 async def open_clock(link: Link, stream: str) -> AsyncIterator[StoreClock]:
-    """A clock that is right, and kept right. Raises Unavailable."""
+    """Yield a clock that is set and kept synchronised. Raises Unavailable."""
     clock = StoreClock(link, stream)
     await clock.set()
     keeping = asyncio.create_task(clock.keep(), name="store clock")
     try:
         yield clock
     finally:
-        while not keeping.done():  # before Python 3.12 a cancel can be swallowed
+        while not keeping.done():  # before Python 3.12 a cancellation can be lost
             keeping.cancel()
             await asyncio.wait({keeping}, timeout=0.5)

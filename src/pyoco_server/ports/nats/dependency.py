@@ -1,4 +1,4 @@
-"""Where NATS serves priced runs it is one of their dependencies, and an outage has the same name as any other's."""
+"""Maps NATS errors to the dependency errors of priced runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MissingDependency(ResourceMissing, DependencyUnavailable):
 
 @contextlib.contextmanager
 def dependency_errors(doing: str) -> Iterator[None]:
-    """The only place where an error of NATS becomes DependencyUnavailable. `doing` is a verb and what it is done to."""
+    """Convert errors of NATS into DependencyUnavailable. `doing` is a verb with its object, for the message."""
     try:
         yield
     except ResourceMissing as error:

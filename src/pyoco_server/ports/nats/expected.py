@@ -1,4 +1,4 @@
-"""The streams that a process has found or created in NATS, and so expects to find there."""
+"""The streams that a process has found or created in NATS, and therefore expects to exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Expected"]
 
 @dataclass(frozen=True)
 class Expected:
-    """One stream, with the settings that it had when it was last looked up."""
+    """One stream with its last known settings."""
 
     config: dict[str, Any]
     holds: Holds

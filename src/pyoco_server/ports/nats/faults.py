@@ -1,4 +1,4 @@
-"""What can go wrong between us and NATS, and what it says about whether something was stored."""
+"""The errors of the NATS layer. Each type tells whether something may have been stored."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ __all__ = ["BadSubject", "Full", "Futile", "Missing", "NoConnection", "NotPermit
 
 
 class Rejected(Exception):
-    """JetStream answered, and the answer was no. `code` is its err_code."""
+    """JetStream refused the request. `code` is its err_code; 0: the request was not sent."""
 
     def __init__(self, code: int, description: str) -> None:
-        super().__init__(f"{description} ({code})" if code else description)  # 0: it was not asked
+        super().__init__(f"{description} ({code})" if code else description)
         self.code = code
 
 
 class BadSubject(Rejected):
-    """White space or a control character in a subject ends it on the wire, and what follows is read as a command: it is
-    not sent. JetStream was not asked, so there is no code."""
+    """The subject contains white space or control characters; nothing was sent, so there is no code.
+
+    On the wire such a character ends the subject, and the rest would be parsed as a command.
+    """
 
     def __init__(self, subject: str) -> None:
         super().__init__(0, f"{subject!r} is no subject")
 
 
 class Futile(NotStored):
-    """No use in trying again at once."""
+    """An immediate retry would not help."""
 
 
 class NoConnection(Futile):
-    """There is no connection to NATS, and waiting for one did not help."""
+    """There is no connection to NATS, even after waiting for one."""
 
 
 class NotPermitted(Futile):
-    """NATS lets this user in, and not do this."""
+    """The NATS user lacks the permission for an operation."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -42,16 +44,18 @@ class NotPermitted(Futile):
 
 
 class Missing(ResourceMissing, Futile):
-    """The JetStream API says that the stream does not exist, so nothing was stored. No retry: it does not return by
-    itself."""
+    """The stream does not exist, according to the JetStream API, so nothing was stored.
+
+    Not retried, because a stream is not recreated by itself.
+    """
 
 
 class Full(NoRoom, NotStored):
-    """NATS has no room, and said so: nothing was stored."""
+    """NATS refused the write for lack of room: nothing was stored."""
 
 
 def gave_up(doing: str, error: Unavailable, *, ambiguous: bool) -> Unavailable:
-    """What to raise after the last try: whether something may have been stored, and whether room was lacking."""
+    """Return the error to raise after the last attempt. `ambiguous`: an earlier attempt may have been stored."""
     if isinstance(error, ResourceMissing):
         return (ResourceMissing if ambiguous else Missing)(error.resource, doing)
     is_full = isinstance(error, NoRoom)

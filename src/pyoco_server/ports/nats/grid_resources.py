@@ -1,4 +1,4 @@
-"""The streams and buckets of programs (section 2.1 of their contract), and what a process refuses to start on."""
+"""The streams and buckets of programs (section 2.1 of their contract), and the checks before a process starts."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ DOORS_BUCKET = "pyoco_exec_doors"
 ACL_BUCKET = "pyoco_exec_acl"
 ROUTES_BUCKET = "pyoco_exec_routes"
 
-#: Each lane is a consumer, and the server's own limit is a thousand for a stream.
+#: Each lane is a consumer, and the server's default limit is a thousand per stream.
 _CONSUMERS_MAX = 100_000
 #: "Replicas > 1 not supported in non-clustered mode".
 _NOT_CLUSTERED = 10074
-#: The server sets aside what a stream may hold, and has not that much: its own disk, or that of enough nodes.
+#: The server reserves the maximum size of a stream, and it or enough nodes of the cluster lack that much storage.
 _NO_ROOM = frozenset({10047, 10005})
 _ROOM_MIN_BYTES = 16 * 1024
-#: What must be so for one message per run, whatever happens (GRID-8).
+#: The settings that guarantee one message per run (GRID-8).
 _NEEDED = {"retention": "workqueue", "discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1}
 _COMPARED = (
     "subjects",
@@ -83,7 +83,7 @@ def grid_replicas(config: NatsBackendConfig, grid: GridConfig) -> int:
 
 
 def grid_resources(config: NatsBackendConfig, grid: GridConfig) -> tuple[Resource, ...]:
-    """Those of programs alone."""
+    """Return the resources of programs only."""
     replicas = grid_replicas(config, grid)
     return (
         stream(
@@ -118,14 +118,14 @@ def grid_resources(config: NatsBackendConfig, grid: GridConfig) -> tuple[Resourc
 
 
 def _bucket(name: str, replicas: int, holds: Holds, **more: Any) -> Resource:
-    """Without direct reads: whoever looks, with whatever client, asks the leader."""
+    """Return a bucket without direct reads, so that every client reads from the leader."""
     return bucket(name, replicas, holds=holds, allow_direct=False, **more)
 
 
 def all_resources(
     config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig | None
 ) -> tuple[Resource, ...]:
-    """Everything that a deployment with these settings has in NATS."""
+    """Return all NATS resources of a deployment with these settings."""
     of_priced_runs = priced_resources(config, priced) if priced is not None else ()
     of_programs = grid_resources(config, grid) if grid is not None else ()
     return (*resources_of(config), *of_priced_runs, *of_programs)
@@ -134,11 +134,11 @@ def all_resources(
 async def ensure_product(
     link: Link, config: NatsBackendConfig, grid: GridConfig | None, without: Collection[str] = ()
 ) -> None:
-    """What every process needs, but for those it has no use for; before that of programs, whose queue takes what room
-    is left.
+    """Create the resources that every process needs, except those in `without`.
 
-    Where the grid asks for several replicas, so do the records, dead letters and all that it lives in: what is missing
-    is made with them, and what has fewer is given more. Raises DeploymentRefused, Unavailable.
+    Call it before `ensure_grid`, whose queue takes the remaining storage. If the grid has several replicas, these
+    resources get them too: missing ones are created with them, and existing ones with fewer are raised. Raises
+    DeploymentRefused, Unavailable.
     """
     if grid is None or grid.exec_replicas <= 1:
         await ensure(link, resources_of(config, without))
@@ -148,11 +148,11 @@ async def ensure_product(
 
 
 async def ensure_grid(link: Link, config: NatsBackendConfig, grid: GridConfig) -> None:
-    """Make what is missing, after `ensure_product`. GRID-6.
+    """Create missing resources, after `ensure_product` (GRID-6).
 
-    An existing resource keeps its settings, and each difference is logged; with three replicas asked for, one that has
-    fewer is given three. One that has three is used as it is, also while a node is away. Raises DeploymentRefused when
-    the queue is not what it must be, or when there are fewer than three nodes for three replicas; Unavailable.
+    An existing resource keeps its settings, and each difference is logged. If three replicas are configured, a resource
+    with fewer gets three; one with three is used even while a node is unavailable. Raises DeploymentRefused if the
+    queue has unsuitable settings, or if there are fewer than three nodes for three replicas; Unavailable.
     """
     resources = grid_resources(config, grid)
     bounded = [resource for resource in resources if resource.config.get("max_bytes", 0) > 0]
@@ -165,7 +165,7 @@ async def ensure_grid(link: Link, config: NatsBackendConfig, grid: GridConfig) -
 
 
 async def _patiently(link: Link, grid: GridConfig, resource: Resource) -> None:
-    """A cluster that is still choosing its leader, or waits for its third node, is waited for."""
+    """Retry while the cluster elects a leader or waits for its third node. Raises Unavailable, DeploymentRefused."""
     deadline = time.monotonic() + link.patience.unanswered_seconds
     while True:
         try:
@@ -207,14 +207,16 @@ async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
             have = have | {"num_replicas": grid.exec_replicas}
             link.expected[resource.name] = Expected(have, resource.holds)
         elif found.answering < grid.exec_replicas:
-            # What exists needs no third node to be used: whoever is restarted while one is away must come up.
-            log.warning("a node that keeps this is away", resource=resource.name, answering=found.answering)
+            # An existing resource is usable without its third node: processes must start while a node is down.
+            log.warning("a replica is unavailable", resource=resource.name, answering=found.answering)
     _warn_of_differences(resource.name, resource.config, have)
 
 
 async def _make(link: Link, resource: Resource) -> bool:
-    """A server with less room than a stream may take gets a smaller one: a grid whose queue is shorter is better than a
-    gateway that does not start."""
+    """Create a resource, halving its maximum size while the server lacks the storage.
+
+    A grid with a shorter queue is better than a gateway that does not start.
+    """
     config = resource.config
     while True:
         try:
@@ -223,12 +225,12 @@ async def _make(link: Link, resource: Resource) -> bool:
             room = config.get("max_bytes", 0) // 2
             if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:
                 raise
-            log.warning("NATS has not the room for this stream; it may hold less", resource=resource.name, bytes=room)
+            log.warning("NATS lacks storage for this stream; reducing its limit", resource=resource.name, bytes=room)
             config = config | {"max_bytes": room}
 
 
 async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, found: dict[str, Any]) -> None:
-    """Raises DeploymentRefused; Rejected while a node that has just come up is not known to all of the cluster."""
+    """Raise the number of replicas. Raises DeploymentRefused; Rejected while the cluster is still adding a new node."""
     copies = grid.exec_replicas
     try:
         await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"num_replicas": copies}, dict[str, Any])
@@ -236,11 +238,11 @@ async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, foun
         if error.code in NOT_YET:
             raise
         raise DeploymentRefused(f"{resource.name} cannot be given {copies} replicas: {error}") from error
-    log.warning("a resource was given more replicas", resource=resource.name, replicas=copies)
+    log.warning("increased the replicas of a resource", resource=resource.name, replicas=copies)
 
 
 def stream_problem(found: dict[str, Any]) -> str | None:
-    """Why no queue of programs can live in a stream with these settings (GRID-6); None: one can."""
+    """Return why a stream is unsuitable as the queue of programs (GRID-6). None: it is suitable."""
     if found.get("retention") != "workqueue":
         return f"its retention is {found.get('retention')!r}, and must be 'workqueue'"
     if not found.get("discard_new_per_subject") or found.get("max_msgs_per_subject") != 1:
@@ -251,7 +253,7 @@ def stream_problem(found: dict[str, Any]) -> str | None:
 def _warn_of_differences(name: str, wanted: dict[str, Any], found: dict[str, Any]) -> None:
     for setting in _differences(wanted, found):
         log.warning(
-            "an existing JetStream resource has other settings; it is left as it is",
+            "existing JetStream resource has other settings; not changed",
             resource=name,
             setting=setting,
             wanted=wanted.get(setting, 0),

@@ -1,4 +1,4 @@
-"""One connection to NATS, kept for ever, and questions asked over it with many in flight."""
+"""One permanent connection to NATS, with many concurrent requests over it."""
 
 from __future__ import annotations
 
@@ -60,15 +60,16 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _SWEEP_SECONDS = 0.1
-_TELL_SECONDS = 10.0
-#: Where the answers go that nobody cares for.
-_NOBODY = "-"
-#: What NATS says of something that the user may not do; the library gives it to us in lower case.
+_LOG_SECONDS = 10.0
+#: The reply token of messages whose answers are ignored.
+_IGNORED = "-"
+#: The error of NATS for a missing permission; the library converts it to lower case.
 _VIOLATION = re.compile(r'permissions violation for (?P<act>publish|subscription) to "(?P<subject>[^"]*)"')
-#: Each is told of once, and so many of them.
-_TOLD_MAX = 100
-#: From being deaf to another connection, which may have the rights that this one lacks; then twice as long, to a limit.
-_DEAF_SECONDS, _DEAF_SECONDS_MAX = 5.0, 60.0
+#: The number of different violations that are logged, once each.
+_VIOLATIONS_MAX = 100
+#: The delay before reconnecting if the inbox is not permitted, in case the permissions have changed; it doubles up to a
+#: limit.
+_REFUSED_SECONDS, _REFUSED_SECONDS_MAX = 5.0, 60.0
 _KIND_TOKENS = 5
 #: After "no responders", the stream's existence is checked at most this often, and the check takes at most this long.
 _CHECK_EVERY_SECONDS, _CHECK_SECONDS = 1.0, 1.0
@@ -80,9 +81,9 @@ class _Names(msgspec.Struct):
 
 
 class Link:
-    """A connection that never gives up. `ask` is the only way to put a question to JetStream."""
+    """A connection that always reconnects. All requests to JetStream go through `ask`."""
 
-    #: Bounds memory when NATS is slow: further questions wait for a place.
+    #: Bounds memory if NATS is slow: further requests wait.
     IN_FLIGHT_MAX = 2048
 
     def __init__(self, patience: Patience) -> None:
@@ -93,40 +94,41 @@ class Link:
         self._inbox_dot = ""
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
-        #: Who waits for which answer, and until when.
+        #: By token: the future of the response, its deadline and the subject.
         self._waiting: dict[str, tuple[asyncio.Future[Raw], float, str]] = {}
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
-        self._told_at = -_TELL_SECONDS
+        self._logged_at = -_LOG_SECONDS
         self._url = ""
         self._access = Access(url="")
-        #: The last word on why we are not let in: of several tries some only hear that the connection was lost.
+        #: The last known reason of a refused connection: some attempts only report a lost connection.
         self._why_not_in = ""
-        #: Answers do not reach us: the reason.
-        self._deaf: NotPermitted | None = None
-        self._deaf_until = float("-inf")
-        self._deaf_seconds = _DEAF_SECONDS
-        self._told: set[str] = set()
-        #: What NATS did not let us subscribe to over this connection, as it tells it: in lower case.
-        self._unheard: set[str] = set()
+        #: Why responses cannot be received; None: they can.
+        self._inbox_refused: NotPermitted | None = None
+        self._refused_until = float("-inf")
+        self._refused_seconds = _REFUSED_SECONDS
+        self._logged_kinds: set[str] = set()
+        #: The subjects that NATS did not permit us to subscribe to on this connection, in lower case.
+        self._refused_subscriptions: set[str] = set()
         self._refusals = Refusals()
-        #: Answers that nobody waited for any more.
+        #: The number of responses that arrived after their timeout.
         self._late = 0
-        #: By name, the streams that this process uses and has found or created.
+        #: The streams that this process uses and has found or created, by name.
         self.expected: dict[str, Expected] = {}
-        #: Of streams that gave no responders: the last question whether they exist, and when it was asked.
+        #: For streams without responders: the last check of their existence, and when it was started.
         self._checks: dict[str, tuple[asyncio.Task[bool], float]] = {}
         #: Called when the connection is lost, in the order in which they were added.
         self.on_loss: dict[Callable[[], None], None] = {}
-        #: Grows with each loss. What was parked at the server over an older connection has died with it.
+        #: Counts the losses. The server drops waiting pull requests together with their connection.
         self.connection = 0
 
     async def open(self, access: str | Access, name: str, connect_seconds: float) -> None:
-        """Connect once, or raise NotStored after `connect_seconds`; from then on reconnect for ever.
+        """Connect, or raise NotStored after `connect_seconds`. After that, lost connections are always restored.
 
-        Raises SettingError before anybody is dialled when a file that is named cannot be used, NotPermitted when
-        answers may not reach us."""
+        Raises SettingError before connecting if a configured file cannot be used, NotPermitted if the user may not
+        receive responses.
+        """
         self._access = access if isinstance(access, Access) else Access(url=access)
         self._url = redact_url(self._access.url)
         options = self._access.options()
@@ -135,23 +137,23 @@ class Link:
         try:
             await within(self._connect(name, options), connect_seconds)
         except (TimeoutError, OSError, nats.errors.Error) as error:
-            said = why_not_in(self.nc.last_error) or self._why_not_in
-            with contextlib.suppress(Exception):  # it was never open; there is nothing to lose
+            reason = why_not_in(self.nc.last_error) or self._why_not_in
+            with contextlib.suppress(Exception):  # never connected; nothing can be lost
                 await self.nc.close()
-            raise NotStored(f"no NATS server answers at {self._url}{said and f': {said}'}") from error
+            raise NotStored(f"no NATS server answers at {self._url}{reason and f': {reason}'}") from error
         await self._listen()
         self._sweeper = asyncio.create_task(self._sweep(), name="link sweeper")
         self._up.set()
 
     async def _listen(self) -> None:
-        """Whether NATS lets us is known after one round trip."""
+        """Subscribe to the inbox, and wait one round trip for a refusal. Raises NotPermitted."""
         self._inbox = self.nc.new_inbox()
         self._inbox_dot = self._inbox + "."
         await self.nc.listen(self._inbox + ".*", self._on_reply)
-        with contextlib.suppress(TimeoutError, nats.errors.Error):  # then the first question finds out
+        with contextlib.suppress(TimeoutError, nats.errors.Error):  # then the first request will fail
             await self.nc.send_pending()
             await self.nc.flush(2)
-        why = self._deaf
+        why = self._inbox_refused
         if why is not None:
             self._is_closing = True
             await self.nc.close()
@@ -171,7 +173,7 @@ class Link:
             reconnect_time_wait=0.1 + random.random() * 0.3,  # type: ignore[arg-type]  # noqa: S311
             ping_interval=5,
             max_outstanding_pings=2,
-            skip_subject_validation=True,  # `ask` and `tell` look themselves, in a tenth of a microsecond
+            skip_subject_validation=True,  # `ask` and `tell` check subjects themselves, in a tenth of a microsecond
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
@@ -179,7 +181,7 @@ class Link:
         )
 
     async def close(self) -> None:
-        """Send what is pending and hang up. May be called twice."""
+        """Send pending data and close. May be called more than once."""
         if self.nc.is_closed:
             return
         self._is_closing = True
@@ -194,7 +196,7 @@ class Link:
             except (TimeoutError, nats.errors.Error) as error:
                 log.warning("closing without a last flush", error=error)
         if not self.nc.is_connected:
-            # The library would try to send what it has kept for later, and stop half-way when it cannot.
+            # Otherwise the library would try to send its pending data, fail, and not complete the close.
             self.nc.drop_pending()
         await self.nc.close()
 
@@ -204,7 +206,7 @@ class Link:
 
     @property
     def is_clustered(self) -> bool:
-        """Whether NATS has several nodes: what one of them is told, another may learn a moment later."""
+        """Whether NATS has several nodes: a write to one of them may be visible on another only a moment later."""
         return bool(self.nc.server_info.get("cluster"))
 
     @property
@@ -219,7 +221,7 @@ class Link:
         try:
             async with asyncio.timeout(seconds):
                 while not self.nc.is_connected:
-                    self._up.clear()  # the library tells of a loss later than it knows of it
+                    self._up.clear()  # the library calls `disconnected_cb` some time after the loss
                     await self._up.wait()
         except TimeoutError:
             raise NoConnection("there is no connection to NATS") from None
@@ -231,19 +233,19 @@ class Link:
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
     ) -> Raw:
-        """One question, one answer; many may be in flight over one inbox.
+        """Send a request and return the response. Many may be in flight over one inbox.
 
-        Raises NotStored when nobody listens, NotPermitted, a kind of it, when NATS does not let us ask, Unavailable
-        when no answer came: then it may have been heard, Rejected when it is too large to be sent, BadSubject, a kind
-        of it, when the subject is none.
+        Raises NotStored if there are no responders, or NotPermitted (a NotStored) if NATS does not permit the request;
+        Unavailable if no response came, in which case the request may have been processed; Rejected if it is too large
+        to be sent, or BadSubject (a Rejected) if the subject is invalid.
         """
         if " " in subject or not subject.isprintable():
             raise BadSubject(subject)
         if not self.nc.is_connected:
             await self.until_up(self.patience.down_seconds)
-        if self._deaf is not None:
-            raise self._deaf
-        await self._gate.acquire()  # in turn: the chunks of an object are asked for in their order
+        if self._inbox_refused is not None:
+            raise self._inbox_refused
+        await self._gate.acquire()  # first in, first out: the chunks of an object are sent in their order
         self._count += 1
         token = str(self._count)
         answer: asyncio.Future[Raw] = self._loop.create_future()
@@ -264,35 +266,35 @@ class Link:
         return message
 
     async def _sweep(self) -> None:
-        """One timer for all questions: a timer for each would cost as much as the question."""
+        """Expire requests. One timer for all: a timer for each would cost as much as the request."""
         while not self.nc.is_closed:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self._loop.time()
             for answer, deadline, _ in list(self._waiting.values()):
                 if deadline < now and not answer.done():
                     answer.set_exception(Unavailable("no answer came in time"))
-            if self._deaf is not None and now > self._deaf_until:
-                await self.nc.force_reconnect()  # rights that are given back do not bring the inbox back
+            if self._inbox_refused is not None and now > self._refused_until:
+                await self.nc.force_reconnect()  # restored permissions do not restore the subscription of the inbox
 
     def check_heard(self, subject: str) -> None:
-        """To be called one round trip after a subscription. Raises NotPermitted: nothing will ever be heard there."""
-        if subject.lower() in self._unheard:
+        """Raise NotPermitted if a subscription was refused. Call it one round trip after subscribing."""
+        if subject.lower() in self._refused_subscriptions:
             raise NotPermitted(f"subscribe to {subject}")
 
     async def tell(self, subject: str, payload: bytes = b"") -> None:
-        """Say something and do not care for the answer. Best effort. Raises BadSubject."""
+        """Publish a message and ignore the response. Best effort. Raises BadSubject."""
         if " " in subject or not subject.isprintable():
             raise BadSubject(subject)
         if self.nc.is_connected:
-            await self.nc.publish(subject, payload, self._inbox_dot + _NOBODY)
+            await self.nc.publish(subject, payload, self._inbox_dot + _IGNORED)
 
     async def store(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, stream: str = ""
     ) -> int:
-        """Publish into `stream` and wait for the acknowledgement. Returns the sequence.
+        """Publish to `stream` and wait for the acknowledgement. Returns the sequence.
 
-        Raises Missing when the stream does not exist, if its name was given; Rejected, too; Full when there is no room,
-        NoRoom when the disk of NATS has failed: perhaps stored.
+        Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; Full if there is no
+        room, so nothing was stored; NoRoom if the disk of NATS has failed, so the message may have been stored.
         """
         before = self.connection, self._late
         try:
@@ -320,9 +322,11 @@ class Link:
         return answer.seq
 
     async def _check_exists(self, stream: str) -> None:
-        """After "no responders": either the stream does not exist, or it has no leader during an election. The meta
-        API tells them apart: it answers 404 for the former only. All who write at the same time share one question.
-        Raises Missing."""
+        """Raise Missing if the stream does not exist. Called after "no responders".
+
+        That answer may also mean that the stream has no leader during an election. The meta API answers 404 only if the
+        stream does not exist. Concurrent writers share one check.
+        """
         if not stream:
             return
         now = self._loop.time()
@@ -330,7 +334,7 @@ class Link:
         if check is None or (check.done() and now - asked_at >= _CHECK_EVERY_SECONDS):
             check = asyncio.create_task(self._is_missing(stream), name=f"is {stream} missing")
             self._checks[stream] = check, now
-        await asyncio.wait({check})  # whoever gives up does not end it for the others
+        await asyncio.wait({check})  # a cancelled caller must not cancel the shared check
         if not check.cancelled() and check.result():
             raise Missing(stream)
 
@@ -338,18 +342,18 @@ class Link:
         try:
             await self.api(f"STREAM.INFO.{stream}", {}, dict[str, Any], seconds=_CHECK_SECONDS)
         except Missing:
-            self._checks.pop(stream, None)  # it may be created at any moment: the next writer asks again
+            self._checks.pop(stream, None)  # it may be created at any moment: the next writer checks again
             return True
         except (Unavailable, Rejected):
             return False
         return False
 
     async def _swallowed(self, subject: str) -> str:
-        """After silence: the stream that has taken our message, and will never answer it. "": that is not known.
+        """Return the stream that has received our message but will never respond; "" if that is not known.
 
-        NATS says nothing when a write to its disk fails. But a stream takes messages in their order, so once it has
-        answered a later one that it cannot but refuse, no answer to ours is under way. In a cluster silence has other
-        reasons, and another node takes over.
+        Called after a timeout. NATS sends no response if a write to its disk fails. But a stream handles messages in
+        order: once it has responded to a later one, which it must refuse, there is no response to ours. In a cluster
+        timeouts have other causes, and another node takes over.
         """
         if self.is_clustered or not self.is_up:
             return ""
@@ -360,7 +364,7 @@ class Link:
         return swallower(message.data)
 
     async def api(self, subject: str, request: object, answer: type[T], seconds: float | None = None) -> T:
-        """A JetStream API call. Raises Missing when its stream does not exist, Rejected with JetStream's own code."""
+        """Make a JetStream API call. Raises Missing if its stream does not exist, Rejected with JetStream's code."""
         message = await self.ask(f"$JS.API.{subject}", msgspec.json.encode(request), seconds=seconds)
         fault = fault_of(message.data)
         if fault is not None and fault.err_code == STREAM_NOT_FOUND:
@@ -370,19 +374,19 @@ class Link:
         return msgspec.json.decode(message.data, type=answer)
 
     async def insist(self, subject: str, request: object, answer: type[T]) -> T:
-        """As `api`, for what is safe to repeat: asked again while patience lasts, since an election takes 4 to 9 s."""
+        """Make an idempotent API call, with retries while patience lasts, since an election takes 4 to 9 s."""
         deadline = self._loop.time() + self.patience.unanswered_seconds
         while True:
             try:
                 return await self.api(subject, request, answer, seconds=min(2.0, self.patience.answer_seconds))
             except Unavailable as error:
-                # Without a connection the wait for one was enough.
+                # Without a connection `ask` has already waited for one.
                 if isinstance(error, Futile) or self._loop.time() > deadline:
                     raise
             await asyncio.sleep(0.1)
 
     async def stream_names(self) -> frozenset[str]:
-        """All streams of the account, as the meta leader knows them; one round trip per 1,024. Raises Unavailable."""
+        """Return all streams of the account from the meta leader; one round trip per 1,024. Raises Unavailable."""
         found: set[str] = set()
         while True:
             try:
@@ -398,60 +402,60 @@ class Link:
         waiting = self._waiting.get(token)
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(message)
-        elif token != _NOBODY:
+        elif token != _IGNORED:
             self._late += 1
 
     async def _on_error(self, error: Exception) -> None:
-        """The library tells of every failed try to connect, several a second: one line for a while says as much."""
+        """Log errors of the library, rate-limited: it reports every failed connection attempt, several a second."""
         violation = _VIOLATION.search(str(error))
         if violation is not None:
             self._on_violation(violation["act"], violation["subject"])
             return
         self._why_not_in = why_not_in(error) or self._why_not_in
         now = self._loop.time()
-        if now - self._told_at > _TELL_SECONDS:
-            self._told_at = now
+        if now - self._logged_at > _LOG_SECONDS:
+            self._logged_at = now
             log.warning("NATS reported an error", reason=f"{type(error).__name__}: {error}", url=self._url)
 
     def _on_violation(self, act: str, subject: str) -> None:
-        """NATS says so beside the answers, and sends none: whoever waits for one is told here."""
+        """Fail the affected requests: for a permission violation NATS sends an error, but no response."""
         if act == "subscription" and subject.startswith(self._inbox.lower()):
-            if self._deaf is None:
-                self._pause_deaf()
-            self._deaf = NotPermitted(f"hear answers on {self._inbox}.*, which PYOCO_NATS_INBOX_PREFIX is for")
+            if self._inbox_refused is None:
+                self._delay_reconnect()
+            self._inbox_refused = NotPermitted(f"hear answers on {self._inbox}.*, which PYOCO_NATS_INBOX_PREFIX is for")
         for answer, _, asked in self._waiting.values():
             if answer.done():
                 continue
-            if self._deaf is not None:
-                answer.set_exception(self._deaf)
+            if self._inbox_refused is not None:
+                answer.set_exception(self._inbox_refused)
             elif act == "publish" and asked.lower() == subject:
                 answer.set_exception(NotPermitted(f"publish to {asked}"))
-        if act == "subscription" and len(self._unheard) < _TOLD_MAX:
-            self._unheard.add(subject)
-        kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # what follows is often a name made up for the moment
-        if kind not in self._told and len(self._told) < _TOLD_MAX:
-            self._told.add(kind)
+        if act == "subscription" and len(self._refused_subscriptions) < _VIOLATIONS_MAX:
+            self._refused_subscriptions.add(subject)
+        kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # the rest is often a generated name
+        if kind not in self._logged_kinds and len(self._logged_kinds) < _VIOLATIONS_MAX:
+            self._logged_kinds.add(kind)
             log.error("NATS does not permit this", act=act, subject=subject, url=self._url)
 
-    def _pause_deaf(self) -> None:
+    def _delay_reconnect(self) -> None:
         now = self._loop.time()
-        is_new = now - self._deaf_until > _DEAF_SECONDS_MAX
-        self._deaf_seconds = _DEAF_SECONDS if is_new else min(2 * self._deaf_seconds, _DEAF_SECONDS_MAX)
-        self._deaf_until = now + self._deaf_seconds
+        is_new = now - self._refused_until > _REFUSED_SECONDS_MAX
+        self._refused_seconds = _REFUSED_SECONDS if is_new else min(2 * self._refused_seconds, _REFUSED_SECONDS_MAX)
+        self._refused_until = now + self._refused_seconds
 
     async def _on_disconnected(self) -> None:
-        self._deaf = None  # rights may be others after a reconnect
-        self._unheard.clear()
-        self.connection += 1  # here and not at the reconnect: the library tells of that a moment after it is up
+        self._inbox_refused = None  # permissions may differ after a reconnect
+        self._refused_subscriptions.clear()
+        self.connection += 1  # not in `_on_reconnected`, which the library calls a moment after the connection is up
         self._up.clear()
         if not self._is_closing:
             log.warning("NATS connection lost", url=self._url)
-        # Whoever waits for an answer will not get it: tell them now, they read back after the reconnect.
+        # Responses will not arrive any more: fail the requests now; callers read back after the reconnect.
         for answer, _, _ in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
-        for hear in list(self.on_loss):
-            hear()
+        for notify in list(self.on_loss):
+            notify()
 
     async def _on_reconnected(self) -> None:
         self._refusals.forget_all()
@@ -462,7 +466,7 @@ class Link:
 async def open_link(
     access: str | Access, name: str, patience: Patience | None = None, connect_seconds: float = 5.0
 ) -> Link:
-    """By an address alone, or with all that it takes to get in. Raises SettingError, NotStored, NotPermitted."""
+    """Open a link, by an address alone or with credentials. Raises SettingError, NotStored, NotPermitted."""
     link = Link(patience or Patience())
     await link.open(access, name, connect_seconds)
     return link

@@ -1,4 +1,4 @@
-"""A small bucket kept in memory, true within a moment: for what every request needs and few ever change."""
+"""An in-memory copy of a small bucket, current within moments: for data that is read often and changed rarely."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ T = TypeVar("T")
 
 
 class Follower(ABC):
-    """Hears every change of a bucket, between `start` and `stop`. What it makes of them is its own matter.
+    """Applies every change of a bucket between `start` and `stop`; subclasses define how.
 
-    What it cannot do: be newer than the network. A change is told as soon as its message arrives, and while the
-    connection is down nothing new is told.
+    It lags by the network delay: a change is applied when its message arrives, and none while the connection is down.
     """
 
     #: Two heartbeats of the watch.
@@ -34,14 +33,17 @@ class Follower(ABC):
 
     def __init__(self, link: Link, bucket: Bucket) -> None:
         self._link, self._bucket = link, bucket
-        self._heard = (-1, 0.0)
+        self._last_alive = (-1, 0.0)
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._gate, self._following = asyncio.Lock(), False
 
     async def start(self, seconds: float = 10.0) -> None:
-        """Returns once everything that was there has been read. May be called twice and at once. Raises Unavailable."""
+        """Return once the existing entries have been read. May be called repeatedly and concurrently.
+
+        Raises Unavailable.
+        """
         async with self._gate:
             if self._task is None:
                 self._stopping.clear()
@@ -55,38 +57,38 @@ class Follower(ABC):
             self._following = True
 
     async def stop(self) -> None:
-        """Returns once it has stopped. May be called twice and at once, or without a start."""
+        """Return once the watch has stopped. May be called repeatedly, concurrently, or without a start."""
         async with self._gate:
             self._following = False
             self._stopping.set()
             task, self._task = self._task, None
-            # The event alone would be seen at the next change only; the cancel alone can be swallowed before 3.12.
+            # The event alone would take effect only at the next change; a cancel alone can be lost before 3.12.
             while task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=0.5)
 
     @property
     def is_following(self) -> bool:
-        """Between `start` and `stop`."""
+        """Whether it is between `start` and `stop`."""
         return self._following
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the watch has been heard lately over this very connection. If not, ask the bucket itself."""
+        """Whether the watch was recently alive on the current connection. If not, read the bucket itself."""
         if not self._following:
             return False
-        connection, at = self._heard
+        connection, at = self._last_alive
         return self._link.is_up and connection == self._link.connection and time.monotonic() - at < self.FRESH_SECONDS
 
-    def _on_heard(self) -> None:
-        self._heard = (self._link.connection, time.monotonic())
+    def _on_alive(self) -> None:
+        self._last_alive = (self._link.connection, time.monotonic())
 
     def note(self, entry: Entry) -> None:
-        """Apply a write of our own at once, so that whoever wrote reads it."""
+        """Apply a write of this process immediately, so that it reads its own writes."""
         self._apply(entry)
 
     async def _run(self) -> None:
-        async with aclosing(watch(self._link, self._bucket, on_heard=self._on_heard)) as batches:
+        async with aclosing(watch(self._link, self._bucket, on_heard=self._on_alive)) as batches:
             created = ""
             async for batch in batches:
                 if batch.created != created:
@@ -101,15 +103,15 @@ class Follower(ABC):
 
     @abstractmethod
     def _apply(self, entry: Entry) -> None:
-        """One change, or one write of our own; perhaps an older one than was told already."""
+        """Apply a change, or a write of this process. It may be older than one that was applied before."""
 
     @abstractmethod
     def _clear(self) -> None:
-        """The bucket was made anew: what was told of it is void."""
+        """Drop everything: the bucket was created anew or restored."""
 
 
 class Mirror(Follower, Generic[T]):
-    """What a bucket holds, decoded. Reading costs a dictionary lookup; memory is O(keys)."""
+    """The decoded content of a bucket. A read costs a dictionary lookup; memory is O(keys)."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class Mirror(Follower, Generic[T]):
         decode: Callable[[bytes], T],
         on_new: Callable[[str, T], None] = lambda _key, _value: None,
     ) -> None:
-        """`on_new` hears of each key that was not there before."""
+        """`on_new` is called for each key that did not exist before."""
         super().__init__(link, bucket)
         self._decode, self._on_new = decode, on_new
         self._values: dict[str, tuple[int, T]] = {}
@@ -146,9 +148,9 @@ class Mirror(Follower, Generic[T]):
         try:
             value = self._decode(entry.value)
         except Corrupt:
-            # What it replaced is not true any more: a key whose record was spoilt must not go on opening.
+            # Drop the previous value too: an API key whose record is damaged must not stay valid.
             self._values.pop(entry.key, None)
-            log.exception("a record cannot be read; it is passed over", bucket=self._bucket.name, entry=entry.key)
+            log.exception("skipping unreadable record", bucket=self._bucket.name, entry=entry.key)
             return
         self._values[entry.key] = (entry.revision, value)
         if held is None:

@@ -1,7 +1,7 @@
-"""What NATS sends, taken apart: whole messages by ourselves, everything else by the library.
+"""A fast parser of the NATS protocol for complete messages; the library parses everything else.
 
-The library looks for each kind of line with a regular expression, moves the rest of its buffer at each message, and
-hands each one over in a coroutine. Nearly all that comes is messages, and nearly all of them come whole.
+The library tries a regular expression for each kind of line, moves the rest of its buffer for each message, and passes
+each message on in a coroutine. Nearly all input consists of messages, and nearly all of them arrive complete.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 __all__ = ["QuickParser"]
 
 _LINE_END = b"\r\n"
-#: A message of which more than this is to come is the library's: it does not join what is there with each piece.
+#: A message with more than this missing is left to the library, which does not join the buffer for each piece.
 _KEPT_BYTES_MAX = 1 << 16
-#: How many words its line has without a reply: its kind, subject, number of the subscription, and one or two sizes.
+#: The number of fields of a line without a reply: kind, subject, subscription id, and one or two sizes.
 _WORDS = {b"MSG": 4, b"HMSG": 5}
 
 
 class QuickParser(Parser):
-    """`hear` is called with the listener of a message and what it is made of, as bytes; it must not raise."""
+    """Calls `hear` with the listener and the parts of each message, as bytes; `hear` must not raise."""
 
     def __init__(self, nc: Any, listeners: Mapping[int, Any], hear: Callable[[Any, bytes, bytes, bytes, bytes], None]):
         self._listeners, self._hear = listeners, hear
@@ -29,11 +29,11 @@ class QuickParser(Parser):
 
     def reset(self) -> None:
         super().reset()
-        #: The beginning of a message.
+        #: The start of an incomplete message.
         self._kept = b""
 
     async def parse(self, data: bytes = b"") -> None:
-        if self.buf or self.state != AWAITING_CONTROL_LINE:  # the library is in the middle of something
+        if self.buf or self.state != AWAITING_CONTROL_LINE:  # the library has not completed its last item
             await super().parse(data)
             return
         if self._kept:
@@ -44,7 +44,7 @@ class QuickParser(Parser):
             count = _WORDS.get(words[0]) if words else None
             if count is None or not count <= len(words) <= count + 1:
                 break
-            if not all(map(bytes.isdigit, (words[2], *words[3 - count :]))):  # the library says what is wrong
+            if not all(map(bytes.isdigit, (words[2], *words[3 - count :]))):  # the library reports the error
                 break
             begin = line_end + 2
             end = begin + int(words[-1])

@@ -11,19 +11,22 @@ __all__ = ["Patience", "within"]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a caller waits for NATS before it is told that NATS is not available."""
+    """How long a caller waits for NATS before it gets Unavailable."""
 
     #: While there is no connection. A gateway must answer 503 within 5 s, and may need two writes for it.
     down_seconds: float = 2.0
     #: While there is a connection but no answer: an election takes 4 to 9 s.
     unanswered_seconds: float = 15.0
-    #: For one question, before it is asked again.
+    #: For one request, before it is retried.
     answer_seconds: float = 5.0
 
 
 async def within(work: Coroutine[None, None, None], seconds: float) -> None:
-    """As `asyncio.timeout`, for a library that may lose a cancel: before Python 3.12 `wait_for` swallows one that comes
-    at the wrong moment, and the library would try for ever. So it is told until it has heard. Raises TimeoutError."""
+    """Run `work` with a timeout, even if it may lose a cancellation. Raises TimeoutError.
+
+    Before Python 3.12 `wait_for` can swallow a cancellation that comes at the wrong moment, and the library would retry
+    without end. So `work` is cancelled repeatedly until it has ended.
+    """
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=seconds)

@@ -1,7 +1,7 @@
-"""What each role may say to NATS and hear from it: what it needs for its work, and nothing else.
+"""The NATS permissions of each role: the minimum that its work needs.
 
-Made of the names in the settings, by what a role does with each stream, bucket and store. Rights are by subject, so
-they cannot be finer than NATS' subjects are: who may purge a store may purge all of it.
+They are derived from the names in the settings and from what a role does with each stream, bucket and store. NATS
+grants permissions by subject, so they cannot be finer: a role that may purge a store may purge all of it.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ ROLES = tuple(Role)
 
 @dataclass(frozen=True)
 class Rights:
-    """Subjects, sorted. What is in neither list is refused."""
+    """The permitted subjects, sorted. All others are refused."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
 def inbox_prefix(role: Role) -> str:
-    """Each its own: whoever hears another's inbox hears all that other is told, API key records among it."""
+    """Return the role's own inbox prefix: a shared one would reveal all responses to other roles, even API keys."""
     return f"_INBOX_{role.value}"
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A stream and the subjects it stores. Each method is something one may do to it, as subjects to publish to."""
+    """A stream and its subjects. Each method returns the subjects to publish to for one operation."""
 
     stream: str
-    #: How its subjects begin, with the dot.
+    #: The prefix of its subjects, including the dot.
     prefix: str
 
-    def look(self) -> set[str]:
-        """Whether it is there, how it is made, and which subjects it holds."""
+    def info(self) -> set[str]:
+        """Read its existence, its settings and its subjects."""
         return {f"$JS.API.STREAM.INFO.{self.stream}"}
 
     def read(self) -> set[str]:
-        """One message, by subject or number."""
-        return self.look() | {f"$JS.API.STREAM.MSG.GET.{self.stream}"}
+        """Read one message, by subject or sequence."""
+        return self.info() | {f"$JS.API.STREAM.MSG.GET.{self.stream}"}
 
     def watch(self) -> set[str]:
-        """All that is there, and changes as they come."""
+        """Read all messages and follow changes."""
         return self.read() | self._follow(f"{self.prefix}>")
 
     def _follow(self, subject: str) -> set[str]:
@@ -81,16 +81,16 @@ class _Place:
         return {f"{self.prefix}>"}
 
     def remove(self) -> set[str]:
-        """One message, by its number."""
+        """Delete one message, by sequence."""
         return {f"$JS.API.STREAM.MSG.DELETE.{self.stream}"}
 
     def ask_consumers(self) -> set[str]:
         return {f"$JS.API.CONSUMER.INFO.{self.stream}.*"}
 
     def take(self) -> set[str]:
-        """Be handed messages, and answer for them; the consumer is made by whoever comes first."""
+        """Pull and acknowledge messages; the first process creates the consumer."""
         return (
-            self.look()
+            self.info()
             | self.ask_consumers()
             | {
                 f"$JS.API.CONSUMER.CREATE.{self.stream}.>",
@@ -105,17 +105,17 @@ class _Store(_Place):
     """An object store."""
 
     def read(self) -> set[str]:
-        """Objects, and the list of them."""
+        """Read and list objects."""
         fetch = {f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.*"}
         return super().read() | self._follow(f"{self.prefix}C.*") | self._follow(f"{self.prefix}M.>") | fetch
 
     def purge(self) -> set[str]:
-        """The bytes of an object that was replaced or deleted."""
+        """Delete the bytes of an object that was replaced or deleted."""
         return {f"$JS.API.STREAM.PURGE.{self.stream}"}
 
 
 def _answers(kind: str, stream: str) -> set[str]:
-    """Subjects that the server makes up; newer ones put domain and account in front of the stream."""
+    """Return the reply subjects that the server generates; newer servers put domain and account before the stream."""
     return {f"$JS.{kind}.{stream}.>", f"$JS.{kind}.*.*.{stream}.>"}
 
 
@@ -128,12 +128,15 @@ def _store(name: str) -> _Store:
 
 
 def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> Rights:
-    """Priced runs count when they are turned on, and their queue and files where they lie in NATS."""
-    if role is Role.ADMIN:  # makes, changes, copies and deletes everything in the account
+    """Return the permissions of a role.
+
+    Those for priced runs are included if they are enabled, and those for their queue and files if these are in NATS.
+    """
+    if role is Role.ADMIN:  # creates, changes, backs up and deletes everything in the account
         own = (f"{inbox_prefix(role)}.>", "$JS.EVENT.>")
         return Rights((">",), tuple(sorted((*own, *_jobs(config, priced, grid)))))
     parts = [_FLOWS[role](config), _PROGRAMS[role](grid)]
-    if role in (Role.GATEWAY, Role.KEEPER):  # what is missing is found by its name (SAFE-14)
+    if role in (Role.GATEWAY, Role.KEEPER):  # missing resources are detected by name (SAFE-14)
         parts.append({"$JS.API.STREAM.NAMES"})
     if role is Role.KEEPER:
         parts.append(_creates(config, priced, grid))
@@ -146,13 +149,13 @@ def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid:
 
 
 def _creates(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> set[str]:
-    """SAFE-15: only what a keeper may create again, and only while it does not exist."""
+    """Return the permission to recreate missing resources, only those that a keeper may recreate (SAFE-15)."""
     resources = all_resources(config, priced if priced.priced_enabled else None, grid)
     return {f"$JS.API.STREAM.CREATE.{each.name}" for each in resources if each.holds in REBUILT}
 
 
 def _jobs(config: NatsBackendConfig, priced: PricedConfig, grid: GridConfig) -> list[str]:
-    """A backup hears every job that is put while it is made: one that is taken meanwhile is in no copy."""
+    """Return the queues' subjects: a backup subscribes to them, because a job taken meanwhile is in no copy."""
     queues = {config.work_stream, priced.pack_stream, grid.exec_stream}
     resources = all_resources(config, priced if priced.priced_enabled else None, grid)
     return [subject for each in resources if each.name in queues for subject in each.config["subjects"]]
@@ -162,12 +165,12 @@ def _together(parts: Iterable[set[str]]) -> tuple[str, ...]:
     return tuple(sorted(set().union(*parts)))
 
 
-#: Wake-ups among those who deal with programs; stored nowhere.
+#: Wake-up messages between processes that handle programs; never stored.
 _HINTS = "pyoco.exechint.*.*"
 
 
 class _Flows:
-    """What flows live in."""
+    """The resources of flows."""
 
     def __init__(self, config: NatsBackendConfig) -> None:
         self.work = _Place(config.work_stream, f"{config.work_subject_prefix}.")
@@ -182,10 +185,10 @@ class _Flows:
         self.workflows = _store(config.workflow_object_store_bucket)
 
     def shared(self) -> set[str]:
-        """Every process looks whether these are there, writes runs, and may have to bury one."""
+        """Every process checks that these exist, writes runs, and may write dead letters."""
         places: Sequence[_Place] = (self.work, self.letters, self.advisories, self.workers, self.wheels, self.workflows)
-        looks = set[str]().union(*(place.look() for place in places))
-        return looks | self.runs.read() | self.runs.write() | self.letters.write()
+        infos = set[str]().union(*(place.info() for place in places))
+        return infos | self.runs.read() | self.runs.write() | self.letters.write()
 
 
 def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
@@ -199,9 +202,9 @@ def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.letters.watch()
         | flows.letters.remove()
         | flows.workers.watch()
-        | flows.workers.write()  # who hides a worker
+        | flows.workers.write()  # to hide a worker
         | flows.keys.watch()
-        | flows.keys.write()  # when a key was last used
+        | flows.keys.write()  # to store when a key was last used
         | flows.receipts.read()
         | flows.receipts.write()
         | flows.wheel_history.watch()
@@ -229,7 +232,7 @@ def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.work.read()
         | flows.work.ask_consumers()
         | flows.work.remove()
-        | _knock(flows.work)
+        | _scan_due(flows.work)
         | flows.advisories.take()
         | flows.workers.watch()
         | flows.workers.write()
@@ -240,8 +243,8 @@ def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
     )
 
 
-def _knock(work: _Place) -> set[str]:
-    """Have a queue look through what is due; a job that comes along is put back."""
+def _scan_due(work: _Place) -> set[str]:
+    """Pull from a queue to make the server scan for due deliveries; a received job is put back."""
     return {
         f"$JS.API.CONSUMER.LIST.{work.stream}",
         f"$JS.API.CONSUMER.MSG.NEXT.{work.stream}.*",
@@ -256,7 +259,7 @@ def _door_of_flows(config: NatsBackendConfig) -> set[str]:
 
 
 class _Programs:
-    """What programs live in."""
+    """The resources of programs."""
 
     def __init__(self, grid: GridConfig) -> None:
         self.jobs = _Place(grid.exec_stream, "pyoco.exec.")
@@ -270,14 +273,14 @@ class _Programs:
         self.artifacts = _store(grid.exec_artifacts_bucket)
 
     def shared(self) -> set[str]:
-        """Every process follows who has which place, and may have to end a job."""
+        """Every process follows the assignment of slots, and may have to end a job."""
         followed = (self.lanes, self.caps, self.slots, self.doors, self.acl)
         watches = set[str]().union(*(place.watch() for place in followed))
         return (
             watches
             | self.slots.write()
-            | self.routes.look()
-            | self.events.look()
+            | self.routes.info()
+            | self.events.info()
             | self.events.write()
             | self.jobs.read()
             | self.jobs.remove()
@@ -287,7 +290,7 @@ class _Programs:
         )
 
     def submit(self) -> set[str]:
-        """Also again, for a job that has fallen out of its queue."""
+        """Submit a job, or queue it again after its message was lost."""
         return self.jobs.write() | self.lanes.write()
 
 
@@ -328,7 +331,7 @@ def _door_of_programs(grid: GridConfig) -> set[str]:
 
 
 class _Priced:
-    """What priced runs live in, of that which lies in NATS."""
+    """The resources of priced runs that are in NATS."""
 
     def __init__(self, priced: PricedConfig) -> None:
         self.jobs = _Place(priced.pack_stream, priced.pack_subject)
@@ -341,23 +344,23 @@ class _Priced:
         self.draws_secret = not (priced.results_url or priced.results_secret)
 
     def of_queue(self, rights: set[str]) -> set[str]:
-        """Every process looks whether the queue is there, and makes its consumer or puts it right."""
+        """Every process checks that the queue exists, and creates or corrects its consumer."""
         bound = {f"$JS.API.CONSUMER.CREATE.{self.jobs.stream}.*"}
-        shared = self.jobs.look() | self.letters.look() | self.jobs.ask_consumers() | bound
+        shared = self.jobs.info() | self.letters.info() | self.jobs.ask_consumers() | bound
         return rights | shared if self._has_queue else set()
 
     def of_files(self, rights: set[str]) -> set[str]:
-        return rights | self.results.look() | self.inputs.look() if self._has_files else set()
+        return rights | self.results.info() | self.inputs.info() if self._has_files else set()
 
     def know_ledger(self) -> set[str]:
-        """Every process compares its ledger with the remembered one, and tries whether a write is stored."""
+        """Every process compares its ledger with the stored identity, and tests whether writes are stored."""
         return self._shared.read() | {f"{self._shared.prefix}probe.>"}
 
     def remember_ledger(self) -> set[str]:
         return self._shared.read() | self._shared.write()
 
     def send(self) -> set[str]:
-        """One subject, not all below it: those are the dead letters."""
+        """Publish to one subject, not to those below it, which are the dead letters'."""
         return {self.jobs.prefix}
 
     def bury(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Which streams took nothing for want of room when they were last asked to."""
+"""The streams that refused their last write because the disk was full."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["Refusals"]
 
-#: Then it is worth a try again: whoever is sent no requests because of a refusal would never hear of its end.
+#: After this a refusal is forgotten, so that writes are tried again: without writes its end would not be noticed.
 _REMEMBER_SECONDS = 60.0
 
 
@@ -19,7 +19,7 @@ class _Refusal:
 
 
 class Refusals:
-    """By stream: one that was written while the disk was full is stuck, and its neighbour need not be."""
+    """The refusals by stream: a stream that was written while the disk was full is stuck, others may not be."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Refusal] = {}
@@ -31,15 +31,15 @@ class Refusals:
         self._last[stream] = _Refusal(now, is_stuck)
 
     def stored(self, stream: str) -> None:
-        """It has stored something, so there is room; what is stuck elsewhere stays so."""
+        """Record a successful write: there is room again. Other streams that are stuck stay so."""
         self._last = {name: each for name, each in self._last.items() if each.is_stuck and name != stream}
 
     def forget_all(self) -> None:
-        """Another server, or the same one started anew."""
+        """Forget everything: the server was replaced or restarted."""
         self._last.clear()
 
     def state(self, now: float, stream: str | None = None) -> StoreState:
-        """Of all streams, or of this one alone."""
+        """Return the state of all streams, or of one."""
         noted = [each for name, each in self._last.items() if stream in (None, name)]
         recent = [each for each in noted if now - each.at < _REMEMBER_SECONDS]
         if any(each.is_stuck for each in recent):

@@ -1,4 +1,4 @@
-"""The streams and buckets we live in: made when missing, left as they are when present (FLOW-284, FLOW-285)."""
+"""The streams and buckets of a deployment: created if missing, not changed if present (FLOW-284, FLOW-285)."""
 
 from __future__ import annotations
 
@@ -54,43 +54,46 @@ _PREPARE = "`pyoco-server-admin prepare`, as the operator, makes what is missing
 
 class _Peer(msgspec.Struct):
     name: str = ""
-    #: Messages that it has not yet.
+    #: The number of messages that it lacks.
     lag: int = 0
     current: bool = True
     offline: bool = False
-    #: Nanoseconds since it was last heard; nodes speak every second.
+    #: Nanoseconds since its last message; nodes send one every second.
     active: int = 0
 
     @property
     def is_away(self) -> bool:
-        """The server says so itself only after a minute. A node that is restarted is back sooner than this."""
+        """Whether the node is unavailable.
+
+        The server reports a node as offline only after a minute; a restarting node returns within `_AWAY_SECONDS`.
+        """
         return self.offline or (not self.current and self.active > _AWAY_SECONDS * _NANO)
 
 
 class Cluster(msgspec.Struct):
-    """Who keeps a stream, or a consumer."""
+    """The nodes that replicate a stream or a consumer."""
 
-    #: Empty while one is being chosen.
+    #: Empty during an election.
     leader: str = ""
-    #: The others.
+    #: The other nodes.
     replicas: list[_Peer] = []
 
 
 class Info(msgspec.Struct):
-    """A stream as the server has it."""
+    """A stream as the server reports it."""
 
     config: dict[str, Any]
     cluster: Cluster = msgspec.field(default_factory=Cluster)
 
     @property
     def answering(self) -> int:
-        """Nodes that hold it and can be reached. Those that are only being given a copy are not listed yet."""
+        """The number of available replicas. Replicas that are still being created are not listed by the server."""
         return int(self.config.get("num_replicas", 1)) - sum(peer.is_away for peer in self.cluster.replicas)
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One stream, as it is created. KV buckets and object stores are streams with a naming rule."""
+    """One stream with its initial settings. KV buckets and object stores are streams with a naming rule."""
 
     name: str
     config: dict[str, Any]
@@ -99,14 +102,17 @@ class Resource:
 
 def stream(name: str, replicas: int, subjects: list[str], *, holds: Holds = Holds.OTHER, **more: Any) -> Resource:
     config = {"name": name, "subjects": subjects, "storage": "file", "num_replicas": replicas, **more}
-    # The server refuses a window longer than its messages live.
+    # The server refuses a window that exceeds the maximum age of the messages.
     config["duplicate_window"] = min(120 * _NANO, config.get("max_age") or 120 * _NANO)
     return Resource(name, config, holds)
 
 
 def bucket(name: str, replicas: int, *, holds: Holds = Holds.OTHER, **more: Any) -> Resource:
-    """Without rollups, where the server lets us: by one, whoever may write a single key empties the whole bucket. It
-    turns them on itself where it leaves markers."""
+    """Return a bucket, without rollups where possible.
+
+    With a rollup, a client that may write a single key could delete the complete bucket. The server enables them itself
+    for streams with delete markers.
+    """
     settings: dict[str, Any] = {
         "retention": "limits",
         "max_msgs_per_subject": 1,
@@ -119,12 +125,15 @@ def bucket(name: str, replicas: int, *, holds: Holds = Holds.OTHER, **more: Any)
 
 
 def _receipt_seconds(config: NatsBackendConfig) -> float:
-    """A receipt must not outlive its run: a run that is gone would look like one that was never made."""
+    """Return the lifetime of receipts.
+
+    A receipt must not outlive its run: a deleted run would look like one that was never created.
+    """
     return min(config.idempotency_ttl_sec, config.runs_retention_sec or config.idempotency_ttl_sec)
 
 
 def _workflow_seconds(config: NatsBackendConfig) -> float:
-    """Twice the retention: a file is stored again when it is used after half of that (`actions/keep_workflow.py`)."""
+    """Return twice the retention: a file used after half of that is stored again (`actions/keep_workflow.py`)."""
     return 2 * config.runs_retention_sec
 
 
@@ -146,21 +155,24 @@ _SHARED_INBOX = "_INBOX"
 
 
 def beyond_door(config: NatsBackendConfig) -> frozenset[str]:
-    """What a door has no use for: gateways do. It is named only where roles have users, and so inboxes, of their own: a
-    door might not even look at it there. Elsewhere whoever comes first makes everything (FLOW-284)."""
+    """Return the resources that a door does not need, only gateways.
+
+    Empty if all roles share one NATS user: there the first process creates all resources (FLOW-284). If each role has
+    its own user, and so its own inbox, a door may not even be permitted to read their info.
+    """
     if config.nats_inbox_prefix == _SHARED_INBOX:
         return frozenset()
     return frozenset({f"KV_{config.receipts_kv_bucket}", f"KV_{config.wheel_history_kv_bucket}"})
 
 
 def beyond_worker(config: NatsBackendConfig) -> frozenset[str]:
-    """As for a door; and a worker or a keeper has no use for API keys either."""
+    """Return the same for a worker or a keeper, which do not need API keys either."""
     beyond = beyond_door(config)
     return beyond | {f"KV_{config.auth_kv_bucket}"} if beyond else beyond
 
 
 def resources_of(config: NatsBackendConfig, without: Collection[str] = ()) -> tuple[Resource, ...]:
-    """Section 15.1 of the contract, but for those that the process does not use."""
+    """Return the resources of section 15.1 of the contract, except those that the process does not use."""
     return tuple(each for each in _resources_of(config) if each.name not in without)
 
 
@@ -185,7 +197,7 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             max_msgs=config.dlq_max_msgs,
             max_bytes=config.dlq_max_bytes,
         ),
-        # Terminal runs leave by a per-message TTL; the marker lets an index that was away for a day see it.
+        # Terminal runs expire by a per-message TTL; an index that was down for a day still sees the marker.
         bucket(
             config.runs_kv_bucket,
             replicas,
@@ -193,7 +205,7 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             allow_msg_ttl=True,
             subject_delete_marker_ttl=_DAY * _NANO,
         ),
-        # With a TTL for the marks of those that were removed.
+        # With a TTL for the tombstones of removed workers.
         bucket(config.workers_kv_bucket, replicas, holds=Holds.WORKERS, allow_msg_ttl=True),
         bucket(config.auth_kv_bucket, replicas, holds=Holds.KEYS),
         bucket(
@@ -207,7 +219,7 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
         ),
         object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS),
         object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS),
-        # The server tells once, to whoever listens, that it gives a job up: this stream listens.
+        # The server publishes an advisory only once when it stops delivering a job: this stream stores it.
         stream(
             config.advisory_stream,
             replicas,
@@ -219,14 +231,14 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
     )
 
 
-#: Whatever is signed or sealed for the whole deployment, each thing under a key of its own.
+#: The secrets that sign and encrypt for the complete deployment, each under its own key.
 SECRETS_BUCKET = "pyoco_secrets"
-#: Which ledger the deployment uses; and the key that readiness writes to. Every process of priced runs reads it.
+#: The identity of the ledger, and the key that readiness checks write to. Read by every process of priced runs.
 PRICED_BUCKET = "pyoco_priced"
 
 
 def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[Resource, ...]:
-    """What priced runs need here: less when their queue or their results lie elsewhere."""
+    """Return the resources of priced runs, without those for a queue or results that are stored outside of NATS."""
     replicas = config.jetstream_replicas
     queue = () if priced.pack_queue_url else pack_queue_resources(priced, replicas)
     results = () if priced.results_url else results_resources(priced, replicas)
@@ -236,7 +248,7 @@ def priced_resources(config: NatsBackendConfig, priced: PricedConfig) -> tuple[R
 
 
 def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
-    """Section 12.2 of the contract of priced runs."""
+    """Return the resources of section 12.2 of the contract of priced runs."""
     return (
         stream(priced.pack_stream, replicas, [priced.pack_subject], holds=Holds.PACK_JOBS, retention="workqueue"),
         stream(
@@ -246,7 +258,7 @@ def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource,
             holds=Holds.PACK_LETTERS,
             retention="limits",
             discard="old",
-            # A run is long refunded by then (PRICED-109); what is left of it is for the operator.
+            # By then the run is long refunded (PRICED-109); the dead letter is only for the operator.
             max_age=30 * _DAY * _NANO,
             max_msgs=100_000,
         ),
@@ -254,12 +266,16 @@ def pack_queue_resources(priced: PricedConfig, replicas: int) -> tuple[Resource,
 
 
 def results_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
-    """PRICED-214. A run's retention counts from when it was made, and its objects are stored later (PRICED-167)."""
+    """Return the store of results (PRICED-214).
+
+    A run's retention counts from its submission and its objects are stored later, so they cannot expire first
+    (PRICED-167).
+    """
     return (object_store(priced.results_bucket, replicas, priced.priced_retention_sec, holds=Holds.RESULTS),)
 
 
 def inputs_resources(priced: PricedConfig, replicas: int) -> tuple[Resource, ...]:
-    """An upload's time counts from before its bytes are stored, so that they are never gone first."""
+    """Return the store of inputs. An upload's lifetime begins before its bytes are stored: they cannot expire first."""
     return (object_store(priced.pack_input_bucket, replicas, priced.priced_retention_sec, holds=Holds.INPUTS),)
 
 
@@ -272,19 +288,18 @@ def secrets_resources(replicas: int) -> tuple[Resource, ...]:
 
 
 async def ensure(link: Link, resources: Iterable[Resource]) -> None:
-    """Make what is missing. An existing resource keeps its settings; each difference is logged once.
+    """Create missing resources. An existing resource keeps its settings; each difference is logged once.
 
-    A cluster that is still choosing its leader is waited for. Raises Unavailable, with the name, when a resource can
-    neither be found nor made.
+    Waits for a cluster that is electing a leader. Raises Unavailable, with the name, if a resource can neither be found
+    nor created.
     """
     await asyncio.gather(*(_ensure_patiently(link, resource) for resource in resources))
 
 
 async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
-    """For stores whose retention has grown since they were made: what is in them must not be gone before it is due
-    (PRICED-167). One that has shrunk is left alone: to shorten it would delete what is promised.
+    """Extend the maximum age of existing stores if the retention was raised since their creation (PRICED-167).
 
-    Raises Unavailable.
+    A lowered retention is not applied: it would delete objects before their promised time. Raises Unavailable.
     """
     for resource in resources:
         try:
@@ -294,11 +309,11 @@ async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
         wanted, have = resource.config["max_age"], found.get("max_age", 0)
         if 0 < have < wanted:
             await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"max_age": wanted}, Info)
-            log.warning("a store keeps its objects for longer", resource=resource.name, seconds=wanted // _NANO)
+            log.warning("extended the retention of a store", resource=resource.name, seconds=wanted // _NANO)
 
 
 async def refuse_rollups(link: Link, resources: Iterable[Resource]) -> None:
-    """For buckets of earlier versions, which took them. Raises Unavailable."""
+    """Disable rollups on buckets that earlier versions created with them. Raises Unavailable."""
     for resource in resources:
         if resource.config.get("allow_rollup_hdrs") is not False:
             continue
@@ -309,7 +324,7 @@ async def refuse_rollups(link: Link, resources: Iterable[Resource]) -> None:
             await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"allow_rollup_hdrs": False}, Info)
         except Rejected as error:
             raise Unavailable(f"cannot change {resource.name}: {error}") from error
-        log.info("a bucket takes no rollups any more", resource=resource.name)
+        log.info("disabled rollups of a bucket", resource=resource.name)
 
 
 async def _ensure_patiently(link: Link, resource: Resource) -> None:
@@ -337,7 +352,10 @@ async def _ensure_one(link: Link, resource: Resource) -> None:
 
 
 async def make(link: Link, resource: Resource) -> bool:
-    """False: made by somebody else a moment ago, with other settings: theirs win. Raises Rejected, Unavailable."""
+    """Create a resource. False: another process has just created it with other settings, which are kept.
+
+    Raises Rejected, Unavailable.
+    """
     try:
         await link.api(f"STREAM.CREATE.{resource.name}", resource.config, Info)
     except Rejected as error:
@@ -345,12 +363,12 @@ async def make(link: Link, resource: Resource) -> bool:
             raise
         return False
     link.expected[resource.name] = Expected(resource.config, resource.holds)
-    log.info("made a JetStream resource", resource=resource.name)
+    log.info("created a JetStream resource", resource=resource.name)
     return True
 
 
 async def find(link: Link, resource: Resource) -> Info | None:
-    """None: it is not there. Raises Rejected, Unavailable."""
+    """Return the info of a resource. None: it does not exist. Raises Rejected, Unavailable."""
     try:
         found = await link.api(f"STREAM.INFO.{resource.name}", {}, Info)
     except Missing:
@@ -359,7 +377,7 @@ async def find(link: Link, resource: Resource) -> Info | None:
     return found
 
 
-#: Differences that change what we promise. A longer history or another size limit is the operator's choice.
+#: Settings whose differences affect our guarantees. A longer history or another size limit is the operator's choice.
 _COMPARED = ("subjects", "retention", "num_replicas", "max_age", "max_msgs_per_subject")
 
 
@@ -370,7 +388,7 @@ def _warn_of_differences(resource: Resource, found: dict[str, Any]) -> None:
         wanted, have = resource.config.get(name, 0), found.get(name, 0)
         if wanted != have:
             log.warning(
-                "an existing JetStream resource has other settings; it is left as it is",
+                "existing JetStream resource has other settings; not changed",
                 resource=resource.name,
                 setting=name,
                 wanted=wanted,

@@ -1,7 +1,7 @@
-"""A watch over a bucket that resumes by sequence and survives the loss of a node.
+"""A watch of a bucket that resumes by sequence and survives the loss of a node.
 
-The library's own watch reports an empty bucket on a cluster now and then, and stays silent for up to 18 s when a
-node dies. This one checks a heartbeat every second and makes itself a new consumer from the last sequence it saw.
+The library's own watch sometimes reports an empty bucket on a cluster, and stalls for up to 18 s when a node fails.
+This one checks a heartbeat every second and creates a new consumer that continues after the last sequence seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import nats.errors
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.outages import Outage
+from pyoco_server.logs.outages import Outage
 from pyoco_server.ports.nats.bucket import Bucket, Entry, is_deletion
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
@@ -27,27 +27,27 @@ __all__ = ["Batch", "next_batch", "watch"]
 log = get_logger(__name__)
 
 _SECOND = 1_000_000_000
-#: The server deletes a consumer that nobody has used for so long: that of a process that died.
+#: The server deletes a consumer that was unused for this long, such as that of a crashed process.
 _ABANDONED_SECONDS = 10
 #: Three missed heartbeats of a second each.
 _SILENCE_SECONDS = 3.0
-#: Who reads to a known end waits longer: a new consumer takes its time to be made.
+#: The longer timeout for a read up to a known end, since creating a consumer takes time.
 _WHOLE_SECONDS = 5.0
 _BATCH_MAX = 2000
-#: By how much clocks of nodes may differ.
+#: The assumed maximum difference between the clocks of nodes.
 _SKEW_SECONDS = 2.0
-#: A node that is only a moment behind has caught up before the second of them.
+#: A node that lags only briefly has caught up before the second heartbeat.
 _BEHIND_HEARTBEATS = 2
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some changes, oldest first, all that were at hand."""
+    """The changes that were available, oldest first."""
 
     entries: tuple[Entry, ...]
-    #: True once everything has been seen that was there when the watch began or was renewed.
+    #: True once all entries that existed when the watch began or resumed have been seen.
     caught_up: bool
-    #: The bucket's own birthday. Another one than last time: the bucket was made anew, forget what you knew.
+    #: Identifies the bucket's creation. If it changes, the bucket was created anew or restored: drop all known entries.
     created: str
 
 
@@ -66,21 +66,21 @@ class _ConsumerInfo(msgspec.Struct):
 
 
 class _Gap(Exception):
-    """The server went on without us; a new consumer starts where we stopped."""
+    """Messages or heartbeats are missing; a new consumer continues after the last entry."""
 
 
 def _nothing() -> None:
-    """Whoever does not care how fresh a watch is."""
+    """The default for `on_heard`."""
 
 
 async def watch(
     link: Link, bucket: Bucket, after: int = 0, created: str = "", on_heard: Callable[[], None] = _nothing
 ) -> AsyncGenerator[Batch, None]:
-    """Every change of the bucket with a sequence above `after`, for ever; with history 1, the newest per key.
+    """Yield every change of the bucket with a sequence above `after`, without end; with history 1, the newest per key.
 
-    Memory is bounded by JetStream's flow control. When `created` names another bucket than the one found, the
-    watch starts from the beginning, and so when the bucket has lost what was seen last. `on_heard` is called about once
-    a second at least while all that is there has been seen.
+    Memory is bounded by JetStream's flow control. The watch starts from the beginning if `created` differs from the
+    bucket's, or if the bucket has lost the last entries seen. While it is caught up, `on_heard` is called about once a
+    second or more often.
     """
     pause, stored_at = 0.1, 0.0
     outage = Outage(log)
@@ -91,7 +91,7 @@ async def watch(
                 if info.created != created.partition("#")[0]:
                     after, created = 0, info.created
                 elif info.state.last_seq < after or await _was_cut(bucket, after, stored_at):
-                    # The same stream with an earlier end: it was restored, or lost its tail. What we knew may be gone.
+                    # The stream was restored or has lost its tail: known entries may no longer exist.
                     after, created = 0, f"{info.created}#{time.time_ns()}"
                 async with contextlib.aclosing(_watch_once(link, bucket, after, info, created, on_heard)) as batches:
                     async for batch in batches:
@@ -115,7 +115,7 @@ async def watch(
 async def _watch_once(
     link: Link, bucket: Bucket, after: int, info: _StreamInfo, created: str, on_heard: Callable[[], None]
 ) -> AsyncGenerator[Batch, None]:
-    """One consumer's life: ends by an exception."""
+    """Yield the batches of one consumer until an exception ends it."""
     queue: asyncio.Queue[Raw | None] = asyncio.Queue()  # None: the connection was lost
 
     def lose() -> None:
@@ -137,7 +137,7 @@ async def _watch_once(
             entries, idle = await reader.next()
             if entries:
                 after = entries[-1].revision
-            # An idle heartbeat means that nothing is left to deliver, though the newest message may be gone.
+            # An idle heartbeat means that nothing is left to deliver, even if the newest message was deleted.
             was = caught_up
             caught_up = was or after >= target or (idle and await _is_all(link, bucket, after))
             if entries or (caught_up and not was):
@@ -150,21 +150,26 @@ async def _watch_once(
     finally:
         del link.on_loss[lose]
         link.nc.forget(subscription)
-        with contextlib.suppress(nats.errors.Error):  # the connection may be gone; the server forgets it in 10 s
+        with contextlib.suppress(nats.errors.Error):  # without a connection, the server deletes the consumer in 10 s
             await subscription.unsubscribe()
             await link.tell(f"$JS.API.CONSUMER.DELETE.{bucket.stream}.{name}")
 
 
 async def _was_cut(bucket: Bucket, after: int, stored_at: float) -> bool:
-    """Whether the tail that we have seen is gone, and others have written since: then what was stored later has an
-    earlier place. Raises Unavailable."""
+    """Return whether the stream lost its tail and was written again: a later message has an earlier sequence.
+
+    Raises Unavailable.
+    """
     first = await bucket.first_since(stored_at + _SKEW_SECONDS) if stored_at else None
     return first is not None and first <= after
 
 
 async def _is_all(link: Link, bucket: Bucket, after: int) -> bool:
-    """Whether nothing lies behind `after`, as the consumer says. In a cluster it reads the copy of some node, which may
-    be empty yet, after a restore or the loss of its disk: so the leader is asked."""
+    """Return whether there is really nothing after `after`, as the consumer reports.
+
+    In a cluster the consumer reads the replica of any node, which may still be empty after a restore or a disk loss, so
+    the leader is asked.
+    """
     return not link.is_clustered or await bucket.last_revision() <= after
 
 
@@ -190,7 +195,7 @@ async def _make_consumer(link: Link, bucket: Bucket, name: str, inbox: str, afte
 
 
 class _Reader:
-    """Messages of one push consumer: answers flow control, notices gaps and silence."""
+    """Reads one push consumer: answers flow control, detects gaps and missing heartbeats."""
 
     def __init__(self, link: Link, bucket: Bucket, queue: asyncio.Queue[Raw | None]) -> None:
         self._link, self._queue = link, queue
@@ -198,10 +203,10 @@ class _Reader:
         self._delivered = 0
 
     async def next(self) -> tuple[tuple[Entry, ...], bool]:
-        """What is at hand, at least one message, and whether the server has nothing more for the moment."""
+        """Return the available entries, and whether the server has no more for now. Waits for at least one message."""
         messages = [await self._first()]
         while len(messages) < _BATCH_MAX and not self._queue.empty():
-            messages.append(_heard(self._queue.get_nowait()))
+            messages.append(_unless_lost(self._queue.get_nowait()))
         entries = []
         idle = False
         for message in messages:
@@ -214,12 +219,12 @@ class _Reader:
     async def _first(self) -> Raw:
         try:
             async with asyncio.timeout(_SILENCE_SECONDS):
-                return _heard(await self._queue.get())
+                return _unless_lost(await self._queue.get())
         except TimeoutError:
             raise _Gap("no heartbeat") from None
 
     async def _on_control(self, message: Raw) -> bool:
-        """Returns whether this was an idle heartbeat: nothing is waiting to be delivered."""
+        """Handle a control message. Returns whether it is an idle heartbeat: nothing is waiting to be delivered."""
         if message.reply:
             await self._link.nc.publish(message.reply, b"")
             return False
@@ -240,20 +245,20 @@ class _Reader:
         if int(tokens[6 + offset]) != self._delivered + 1:
             raise _Gap("a message is missing")
         self._delivered += 1
-        gone = is_deletion(message.head)
+        is_deleted = is_deletion(message.head)
         key = message.subject[self._skip :]
         stored_at = int(tokens[7 + offset]) / _SECOND
-        return Entry(key, int(tokens[5 + offset]), None if gone else message.data, stored_at)
+        return Entry(key, int(tokens[5 + offset]), None if is_deleted else message.data, stored_at)
 
 
-def _heard(message: Raw | None) -> Raw:
+def _unless_lost(message: Raw | None) -> Raw:
     if message is None:
         raise _Gap("the connection was lost, and perhaps the consumer with it")
     return message
 
 
 async def next_batch(batches: AsyncGenerator[Batch, None], doing: str) -> Batch:
-    """The next one, for whoever reads to an end that is known. Raises Unavailable after a silence (FLOW-48)."""
+    """Return the next batch of a read up to a known end. Raises Unavailable after a timeout (FLOW-48)."""
     try:
         async with asyncio.timeout(_WHOLE_SECONDS):
             return await anext(batches)

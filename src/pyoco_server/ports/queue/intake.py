@@ -22,7 +22,7 @@ import nats.errors
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.outages import Outage
+from pyoco_server.logs.outages import Outage
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, Puller, TagConsumer

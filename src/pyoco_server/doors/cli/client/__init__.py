@@ -1,7 +1,7 @@
-"""`pyoco-client`: everything that the HTTP API offers, from a shell (section 19.2).
+"""The `pyoco-client` command: everything the HTTP API offers, from a shell (section 19.2).
 
-The commands are in `group.py`. This page is all that is imported before signals are heard: a Ctrl-C in the first tenth
-of a second ends the command as at any other time.
+The commands are in `group.py`. Only this module is imported before the signal handlers are installed, so a Ctrl-C in
+the first 0.1 s ends the command cleanly too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _INTERRUPTED = 130
 
 def main() -> None:
     try:
-        _hear_signals()
-        from pyoco_server.doors.cli.client.group import start  # noqa: PLC0415 - 80 ms, in which somebody may lose patience
+        _handle_signals()
+        from pyoco_server.doors.cli.client.group import start  # noqa: PLC0415 - takes 80 ms: after the handlers
 
         start()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 
 
-def _hear_signals() -> None:
-    """As Ctrl-C: the terminal is put in order, and the exit code is 130 (FLOW-425)."""
+def _handle_signals() -> None:
+    """Treat SIGTERM and SIGHUP like Ctrl-C: the terminal is restored and the exit code is 130 (FLOW-425)."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        # What is ignored stays so: under `nohup` a closed terminal ends nothing.
+        # Leave ignored signals ignored: under `nohup`, closing the terminal must not end the command.
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
 

@@ -1,8 +1,8 @@
-"""What a gateway answers, looked at before a command does anything with it.
+"""Validates what a gateway returns before a command uses it.
 
-Whoever listens at the address may speak JSON, too. The types of the results say what an answer looks like; one that
-does not is told of in a sentence, where a command would stumble over it. More fields may come at any time, and so may
-new words for a status.
+The address may belong to another server that also returns JSON. The response is checked against the return type of the
+client method; a mismatch is reported in one sentence instead of failing somewhere in a command. Unknown fields and
+unknown statuses are accepted, because a newer gateway may send them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient
 
 __all__ = ["LookedAt", "misfit"]
 
-#: These read parts of an answer themselves, before anybody could look at it.
-_READ_ON_THEIR_OWN = frozenset(
+#: These methods read parts of a response themselves, before it can be validated here.
+_SELF_READING_METHODS = frozenset(
     {"read_pack_result", "save_result", "upload_input", "upload_wheel", "wait_pack_run", "wait_run"}
 )
 
 
 class LookedAt:
-    """A client whose answers have been looked at. Every method of it raises AnswerDamaged, too."""
+    """A client whose responses are validated. Each of its methods may also raise AnswerDamaged."""
 
     def __init__(self, client: PyocoHttpClient) -> None:
         self._client = client
@@ -41,30 +41,30 @@ def _call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     except RecursionError as error:
         raise AnswerDamaged("it is nested too deeply") from error
     except (AttributeError, KeyError, TypeError) as error:
-        if method.__name__ not in _READ_ON_THEIR_OWN:
+        if method.__name__ not in _SELF_READING_METHODS:
             raise
-        raise AnswerDamaged("it has another shape") from error
+        raise AnswerDamaged("its structure is unexpected") from error
     if isinstance(answer, Generator):
         return _each(answer, get_args(kind)[0] if get_args(kind) else Any)
-    _look(answer, kind)
+    _validate(answer, kind)
     return answer
 
 
 def _each(answers: Generator[Any], kind: Any) -> Iterator[Any]:
     with contextlib.closing(answers):
         for answer in answers:
-            _look(answer, kind)
+            _validate(answer, kind)
             yield answer
 
 
-def _look(answer: Any, kind: Any) -> None:
+def _validate(answer: Any, kind: Any) -> None:
     found = misfit(answer, kind, "it")
     if found is not None:
         raise AnswerDamaged(found)
 
 
 def misfit(value: Any, kind: Any, place: str) -> str | None:
-    """Where the value is not what its type says; None: it is. O(size)."""
+    """Return where the value does not match its type, or None if it matches. O(size)."""
     origin, inner = get_origin(kind), get_args(kind)
     if is_typeddict(kind):
         return _misfit_of_object(value, kind, place)
@@ -73,12 +73,12 @@ def misfit(value: Any, kind: Any, place: str) -> str | None:
     if origin in {Union, types.UnionType}:
         found = [misfit(value, each, place) for each in inner]
         return None if None in found else found[0]
-    return None if _is_plain(value, type(inner[0]) if origin is Literal else kind) else f"{place} is something else"
+    return None if _is_plain(value, type(inner[0]) if origin is Literal else kind) else f"{place} has another type"
 
 
 def _misfit_of_many(value: Any, kind: type, inner: Any, place: str) -> str | None:
     if not isinstance(value, kind):
-        return f"{place} is no {'list' if kind is list else 'object'}"
+        return f"{place} is not {'a list' if kind is list else 'an object'}"
     places: Iterable[tuple[object, Any]] = enumerate(value) if isinstance(value, list) else cast(Any, value).items()
     found = (misfit(each, inner, f"{place}.{name}") for name, each in places)
     return next((each for each in found if each is not None), None)
@@ -86,7 +86,7 @@ def _misfit_of_many(value: Any, kind: type, inner: Any, place: str) -> str | Non
 
 def _misfit_of_object(value: Any, kind: Any, place: str) -> str | None:
     if not isinstance(value, dict):
-        return f"{place} is no object"
+        return f"{place} is not an object"
     for name, (inner, is_required) in _fields(kind).items():
         if name not in value:
             if is_required:
@@ -98,8 +98,10 @@ def _misfit_of_object(value: Any, kind: Any, place: str) -> str | None:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Each with its type, and whether it has to be there. `__required_keys__` alone does not know: annotations are
-    text, and NotRequired is not seen in them."""
+    """Return the type of each field, and whether the field is required.
+
+    `__required_keys__` alone is not enough: the annotations are strings, in which it does not detect NotRequired.
+    """
     marked, plain = get_type_hints(kind, include_extras=True), get_type_hints(kind)
     required = {name for name in kind.__required_keys__ if get_origin(marked[name]) is not NotRequired}
     return {name: (plain[name], name in required) for name in plain}
@@ -109,6 +111,6 @@ def _is_plain(value: Any, kind: Any) -> bool:
     if kind is float:
         try:
             return isinstance(value, int | float) and math.isfinite(value)
-        except OverflowError:  # a whole number of 400 digits
+        except OverflowError:  # an integer of 400 digits
             return False
     return kind is Any or isinstance(value, kind)

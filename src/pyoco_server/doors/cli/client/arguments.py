@@ -43,7 +43,7 @@ RUN_STATUSES = (*RunState, UNKNOWN)
 
 
 def words(*known: str) -> dict[str, Any]:
-    """What a shell offers for an option. Anything else is left for the server to judge: a newer one knows more."""
+    """Return the completions of an option. Other values are passed on: a newer server may accept them."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         return [word for word in known if word.lower().startswith(incomplete.lower())]
@@ -52,8 +52,10 @@ def words(*known: str) -> dict[str, Any]:
 
 
 def named(option: str, metavar: str, help_text: str, *, optional: bool = False) -> Callable[[F], F]:
-    """A name that has to be given, as an option for programs or as a plain word for people: `get --run-id ID`,
-    `get ID`. The command gets it under the option's name. `optional`: or None, where there are other ways to say it."""
+    """Declare a required name that is given as an option or as a positional argument: `get --run-id ID`, `get ID`.
+
+    The command receives it under the option's name. With `optional` the name may be missing, and is then None.
+    """
     field = option.lstrip("-").replace("-", "_")
 
     def decorate(function: F) -> F:
@@ -75,7 +77,7 @@ def named(option: str, metavar: str, help_text: str, *, optional: bool = False) 
     return decorate
 
 
-_OF_A_RUN = ("--run-id", "RUN_ID", "The id that the submission was answered with.")
+_OF_A_RUN = ("--run-id", "RUN_ID", "Run id.")
 run_id = named(*_OF_A_RUN)
 maybe_run_id = named(*_OF_A_RUN, optional=True)
 
@@ -85,7 +87,7 @@ def output_option(*kinds: str, default: str = "json") -> Callable[[F], F]:
 
 
 def output_by_terminal(function: F) -> F:
-    """The command gets `output`: what was asked for, or a table for people and JSON for programs."""
+    """Pass `output` to the command: the requested format, or by default a table on a terminal and JSON elsewhere."""
 
     @functools.wraps(function)
     def with_output(*args: Any, **kwargs: Any) -> Any:
@@ -104,7 +106,7 @@ def output_by_terminal(function: F) -> F:
 
 
 def params_options(function: F) -> F:
-    """FLOW-446: three sources; the command gets them as one dict, `params`."""
+    """Merge the three sources of params and pass them to the command as one dict, `params` (FLOW-446)."""
 
     @functools.wraps(function)
     def with_params(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +124,7 @@ def params_options(function: F) -> F:
 
 
 def merged_params(file: str | None, text: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    """FLOW-446: the file, then the text, then each pair; later ones win, key by key."""
+    """Merge the file, then the text, then each pair; later ones win, key by key (FLOW-446)."""
     merged: dict[str, Any] = {}
     if file is not None:
         merged |= json_object(file_text(file), f"--params-file {file}")
@@ -132,7 +134,7 @@ def merged_params(file: str | None, text: str | None, pairs: Sequence[str]) -> d
 
 
 def merged_inputs(file: str | None, pairs: Sequence[str]) -> dict[str, Any]:
-    """The file, then each pair; later ones win, key by key."""
+    """Merge the file, then each pair; later ones win, key by key."""
     merged = {} if file is None else json_object(file_text(file), f"--inputs-file {file}")
     return merged | _paired("--input", pairs)
 
@@ -148,12 +150,12 @@ def _paired(option: str, pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def labels(text: str | None) -> list[str] | None:
-    """`a, b` as a list; None when it was not given."""
+    """Split `a, b` into a list. None: the option was not given."""
     return None if text is None else [word for word in (each.strip() for each in text.split(",")) if word]
 
 
 def file_text(path: str) -> str:
-    """The whole file; `-` is stdin."""
+    """Return the content of the file; `-` reads stdin."""
     try:
         if path == "-":
             return sys.stdin.buffer.read().decode()
@@ -173,12 +175,12 @@ def json_object(text: str, where: str) -> dict[str, Any]:
 
 
 def strict_json(text: str) -> Any:
-    """Raises ValueError also for NaN and the like, which Python reads and JSON does not know."""
+    """Parse JSON. Also raises ValueError for NaN and the infinities, which Python accepts and JSON does not define."""
     return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON value")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 def _finite(text: str) -> float:

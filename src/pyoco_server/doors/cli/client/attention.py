@@ -1,4 +1,4 @@
-"""`queues` and `attention`: what waits, and what a person should look at."""
+"""The `queues` and `attention` commands: what is waiting, and what needs an operator."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _is_table(output: str | None) -> bool:
 @_output
 @click.pass_obj
 def queues(asked: Asked, output: str | None) -> None:
-    """Show what waits, by tag, the longest queues first.
+    """Show the queues by tag, the longest first.
 
-    Tags of live workers for which nothing waits come last. How a queue was ten minutes ago, and how fast it is worked
-    off, is left empty while the gateway has not watched for long enough. Priced runs wait for no tag: how many do is
-    told below the table.
+    Tags with live workers and an empty queue come last. The depth ten minutes ago and the drain rate stay empty until
+    the gateway has observed the queue for long enough. Priced runs have no tag; their number is printed below the
+    table.
     """
     with calling(asked) as client:
         found = client.list_queues()
@@ -50,10 +50,11 @@ def queues(asked: Asked, output: str | None) -> None:
 
 
 def _note_packs(packs: Mapping[str, Any] | None) -> None:
-    """They wait for no tag, and have no line of their own. None: an older server does not tell."""
+    """Print how many priced runs are waiting: they have no tag and so no row. None: the server is too old to report
+    it."""
     if packs is not None and packs["depth"]:
         oldest = _span(packs["oldest_age_seconds"])
-        note(f"priced runs wait, too: {packs['depth']}, the oldest for {oldest}: pyoco-client list --kind pack")
+        note(f"priced runs waiting: {packs['depth']}, the oldest for {oldest}; see pyoco-client list --kind pack")
 
 
 def _row(queue: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,12 +82,12 @@ def _span(seconds: float | None) -> str | None:
     example="pyoco-client attention\npyoco-client attention --fail --output table",
 )
 @_output
-@click.option("--fail", is_flag=True, help="End with 1 when there is any danger.")
+@click.option("--fail", is_flag=True, help="Exit with 1 if there is any danger.")
 @click.pass_obj
 def attention(asked: Asked, output: str | None, fail: bool) -> int:
-    """Say what needs attention, the most urgent first.
+    """Show what needs attention, the most urgent first.
 
-    A danger: work is lost or stands still. A warning: work goes on, but somebody should look.
+    danger: work is lost or blocked. warning: work continues, but should be checked.
     """
     with calling(asked) as client:
         found = client.get_attention()
@@ -101,6 +102,7 @@ def attention(asked: Asked, output: str | None, fail: bool) -> int:
 
 
 def _level(level: str) -> str:
-    """Of one width, in its colour where there are colours. A newer gateway may have further levels."""
+    """Return the level padded to a fixed width, coloured if the terminal has colours. A newer gateway may add
+    levels."""
     word = f"{safe(level):7}"
     return click.style(word, fg=_COLOURS[level]) if level in _COLOURS and has_colour(sys.stdout) else word

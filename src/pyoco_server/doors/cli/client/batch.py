@@ -1,4 +1,4 @@
-"""`batch`: many runs from a file, a thousand at a time."""
+"""The `batch` command: submit many runs from a file, up to a thousand per request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batch"]
 
-#: What the route takes at once, with room for what is around the lines.
+#: The limits of the route for one request, with room for the JSON around the lines.
 _RUNS_MAX = 1000
 _BYTES_MAX = 7 * 1024 * 1024
 
@@ -46,9 +46,9 @@ pyoco-client batch --file - < runs.jsonl""",
 def batch(asked: Asked, file: str, idempotency_key: str | None) -> int:
     """Submit many runs of named flows, one for each line of a file.
 
-    Prints a JSON line for each: its run_id, or its error. One that is refused does not stop the others; then the exit
-    code is 1. Nothing is submitted when a line of the file is not a JSON object; stdin is read as it comes, so what
-    stands before such a line may have been submitted by then, and is told.
+    Prints one JSON line per submission: its run_id, or its error. A refused submission does not stop the others, but
+    the exit code is 1. If a line of the file is not a JSON object, nothing is submitted. stdin is submitted while it is
+    read: lines before an invalid one may already have been submitted, and their counts are printed.
 
     With --idempotency-key each line is accepted once, however often the same file is sent.
     """
@@ -60,7 +60,10 @@ def batch(asked: Asked, file: str, idempotency_key: str | None) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The lines, and how many submissions they are. A file is read once before: half of it would help nobody."""
+    """Open the file and count its submissions. None: unknown, because it is a stream.
+
+    A file is read completely before anything is sent, so that an invalid line does not leave it half submitted.
+    """
     if path == "-":
         yield sys.stdin.buffer, None
         return
@@ -77,7 +80,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], int | None]]:
 
 
 def _submissions(lines: Iterable[bytes], path: str, key: str | None) -> Iterator[Line]:
-    """Each with its number from 0 and its size. Empty lines are passed over. Raises UsageError."""
+    """Yield each submission with its index from 0 and its size. Skips empty lines. Raises UsageError."""
     index = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -94,10 +97,10 @@ def _submissions(lines: Iterable[bytes], path: str, key: str | None) -> Iterator
 
 
 def _key_of_line(key: str, index: int) -> str:
-    """The same for the same line, and never longer than a key may be."""
-    whole = f"{key}.{index}"
-    if len(whole) <= KEY_LENGTH_MAX:
-        return whole
+    """Return the idempotency key of a line: always the same for the same line, and never longer than a key may be."""
+    full_key = f"{key}.{index}"
+    if len(full_key) <= KEY_LENGTH_MAX:
+        return full_key
     return f"{hashlib.sha256(key.encode()).hexdigest()}.{index}"
 
 
@@ -118,7 +121,7 @@ def _submit(client: PyocoHttpClient, lines: Iterator[Line], advance: Callable[[i
 
 
 def _counted_from(first: int, item: RunBatchLine) -> dict[str, Any]:
-    """The line of an answer, under the number of the submission in the whole file; so are the places of its errors."""
+    """Renumber one line of a response, and the locations of its errors, by its position in the complete file."""
     index = first + item["index"]
     error: dict[str, Any] = {**item.get("error", {})}
     for name in ("detail", "errors"):
@@ -128,7 +131,7 @@ def _counted_from(first: int, item: RunBatchLine) -> dict[str, Any]:
 
 
 def _portions(lines: Iterator[Line]) -> Iterator[tuple[int, list[RunBatchItem]]]:
-    """As many lines as one request may hold, and the number of the first."""
+    """Yield as many submissions as one request may hold, with the index of the first."""
     held: list[RunBatchItem] = []
     first = size = 0
     for index, submission, length in lines:

@@ -1,4 +1,4 @@
-"""`budget`: what is left to spend on priced runs, and where the rest went."""
+"""The `budget` command: what is left to spend on priced runs, and what was spent."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ pyoco-client budget
 pyoco-client budget --journal --tenant team-a --limit 20
 pyoco-client budget --tenant team-a --output json""",
 )
-@click.option("--tenant", metavar="TENANT", help="Whose. [default: the one that the API key belongs to]")
-@click.option("--journal", is_flag=True, help="Every money fact instead, the newest first.")
-@click.option("--limit", type=click.IntRange(1, 500), help="How many lines or budgets at most. [default: 50]")
+@click.option("--tenant", metavar="TENANT", help="Tenant of the budget. [default: that of the API key]")
+@click.option("--journal", is_flag=True, help="Show the journal: every money fact, the newest first.")
+@click.option("--limit", type=click.IntRange(1, 500), help="Maximum number of lines or budgets. [default: 50]")
 @click.option("--before", type=click.IntRange(1), metavar="TXN_ID", help="With --journal: only facts older than this.")
 @arguments.output_by_terminal
 @click.pass_obj
 def budget(asked: Asked, tenant: str | None, journal: bool, limit: int | None, before: int | None, output: str) -> None:
-    """Show what is left to spend, what is set aside, charged and credited.
+    """Show the budget: available, reserved, charged and credited.
 
     On a server without authentication, and without --tenant, the budgets of all tenants are shown.
     """
@@ -85,7 +85,7 @@ def _only_tenant(client: PyocoHttpClient) -> str:
         fail(_NONE)
     if len(found) > 1:
         raise UsageError(
-            f"there are several budgets: say whose journal; example: --journal --tenant {found[0]['tenant_id']}"
+            f"there are several budgets: name the tenant; example: --journal --tenant {found[0]['tenant_id']}"
         )
     return found[0]["tenant_id"]
 

@@ -1,4 +1,4 @@
-"""The server, for as long as a command needs it; and what a person reads when a call fails."""
+"""Opens the client that a command uses, and turns failed calls into error messages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 
     from pyoco_server.http_client import PyocoHttpClient
 
-__all__ = ["calling", "fail", "is_outage", "note_source", "told"]
+__all__ = ["calling", "describe_error", "fail", "is_outage", "note_source"]
 
-#: A person waits: two more tries for a gateway that is just being restarted, and then the truth.
+#: A person is waiting: retry twice, in case the gateway is restarting, then report the failure.
 _RETRIES = 2
 _RETRY_SECONDS = 5.0
-#: Errors whose message says little without the detail.
+#: Errors whose message means little without the detail.
 _GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28, 44))
 
 
 @contextlib.contextmanager
 def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
-    """A client for the server that is in force. What goes wrong with a call ends the command with 1, and stderr says
-    why: status, error id, message and the places of the input (FLOW-427). Nothing of it shows the key."""
+    """Yield a client for the configured server.
+
+    A failed call ends the command with exit code 1. stderr shows the status, the error id, the message and the
+    locations of invalid input (FLOW-427), never the API key.
+    """
     connection = resolve(asked)
     note_source(connection)
     _leave_out_the_command_line_of_httpx()
@@ -53,10 +56,10 @@ def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
         ) as client:
             yield cast("PyocoHttpClient", LookedAt(client))
     except httpx.HTTPStatusError as error:
-        fail(told(error.response, connection))
+        fail(describe_error(error.response, connection))
     except AnswerDamaged as error:
         address = shown_address(connection.server)
-        fail(f"{CATALOGUE[1].err_id}: what answers at {address} is no pyoco gateway, or its answer is damaged: {error}")
+        fail(f"{CATALOGUE[1].err_id}: {address} is not a pyoco gateway, or its response is damaged: {error}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fail(_unreachable(error, connection))
     except SourceChanged as error:
@@ -68,7 +71,7 @@ def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
 
 
 def note_source(connection: Connection) -> None:
-    """Before anything is sent: which local server is used, and what is wrong with the config file."""
+    """Before the first request, print which local server is used, and any warnings about the config file."""
     if connection.found is not None and not is_quiet(os.environ):
         note(connection.found.line)
     for line in connection.warnings:
@@ -76,22 +79,22 @@ def note_source(connection: Connection) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """Says it on stderr, and ends the command with 1."""
+    """Print the message on stderr and end the command with exit code 1."""
     note(message)
     raise click.exceptions.Exit(1)
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the same call may succeed in a while. For commands that go on by themselves."""
-    import httpx  # noqa: PLC0415 - it is there: it has raised the error
+    """Return whether the same call may succeed later. For commands that keep running through an outage."""
+    import httpx  # noqa: PLC0415 - already imported: it raised the error
 
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code in {502, 503, 504}
     return isinstance(error, httpx.TransportError)
 
 
-def told(response: httpx.Response, connection: Connection) -> str:
-    """FLOW-427"""
+def describe_error(response: httpx.Response, connection: Connection) -> str:
+    """Describe an error response (FLOW-427)."""
     status = response.status_code
     lines = lines_of(response)
     if lines is None:
@@ -110,7 +113,7 @@ def _lines(response: httpx.Response) -> list[str]:
             lines.append(f"  {body['detail']}")
         lines += [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in body.get("errors", [])]
     except (ValueError, KeyError, TypeError, AttributeError):
-        # No word of ours: a proxy's, or another server's.
+        # Not our error format: from a proxy or from another server.
         lines = [f"HTTP {status}: {response.text[:200].strip() or response.reason_phrase}"]
     return lines
 
@@ -129,12 +132,12 @@ def _unreachable(error: Exception, connection: Connection) -> str:
     return "\n".join(
         [
             f"{CATALOGUE[1].err_id}: no gateway answers at {address} ({origin}): {why}",
-            "  start one with `pyoco-server up`, or say where it is: --server, PYOCO_SERVER_URL or the config file",
+            "  start one with `pyoco-server up`, or name its address: --server, PYOCO_SERVER_URL or the config file",
         ]
     )
 
 
 def _leave_out_the_command_line_of_httpx() -> None:
-    """`import httpx` brings its own command with it when it can: click, rich and pygments, 50 ms of each start."""
+    """Keep `import httpx` from importing its own command line with click, rich and pygments: 50 ms per start."""
     if "httpx" not in sys.modules:
         sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as if it were not installed

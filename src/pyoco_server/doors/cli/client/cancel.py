@@ -1,4 +1,4 @@
-"""`cancel`: ask for one run to be stopped, or for many."""
+"""The `cancel` command: request the cancellation of one run or of many."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ pyoco-client cancel --run-id ID --wait --timeout-sec 30
 pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes""",
 )
 @arguments.maybe_run_id
-@click.option("--wait", is_flag=True, help="Return when the run has ended.")
+@click.option("--wait", is_flag=True, help="Wait for the run to finish.")
 @timeout_option
-@click.option("--reason", metavar="TEXT", help="Why; it is kept with the run.")
+@click.option("--reason", metavar="TEXT", help="Reason, stored with the run.")
 @click.option("--status", help="PENDING or RUNNING.", **arguments.words(*_LIVE))
 @click.option("--flow", help="Exact flow name.")
 @click.option("--tag", help="The routing tag, or one of the labels.")
@@ -49,9 +49,10 @@ pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes"""
 @many_options("runs")
 @click.pass_obj
 def cancel(asked: Asked, /, run_id: str | None, **given: Any) -> None:
-    """Ask for a run to be stopped, or for many.
+    """Cancel a run, or many.
 
-    Many: --all-matching with filters. What matches is shown first, and you are asked, unless you say --yes.
+    To cancel many runs, use --all-matching with filters. The matching runs are shown first, and you have to confirm
+    unless you pass --yes.
     """
     wait, timeout_sec, reason = given.pop("wait"), given.pop("timeout_sec"), given.pop("reason")
     yes, limit = given.pop("yes"), given.pop("limit")
@@ -90,7 +91,7 @@ def _preview(client: PyocoHttpClient, filters: Mapping[str, Any]) -> None:
 
 
 def _newest(client: PyocoHttpClient, filters: Mapping[str, Any]) -> tuple[list[RunSummary], bool]:
-    """The newest thousand, and whether there are no more."""
+    """Return the newest thousand matching runs, and whether that is all of them."""
     found: list[RunSummary] = []
     cursor = None
     while len(found) < _COUNTED_MAX:

@@ -1,4 +1,4 @@
-"""`dlq`: what failed, and what to do about it."""
+"""The `dlq` commands: show, redrive and delete dead letters."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _maybe_letter_id = arguments.named(*_OF_A_LETTER, optional=True)
 
 def _filter_options(function: F) -> F:
     for option in (
-        click.option("--group", help="Letters of jobs of programs in this group."),
-        click.option("--client-id", metavar="ID", help="Letters of jobs of programs of this client."),
+        click.option("--group", help="Letters of programs in this group."),
+        click.option("--client-id", metavar="ID", help="Letters of programs of this client."),
         click.option("--exec", "exec", metavar="NAME", help="Letters of this program."),
         click.option("--run-id", metavar="RUN_ID", help="Letters of this run."),
         click.option("--tag", help="The routing tag, or one of the labels."),
@@ -47,19 +47,19 @@ _up_to = click.option(
     "--up-to",
     type=click.IntRange(1),
     metavar="LETTER_ID",
-    help="The newest letter that is meant, of many: those that came in later stay.",
+    help="With many letters: keep those newer than this one.",
 )
 
 
 @click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error --output table")
 def letters() -> None:
-    """Look at dead letters, redrive or delete them."""
+    """Show, redrive or delete dead letters."""
 
 
 @letters.command("list", example="pyoco-client dlq list --reason execution_error --output table")
 @_filter_options
 @click.option("--limit", type=int, help="1 to 200. [default: 50]")
-@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the page before, with the same filters.")
+@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the previous page, with the same filters.")
 @arguments.output_option("json", "table")
 @click.pass_obj
 def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
@@ -78,7 +78,7 @@ def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
 @_letter_id
 @click.pass_obj
 def show_dead_letter(asked: Asked, letter_id: str) -> None:
-    """Show a dead letter, and what its run is now."""
+    """Show a dead letter and the current state of its run."""
     with calling(asked) as client:
         print_json(client.get_letter(letter_id))
 
@@ -110,9 +110,9 @@ pyoco-client dlq redrive --all-matching --reason host_killed --yes""",
 @arguments.params_options
 @click.pass_obj
 def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
-    """Run what a dead letter is about again, as a new run; the letter goes.
+    """Submit the work of a dead letter as a new run, and delete the letter.
 
-    Ends with 1 when some of many could not be redriven.
+    With many letters, the exit code is 1 if some could not be redriven.
     """
     params, yes, ask = given.pop("params"), given.pop("yes"), _chosen(letter_id, given)
     if ask is not None and params:
@@ -132,7 +132,7 @@ def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
 @_letter_id
 @click.pass_obj
 def requeue(asked: Asked, letter_id: str) -> None:
-    """Submit the job of a program's dead letter again; the letter stays, and twice is the same new job."""
+    """Submit the job of a program's dead letter again. Keeps the letter; repeating it returns the same new job."""
     with calling(asked) as client:
         print_json(client.requeue_letter(letter_id))
 
@@ -165,7 +165,7 @@ def _listed(client: PyocoHttpClient, **filters: Any) -> DlqPage:
 
 
 def _chosen(letter_id: str | None, given: dict[str, Any]) -> dict[str, Any] | None:
-    """What to send for many; None: the one that was named."""
+    """Return the request body for many letters. None: a single letter was named."""
     limit, up_to = given.pop("limit"), given.pop("up_to")
     bounds = ({} if limit is None else {"limit": limit}) | ({} if up_to is None else {"up_to": str(up_to)})
     ways = {name: given.pop(name) for name in ("all_matching", "everything")}
@@ -174,16 +174,17 @@ def _chosen(letter_id: str | None, given: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _agreed(client: PyocoHttpClient, question: str, ask: dict[str, Any], *, yes: bool) -> dict[str, Any]:
-    """What to send: whoever was shown the letters has agreed to nothing about those that come in later."""
+    """Return the request, bounded by the newest letter shown: the user has not agreed to letters that arrive later."""
     newest: list[str] = []
     agree(question, lambda: newest.append(_preview(client, ask)), yes=yes)
     return {**ask, "up_to": newest[0]} if newest else ask
 
 
 def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> str:
-    """The id of the newest letter that was shown."""
+    """Show the matching letters and return the id of the newest one shown."""
     filters = {name: value for name, value in ask.items() if name not in {"all", "limit", "up_to"}}
     page = _listed(client, **filters, limit=200)
     shown = [item for item in page["items"] if "up_to" not in ask or int(item["id"]) <= int(ask["up_to"])]
     preview("DeadLetters", shown, _COLUMNS, is_all=page["next_cursor"] is None)
-    return shown[0]["id"] if shown else ask.get("up_to", "1")  # nothing was there, so the first letter is not
+    # no match: this bound excludes every letter but the first, which does not match either
+    return shown[0]["id"] if shown else ask.get("up_to", "1")

@@ -1,7 +1,7 @@
 """`list --follow`: a list that stays up to date, by the refresh protocol of section 9.
 
-Load once; then ask for what was updated since the newest we know less five seconds (FLOW-190), and load anew every
-minute, because removed runs are not reported (FLOW-191). A server that goes away is waited for.
+Loads the list once, then requests what was updated since the newest known update minus five seconds (FLOW-190). Reloads
+the list every minute, because deleted runs are not reported (FLOW-191). Waits while the server is unavailable.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Listing", "follow_runs"]
 
-#: FLOW-190: clocks may differ by so much.
+#: FLOW-190: the allowance for clock differences.
 _OVERLAP_SECONDS = 5.0
-#: FLOW-191: at least every 60.
+#: FLOW-191: reload at least every 60 s.
 _RELOAD_SECONDS = 55.0
 _PAGE_RUNS = 200
 _DEFAULT_RUNS = 50
-_TOLD_MAX = 50_000
+_REPORTED_MAX = 50_000
 
-#: What a heartbeat changes, and nobody wants to read a line about.
-_RESTLESS = ("heartbeat_at", "updated_at")
+#: Fields that every heartbeat changes; a change of only these is not printed.
+_HEARTBEAT_FIELDS = ("heartbeat_at", "updated_at")
 
 
 class Listing:
-    """The newest runs that match, merged by id; and what was told of runs, those that are not shown included. Holds at
-    most as many runs as are shown, and 100 bytes for each of the last 50,000 that changed."""
+    """The newest matching runs, merged by id, and what was last reported of each run, including runs no longer shown.
+
+    Holds at most as many runs as are shown, plus 100 bytes for each of the last 50,000 changed runs.
+    """
 
     def __init__(self, status: str | None, runs_max: int) -> None:
         self._status = status
         self._runs_max = runs_max
         self._runs: dict[str, Mapping[str, Any]] = {}
-        #: When it was updated and what it looked like, by id; the last one told of comes last.
-        self._told: dict[str, tuple[float, int]] = {}
+        #: Update time and content hash by run id; the most recently reported comes last.
+        self._reported: dict[str, tuple[float, int]] = {}
         self._newest = 0.0
 
     @property
@@ -50,19 +52,21 @@ class Listing:
         return max(self._newest - _OVERLAP_SECONDS, 0.0)
 
     def runs(self) -> list[Mapping[str, Any]]:
-        """The newest first (FLOW-110)."""
+        """Return the runs, the newest first (FLOW-110)."""
         return sorted(self._runs.values(), key=_place, reverse=True)
 
     def load(self, items: Sequence[Mapping[str, Any]], since: float = 0.0) -> list[Mapping[str, Any]]:
-        """Instead of what was there. Gives those that are new or have changed, the oldest first. `since`: nobody asks
-        for what was updated before."""
+        """Replace the list. Return the runs that are new or have changed, the oldest first.
+
+        `since`: updates before this time are never requested.
+        """
         news = self._news(items)
         self._runs = {str(run["run_id"]): run for run in items}
         self._newest = max([self._newest, since, *(run["updated_at"] for run in items)])
         return news
 
     def merge(self, items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """On top of what was there. A run that has left the status we look for is news once, and then gone."""
+        """Merge updates into the list. A run that has left the filtered status is reported once, then dropped."""
         news = self._news(items)
         for run in items:
             self._newest = max(self._newest, run["updated_at"])
@@ -78,19 +82,21 @@ class Listing:
         return [run for run in sorted(items, key=_place) if self._is_news(run, after)]
 
     def _is_news(self, run: Mapping[str, Any], after: float) -> bool:
-        """And remembers it. What is unknown and older than `after` has not changed: it came up into the list because
-        another one was removed."""
+        """Return whether the run is new or has changed, and remember it.
+
+        An unknown run older than `after` has not changed: it moved up into the list because another run was removed.
+        """
         run_id, updated_at = str(run["run_id"]), float(run["updated_at"])
-        told = self._told.get(run_id)
-        if told is not None and updated_at < told[0]:
-            return False  # of a gateway that is behind
-        self._told.pop(run_id, None)
+        reported = self._reported.get(run_id)
+        if reported is not None and updated_at < reported[0]:
+            return False  # from a gateway whose index lags
+        self._reported.pop(run_id, None)
         if not self._matches(run):
-            return told is not None
-        self._told[run_id] = (updated_at, _look_of(run))
-        if len(self._told) > _TOLD_MAX:
-            del self._told[next(iter(self._told))]
-        return updated_at > after if told is None else told[1] != self._told[run_id][1]
+            return reported is not None
+        self._reported[run_id] = (updated_at, _content_hash(run))
+        if len(self._reported) > _REPORTED_MAX:
+            del self._reported[next(iter(self._reported))]
+        return updated_at > after if reported is None else reported[1] != self._reported[run_id][1]
 
     def _matches(self, run: Mapping[str, Any]) -> bool:
         return self._status is None or run["status"] == self._status
@@ -100,17 +106,20 @@ def _place(run: Mapping[str, Any]) -> tuple[float, str]:
     return float(run["updated_at"]), str(run["run_id"])
 
 
-def _look_of(run: Mapping[str, Any]) -> int:
-    return hash(json.dumps({name: run[name] for name in sorted(run) if name not in _RESTLESS}))
+def _content_hash(run: Mapping[str, Any]) -> int:
+    return hash(json.dumps({name: run[name] for name in sorted(run) if name not in _HEARTBEAT_FIELDS}))
 
 
 def follow_runs(
     client: PyocoHttpClient, filters: Mapping[str, Any], interval_seconds: float, output: str | None
 ) -> None:
-    """Until Ctrl-C. The first load has to succeed; later an outage is told, and waited for. `output` is `json`,
-    `table`, or None for what suits stdout. Raises UsageError for a table where nothing can move."""
+    """Print changes until Ctrl-C.
+
+    The first load must succeed; later outages are reported and waited for. `output` is `json`, `table`, or None to
+    choose by the type of stdout. Raises UsageError for a table where stdout is not a terminal.
+    """
     if output == "table" and not is_terminal(sys.stdout):
-        raise UsageError("a table that is kept up to date needs a terminal; take --output json, or leave --follow out")
+        raise UsageError("a live table needs a terminal; use --output json, or omit --follow")
     limit = _DEFAULT_RUNS if filters.get("limit") is None else filters["limit"]
     listing = Listing(filters.get("status"), limit)
     changes = _changes(client, listing, {**filters, "limit": limit}, interval_seconds)
@@ -119,24 +128,24 @@ def follow_runs(
 
         draw_list(listing, changes)
         return
-    is_away = False
+    is_unavailable = False
     for news in changes:
         if isinstance(news, Exception):
-            if not is_away:
-                note(f"the server has gone away; waiting for it ({news})")
+            if not is_unavailable:
+                note(f"the server is unavailable; waiting for it ({news})")
         else:
-            if is_away:
-                note("the server is back")
+            if is_unavailable:
+                note("the server is available again")
             for run in news:
                 print_line(run)
-        is_away = isinstance(news, Exception)
+        is_unavailable = isinstance(news, Exception)
 
 
 def _changes(
     client: PyocoHttpClient, listing: Listing, filters: Mapping[str, Any], interval_seconds: float
 ) -> Iterator[list[Mapping[str, Any]] | Exception]:
-    """What is new with each look; the error when nobody answered."""
-    since = _newest(client, filters)  # before the load: nothing falls between the two
+    """Yield the changes found by each poll, or the error if the server did not respond."""
+    since = _newest(client, filters)  # before the load, so that no update falls between the two
     yield listing.load(client.list_runs_vnext(**filters)["items"], since)
     loaded_at = time.monotonic()
     while True:
@@ -153,16 +162,20 @@ def _changes(
 
 
 def _newest(client: PyocoHttpClient, filters: Mapping[str, Any]) -> float:
-    """When the last run of any status was updated. The last one of ours may be a month old, and what happened since
-    to all others is no news."""
+    """Return when the newest run of any status was updated.
+
+    The newest run of the filtered status may be a month old, and later updates of other runs are not changes of this
+    list.
+    """
     if filters.get("status") is None:
-        return 0.0  # the load tells
+        return 0.0  # the load returns it
     items = client.list_runs_vnext(**{**filters, "status": None, "limit": 1})["items"]
     return items[0]["updated_at"] if items else 0.0
 
 
 def _updated(client: PyocoHttpClient, filters: Mapping[str, Any], after: float) -> list[Mapping[str, Any]]:
-    """Everything that was updated since, whatever its status is now: how else would we see a run leave?"""
+    """Return all runs updated since, whatever their status: otherwise a run that left the filtered status would be
+    missed."""
     asked = {**filters, "status": None, "limit": _PAGE_RUNS, "updated_after": after}
     found: list[Mapping[str, Any]] = []
     cursor = None

@@ -1,4 +1,4 @@
-"""A run as a person watches it: its tasks with states and times, and what went wrong. Needs rich."""
+"""The live view of a run: its tasks with states and times, and its errors. Needs rich."""
 
 from __future__ import annotations
 
@@ -21,52 +21,54 @@ __all__ = ["RunView", "picture", "run_view"]
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SIGNS = {"PENDING": "·", "SUCCEEDED": "✓", "COMPLETED": "✓", "FAILED": "✗", "CANCELLED": "⊘", "CANCELLING": "⊘"}
 _PLAIN_SIGNS = {"PENDING": ".", "SUCCEEDED": "+", "COMPLETED": "+", "FAILED": "x", "CANCELLED": "-", "CANCELLING": "-"}
-#: Who is worth a line when there is not room for all.
+#: Which tasks are shown first if there is not room for all.
 _RANK = {"FAILED": 0, "RUNNING": 1, "CANCELLED": 2, "PENDING": 3, "SUCCEEDED": 4}
-#: Lines that are not tasks: the run, its facts, its waiting, its error, the fold.
+#: Lines that are not tasks: the run, its facts, why it waits, its error, the count of hidden tasks.
 _OTHER_LINES = 6
 _LAST_TASKS_MAX = 200
 _FRAMES_PER_SECOND = 8
 _ERROR_LENGTH_MAX = 2000
-#: It sends something every five seconds.
-_SILENT_SECONDS = 12.0
+#: The server sends an event at least every five seconds.
+_NO_EVENT_SECONDS = 12.0
 
 
 class RunView:
-    """What is known of the run, and when that was. The picture moves on by itself between two events."""
+    """The last known state of the run and when it was received. Durations keep counting between two events."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._snapshot: Mapping[str, Any] | None = None
         self._waiting: str | None = None
-        self._sent_at, self._heard_at = 0.0, time.monotonic()
+        self._sent_at, self._received_at = 0.0, time.monotonic()
         self.has_ended = False
 
     def show(self, event: Mapping[str, Any], waiting: str | None = None) -> None:
-        """`event` as `watch_run` gives it; `waiting` says why the run has not begun."""
+        """Update the view with an `event` of `watch_run`; `waiting` is the reason why the run has not started."""
         self._snapshot, self._waiting = event["snapshot"], waiting
-        # The server's clock, so that a wrong one here does not make a run older.
-        self._sent_at, self._heard_at = float(event["ts"]), time.monotonic()
+        # The server's clock: a wrong local clock must not change the displayed age.
+        self._sent_at, self._received_at = float(event["ts"]), time.monotonic()
 
     def render(self) -> RenderableType:
-        silent = time.monotonic() - self._heard_at
+        seconds_without_event = time.monotonic() - self._received_at
         if self._snapshot is None:
-            return Text("waiting for the server …" if silent > _SILENT_SECONDS else "", style="dim")
+            return Text("waiting for the server …" if seconds_without_event > _NO_EVENT_SECONDS else "", style="dim")
         rows = _LAST_TASKS_MAX if self.has_ended else max(self._console.size.height - _OTHER_LINES, 3)
         is_plain = self._console.options.ascii_only
         frame = ">" if is_plain else _FRAMES[int(time.monotonic() * _FRAMES_PER_SECOND) % len(_FRAMES)]
-        now = self._sent_at + time.monotonic() - self._heard_at
+        now = self._sent_at + time.monotonic() - self._received_at
         signs = _PLAIN_SIGNS if is_plain else _SIGNS
         tree = picture(self._snapshot, self._waiting, now, rows, {**signs, "RUNNING": frame})
-        if silent > _SILENT_SECONDS and not self.has_ended:
-            tree.add(Text(f"no word from the server for {span(silent)}; still trying", style="red"))
+        if seconds_without_event > _NO_EVENT_SECONDS and not self.has_ended:
+            tree.add(Text(f"no response from the server for {span(seconds_without_event)}; still trying", style="red"))
         return tree
 
 
 @contextlib.contextmanager
 def run_view(stream: TextIO, *, transient: bool) -> Iterator[RunView]:
-    """Draws on `stream` until the end of the block. `transient`: what was drawn goes away then. Where nothing can
-    move, only the last picture is printed."""
+    """Draw on `stream` until the end of the block, then erase the view if it is `transient`.
+
+    Where the view cannot be redrawn, only the final state is printed.
+    """
     console = Console(file=stream, highlight=False)
     view = RunView(console)
     with Live(console=console, get_renderable=view.render, refresh_per_second=_FRAMES_PER_SECOND, transient=transient):
@@ -77,7 +79,7 @@ def run_view(stream: TextIO, *, transient: bool) -> Iterator[RunView]:
 def picture(
     snapshot: Mapping[str, Any], waiting: str | None, now: float, rows_max: int, signs: Mapping[str, str]
 ) -> Tree:
-    """The run with at most `rows_max` of its tasks. O(tasks)."""
+    """Render the run with at most `rows_max` of its tasks. O(tasks)."""
     tree = Tree(_headline(snapshot, now, signs), guide_style="dim")
     if waiting:
         tree.add(Text(safe(waiting), style="yellow"))
@@ -104,8 +106,8 @@ def _headline(snapshot: Mapping[str, Any], now: float, signs: Mapping[str, str])
         f" {safe(snapshot.get('flow_name', ''))} ",
         (status, _style(status, bold=True)),
     )
-    if (told := _run_time(snapshot, now)) is not None:
-        line.append(f" {told}")
+    if (run_time := _run_time(snapshot, now)) is not None:
+        line.append(f" {run_time}")
     facts = [str(snapshot["run_id"])]
     facts += [f"tag {snapshot['tag']}"] if snapshot.get("tag") else []
     facts += [str(snapshot["worker_id"])] if snapshot.get("worker_id") else []

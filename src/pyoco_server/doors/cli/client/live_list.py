@@ -20,17 +20,17 @@ from pyoco_server.doors.cli.client.runs import COLUMNS
 
 __all__ = ["draw_list"]
 
-#: The header, the line below the table, and the cursor's own.
+#: The header, the footer and the cursor's line.
 _OTHER_LINES = 4
-#: Below this many columns of the terminal, the date of an instant gives way to names.
+#: Below this terminal width, timestamps are shown without the date, to leave room for names.
 _WIDE = 110
-#: These are never cut: ids are copied, and half a status is none. The names share what is left.
+#: These columns are never cut: ids are copied, and statuses must be readable. The names share the remaining width.
 _ID, _STATUS = 36, max(map(len, RunState))
 _GAPS = 2 * (len(COLUMNS) - 1)
 
 
 def draw_list(listing: Listing, changes: Iterable[list[Mapping[str, Any]] | Exception]) -> None:
-    """Redraws with each look, until Ctrl-C; the last table stays on the screen."""
+    """Redraw after each poll, until Ctrl-C; the last table stays on the screen."""
     console = Console(file=sys.stdout, highlight=False)
     with Live(console=console, auto_refresh=False) as live:
         for news in changes:
@@ -40,7 +40,7 @@ def draw_list(listing: Listing, changes: Iterable[list[Mapping[str, Any]] | Exce
 
 
 def _widths(columns: int, runs: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
-    """How wide each of COLUMNS may be on a terminal of so many. A short flow name leaves its room to the tag."""
+    """Return the maximum width of each of COLUMNS for a terminal. Width unused by flow names goes to the tag."""
     instant_columns = len("2026-01-31T12:00:00Z" if columns >= _WIDE else "12:00:00Z")
     names = max(columns - _ID - _STATUS - instant_columns - _GAPS, 12)
     longest = max((cell_len(safe(run.get("flow_name", ""))) for run in runs), default=0)
@@ -58,12 +58,12 @@ def _page(runs: list[Mapping[str, Any]], rows_max: int, problem: Exception | Non
         table.add_row(
             Text(safe(run["run_id"])),
             Text(status, style=STATUS_COLOURS.get(status, "")),
-            Text(safe(run.get("flow_name", ""))),  # Text: a name may look like markup
+            Text(safe(run.get("flow_name", ""))),  # Text: a name may contain markup
             Text(safe(run.get("tag", ""))),
             Text(instant(run["updated_at"])[-widths[-1] :]),
         )
     more = f"{len(runs) - rows_max} more · " if len(runs) > rows_max else ""
     foot = Text(f"{more}{time.strftime('%H:%M:%S')} · Ctrl-C ends", style="dim")
     if problem is not None:
-        foot = Text(f"{time.strftime('%H:%M:%S')} · nobody answers, still trying: {safe(problem)}", style="red")
+        foot = Text(f"{time.strftime('%H:%M:%S')} · no response, still trying: {safe(problem)}", style="red")
     return Group(table, foot)

@@ -1,4 +1,4 @@
-"""One, or all that match a filter: with a look before, and a word of consent."""
+"""Selects one item or all that match a filter, with a preview and a confirmation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SHOWN = 10
 
 
 def many_options(what: str, limit_max: int = 10_000) -> Callable[[F], F]:
-    """`--all-matching`, `--all`, `--yes`, `--limit`."""
+    """Add `--all-matching`, `--all`, `--yes` and `--limit`."""
 
     def decorate(function: F) -> F:
         for option in (
-            click.option("--yes", is_flag=True, help="Do not ask."),
-            click.option("--limit", type=click.IntRange(1, limit_max), help=f"No more {what} than this."),
-            click.option("--all", "everything", is_flag=True, help=f"All {what} there are; without a filter."),
+            click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+            click.option("--limit", type=click.IntRange(1, limit_max), help=f"Maximum number of {what}."),
+            click.option("--all", "everything", is_flag=True, help=f"All {what}, without a filter."),
             click.option("--all-matching", is_flag=True, help=f"All {what} that match the filters."),
         ):
             function = option(function)
@@ -37,9 +37,9 @@ def many_options(what: str, limit_max: int = 10_000) -> Callable[[F], F]:
 def chosen(
     one: tuple[str, str | None], filters: Mapping[str, Any], *, all_matching: bool, everything: bool
 ) -> dict[str, Any] | None:
-    """The filter to send; None: the one that was named. Raises UsageError unless exactly one way was chosen.
+    """Return the filter to send. None: a single item was named. Raises UsageError unless exactly one way was chosen.
 
-    An empty value is refused: it is a variable that somebody forgot to set, and it would match too much or nothing.
+    Empty values are refused: they usually come from an unset variable, and would match too much or nothing.
     """
     name, value = one
     given = {field: wanted for field, wanted in filters.items() if wanted is not None}
@@ -60,12 +60,14 @@ def chosen(
 
 
 def agree(question: str, preview: Callable[[], None], *, yes: bool) -> None:
-    """Returns when it may go on; `preview` shows before what it is about. Raises UsageError when there is nobody to
-    ask, and ends the command on a no."""
+    """Return if the user agrees; `preview` first shows what is affected.
+
+    Raises UsageError if there is no terminal to ask on, and ends the command if the answer is no.
+    """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("there is nobody to ask: say --yes")
+        raise UsageError("there is no terminal to ask on: use --yes")
     preview()
     if not click.confirm(question, err=True):
         note("nothing was changed")
@@ -73,7 +75,7 @@ def agree(question: str, preview: Callable[[], None], *, yes: bool) -> None:
 
 
 def preview(what: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, is_all: bool) -> None:
-    """On stderr: how many there are, and the first of them. `is_all`: there are no more than `rows`."""
+    """Print on stderr how many items match, and the first of them. `is_all`: there are no more than `rows`."""
     note(f"{what} that match now: {len(rows)}{'' if is_all else ' or more'}")
     if rows:
         print_table(rows[:_SHOWN], columns, err=True)
@@ -83,9 +85,10 @@ def preview(what: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 def repeat_while_more(
     ask: Callable[[dict[str, Any]], Mapping[str, Any]], asked: dict[str, Any], counted: str
 ) -> dict[str, Any]:
-    """The server stops after a number or a time and says that there is `more`: ask again, and add up the numbers.
+    """Repeat the request while the server reports `more`, and add up the numbers.
 
-    Stops as well when a round has done nothing: what is left cannot be done. A limit that was given holds in all.
+    The server stops after a number of items or a time limit. Also stops if a round changed nothing: the rest cannot be
+    done. A given limit is sent once and covers the complete operation.
     """
     total: dict[str, Any] = {}
     while True:

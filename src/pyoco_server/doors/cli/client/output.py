@@ -1,6 +1,6 @@
-"""What a command prints: JSON for programs, tables for people, and neither can take over a terminal.
+"""Prints results: JSON for programs, tables for people, with control characters escaped in both.
 
-Results go to stdout, everything else to stderr (FLOW-430). Colour and views that move are for terminals only.
+Results go to stdout, everything else to stderr (FLOW-430). Colours and live views are used only on terminals.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
     "span",
 ]
 
-#: Control characters, C1 included: an escape sequence in somebody's task name shall not reach the terminal.
+#: Control characters including C1: an escape sequence in a user's task name must not reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-#: What JSON leaves as it is.
+#: Control characters that JSON does not escape.
 _RAW_CONTROL = re.compile(r"[\x7f-\x9f]")
-#: A cell of a table on a terminal; in a file it is never cut.
+#: The maximum width of a table cell on a terminal; in a file cells are never cut.
 _CELL_COLUMNS_MAX = 48
 
 _STATUS_COLUMNS = ("status", "state", "last_run_status")
@@ -60,7 +60,7 @@ def print_json(document: Any) -> None:
 
 
 def print_line(document: Any) -> None:
-    """One event of a stream: one line, and it leaves at once."""
+    """Print one event of a stream as one line, and flush it."""
     click.echo(_json(document, indent=None))
 
 
@@ -68,23 +68,23 @@ def _json(document: Any, indent: int | None) -> str:
     text = json.dumps(document, ensure_ascii=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a terminal of another alphabet, or half a surrogate pair
+    except UnicodeEncodeError:  # an encoding without these characters, or a lone surrogate
         return json.dumps(document, indent=indent)
     return _RAW_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def note(text: str) -> None:
-    """For the person, on stderr."""
+    """Print a message for the user on stderr."""
     click.echo("\n".join(safe(line) for line in text.splitlines()), err=True)
 
 
 def safe(text: object) -> str:
-    """The text, with every control character written out."""
+    """Return the text with every control character escaped."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a view may move there."""
+    """Return whether the stream supports live views."""
     return stream.isatty() and os.environ.get("TERM", "") not in {"dumb", "unknown"}
 
 
@@ -93,12 +93,15 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def coloured(word: str, stream: TextIO) -> str:
-    """A status in its colour, where there are colours."""
+    """Return a status in its colour if the stream has colours."""
     return click.style(word, fg=STATUS_COLOURS[word]) if word in STATUS_COLOURS and has_colour(stream) else word
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, err: bool = False) -> None:
-    """FLOW-447: a header, then a line for each. Instants are shown as dates; wide characters count as two columns."""
+    """Print a header, then one line per row (FLOW-447).
+
+    Unix times are shown as dates; wide characters count as two columns.
+    """
     stream = sys.stderr if err else sys.stdout
     columns_max = _CELL_COLUMNS_MAX if stream.isatty() else None
     cells = [list(columns), *([_cell(row, name, columns_max) for name in columns] for row in rows)]
@@ -112,7 +115,7 @@ def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, er
 
 
 def is_shown_whole(text: str) -> bool:
-    """Whether a cell on a terminal can show it: one line, and not too long."""
+    """Return whether a table cell on a terminal shows the text completely: a single line that is not too long."""
     return text.splitlines() in ([], [text]) and _width(safe(text)) <= _CELL_COLUMNS_MAX
 
 
@@ -145,7 +148,7 @@ def _width(text: str) -> int:
 
 
 def instant(value: Any) -> str:
-    """Unix seconds as `2026-01-31T12:00:00Z`; what is none, as it is."""
+    """Format Unix seconds as `2026-01-31T12:00:00Z`; other values are returned as text."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "" if value is None else safe(value)
     try:
@@ -155,16 +158,16 @@ def instant(value: Any) -> str:
 
 
 def span(seconds: float) -> str:
-    """`400 ms`, `1.2 s`, `12 s`, `3 m 05 s`, `2 h 10 m`, `3 d 04 h`."""
+    """Format a duration: `400 ms`, `1.2 s`, `12 s`, `3 m 05 s`, `2 h 10 m`, `3 d 04 h`."""
     if seconds < 1:
         return f"{max(seconds, 0.0) * 1000:.0f} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02d} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
+    whole_seconds = int(seconds)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
+    if whole_seconds < 3600:
+        return f"{whole_seconds // 60} m {whole_seconds % 60:02d} s"
+    if whole_seconds < 86_400:
+        return f"{whole_seconds // 3600} h {whole_seconds % 3600 // 60:02d} m"
+    return f"{whole_seconds // 86_400} d {whole_seconds % 86_400 // 3600:02d} h"

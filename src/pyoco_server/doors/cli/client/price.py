@@ -1,4 +1,4 @@
-"""`price`: run packs that are paid for from a budget, and read what came of them."""
+"""The `price` commands: run packs that are paid for from a budget, and read their results."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _checked_key(ctx: click.Context, param: click.Parameter, key: str | None) ->
 
 
 def _checked_score(ctx: click.Context, param: click.Parameter, score: float | None) -> float | None:
-    if score is not None and not 0 <= score <= 1:  # also what is no number
+    if score is not None and not 0 <= score <= 1:  # also refuses NaN
         raise click.BadParameter(f"{score:g} is not from 0 to 1")
     return score
 
 
 _result_option = click.option(
-    "--result", is_flag=True, help="Print the result itself, as it is stored; its SHA-256 is compared."
+    "--result", is_flag=True, help="Print the stored result itself, after verifying its SHA-256."
 )
 
 
@@ -57,7 +57,7 @@ def _wait_options(function: F) -> F:
     for option in (
         _result_option,
         timeout_option,
-        click.option("--wait", is_flag=True, help="Return when the run has ended; ends with 1 unless it is COMPLETED."),
+        click.option("--wait", is_flag=True, help="Wait for the run to finish; exits with 1 unless COMPLETED."),
     ):
         function = option(function)
     return function
@@ -73,7 +73,7 @@ pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.25
 def price() -> None:
     """Run packs that are paid for from a budget.
 
-    The runs there are: pyoco-client list --kind pack
+    To list such runs: pyoco-client list --kind pack
     """
 
 
@@ -98,9 +98,9 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     "--max-cost-usd",
     required=True,
     metavar="USD",
-    help="What it may cost at most, with four decimals: 0.2500. So much is reserved; what is not used comes back.",
+    help="Maximum cost, with four decimals: 0.2500. It is reserved; the unused part is released.",
 )
-@click.option("--timebox-sec", type=int, metavar="SECONDS", help="How long the pack may work: 1 to 90. [default: 90]")
+@click.option("--timebox-sec", type=int, metavar="SECONDS", help="Time limit of the pack: 1 to 90. [default: 90]")
 @click.option(
     "--min-reliability",
     type=float,
@@ -113,9 +113,9 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     "files",
     multiple=True,
     type=click.Choice(["markdown", "docx"]),
-    help="A file to make besides, where the pack can: ocr makes both. May be given twice.",
+    help="An additional file to produce, if the pack supports it: ocr supports both. May be repeated.",
 )
-@click.option("--inline", is_flag=True, help="Let the run's own answer hold the data of a small result.")
+@click.option("--inline", is_flag=True, help="Include the data of a small result in the run itself.")
 @click.option(
     "--idempotency-key",
     metavar="KEY",
@@ -140,9 +140,9 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     output: str,
     **given: Any,
 ) -> int:
-    """Run a pack, and pay no more for it than you say.
+    """Run a pack for at most the given price.
 
-    Ctrl-C, or the end of --timeout-sec, ends the waiting and not the run.
+    Ctrl-C, or --timeout-sec running out, ends the waiting, not the run.
     """
     inputs = arguments.merged_inputs(inputs_file, pairs)
     key = idempotency_key or uuid.uuid4().hex
@@ -150,7 +150,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
         "min_reliability_score": min_reliability,
         "artifacts": {f"include_{each}": True for each in files} or None,
     }
-    stays = wait or result or timeout_sec is not None  # the other two ask for it, too
+    stays = wait or result or timeout_sec is not None  # the other two imply it
     with calling(asked) as client:
         receipt = _submitted(client, pack, inputs, key, **given)
         if not stays:
@@ -170,8 +170,11 @@ def packs(asked: Asked, output: str) -> int:
     if output == "json":
         print_json(found)
     else:
-        told = {True: "yes", False: "no", None: "unknown"}
-        rows = [{**each, "available": told[each["available"]], "missing": "; ".join(each["missing"])} for each in found]
+        availability = {True: "yes", False: "no", None: "unknown"}
+        rows = [
+            {**each, "available": availability[each["available"]], "missing": "; ".join(each["missing"])}
+            for each in found
+        ]
         print_table(rows, _PACK_COLUMNS)
     return 0
 
@@ -203,53 +206,54 @@ def get(asked: Asked, run_id: str, result: bool, output: str) -> int:
 @arguments.output_by_terminal
 @click.pass_obj
 def wait(asked: Asked, run_id: str, timeout_sec: float | None, result: bool, output: str) -> int:
-    """Return when a priced run has ended, and print how.
+    """Wait for a priced run to finish and print its outcome.
 
-    Ends with 1 when it has failed, or when the time is over first. Ctrl-C ends the waiting and not the run.
+    The exit code is 1 if the run failed, or if the time ran out first. Ctrl-C ends the waiting, not the run.
     """
     with calling(asked) as client:
         if timeout_sec is None:
-            _look_first(client, run_id)
+            _check_run_exists(client, run_id)
         return _conclude(client, _end_of(client, run_id, timeout_sec), output, has_result=result)
 
 
 def _submitted(
     client: PyocoHttpClient, pack: str, inputs: Mapping[str, Any], key: str, max_cost_usd: str, **given: Any
 ) -> PackReceipt:
-    """Who never hears an answer is told the key: with it nothing is paid for twice."""
-    import httpx  # noqa: PLC0415 - the client has it
+    """Submit the run. If the response is lost, print the key, with which a retry is not charged twice."""
+    import httpx  # noqa: PLC0415 - already imported by the client
 
     from pyoco_server.http_client import AnswerDamaged  # noqa: PLC0415
 
     try:
         return client.submit_pack(pack, inputs, max_cost_usd, idempotency_key=key, **given)
-    except (httpx.ConnectError, httpx.ConnectTimeout, AnswerDamaged):  # it was never sent, or to somebody else
+    except (httpx.ConnectError, httpx.ConnectTimeout, AnswerDamaged):  # never sent, or received by another server
         raise
     except httpx.TransportError:
         note(f"it is not known whether the run was accepted: submit it again with --idempotency-key {key}")
         raise
 
 
-def _look_first(client: PyocoHttpClient, run_id: str) -> None:
-    """No such run, or no service to begin with, is told at once: who has no time limit would wait for ever."""
-    from pyoco_server.http_client import PackProblem  # noqa: PLC0415 - the client has it
+def _check_run_exists(client: PyocoHttpClient, run_id: str) -> None:
+    """Fail immediately if the run does not exist or the server is unavailable: without a timeout the wait would never
+    end."""
+    from pyoco_server.http_client import PackProblem  # noqa: PLC0415 - already imported by the client
 
     try:
         client.get_pack_run(run_id)
     except PackProblem as error:
-        if error.response.status_code != 429:  # it is there, and busy
+        if error.response.status_code != 429:  # the run exists, and the server is busy
             raise
 
 
 def _end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> PackRun:
-    """Raises TimeoutError. People see meanwhile that something happens."""
+    """Wait for the run and return it; show its status meanwhile. Raises TimeoutError."""
     with looking(f"run {run_id}") as show:
         seconds = math.inf if timeout_sec is None else timeout_sec
         return client.wait_pack_run(run_id, seconds, progress=lambda run: show(str(run["status"])))
 
 
 def _conclude(client: PyocoHttpClient, run: PackRun, output: str, *, has_result: bool) -> int:
-    """Print how a run ended. Gives the exit code."""
+    """Print the outcome of a run and return the exit code."""
     if run["status"] != "COMPLETED":
         _print_run(run, output)
         used = run["cost"]["used_usd"]
@@ -262,12 +266,13 @@ def _conclude(client: PyocoHttpClient, run: PackRun, output: str, *, has_result:
 
 
 def _print_result(client: PyocoHttpClient, run: PackRun) -> int:
-    """The stored bytes for programs; for people the same, but nothing in it can take over the terminal."""
-    import httpx  # noqa: PLC0415 - the client has it
+    """Print the stored bytes for programs; on a terminal, with control characters escaped."""
+    import httpx  # noqa: PLC0415 - already imported by the client
 
     try:
         data = client.read_pack_result(run)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # it may lie on another server than the gateway
+    # it may be stored on another server than the gateway
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         fail(f"the result of run {run['run_id']} could not be read: {str(error) or type(error).__name__}")
     if not is_terminal(sys.stdout):
         click.echo(data, nl=False)
@@ -281,13 +286,13 @@ def _print_result(client: PyocoHttpClient, run: PackRun) -> int:
 
 def _print_receipt(receipt: PackReceipt, output: str) -> None:
     if receipt["replayed"]:
-        note("this key was known: it is the receipt of the first submission, and nothing was paid again")
+        note("this key was used before: this is the receipt of the first submission, and nothing was charged again")
     if output == "json":
         print_json(receipt)
         return
     shown = {"reserved_usd": receipt["reservation"]["max_cost_usd"], **receipt, **receipt["costs"]}
     print_table([shown], ("run_id", "status", "reserved_usd", "budget_remaining_usd"))
-    note(f"its end: pyoco-client price wait {receipt['run_id']}")
+    note(f"to wait for it: pyoco-client price wait {receipt['run_id']}")
 
 
 def _print_run(run: PackRun, output: str) -> None:
@@ -299,6 +304,6 @@ def _print_run(run: PackRun, output: str) -> None:
 
 def _because(run: PackRun) -> str:
     result: Mapping[str, Any] = run["result"] or {}
-    told = (result.get("problem") or {}).get("detail")
-    parts = [str(each) for each in (result.get("reason_code"), told) if each]
+    detail = (result.get("problem") or {}).get("detail")
+    parts = [str(each) for each in (result.get("reason_code"), detail) if each]
     return f" ({': '.join(parts)})" if parts else ""

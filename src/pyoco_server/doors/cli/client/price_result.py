@@ -1,4 +1,4 @@
-"""`price result`: the envelope of a run, for people; the same JSON as everywhere for programs; and as files."""
+"""The `price result` command: shows the envelope of a run, prints it as JSON, or saves it with its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["print_document", "result"]
 
-#: Somebody else's data may be nested a thousand deep, or have a million rows.
+#: The data of a pack may be nested a thousand levels deep or have a million rows.
 _DEPTH_MAX = 8
 _ROWS_MAX = 1_000
 _COLUMNS_MAX = 12
@@ -41,10 +41,10 @@ pyoco-client price result RUN_ID --save scans/""",
     "--save",
     "directory",
     metavar="DIR",
-    help="Store it in this folder, as pack_envelope.json and beside it every file that the run has made, "
-    "and print what was stored. Each is compared with its SHA-256. The folder is made unless it is there.",
+    help="Save pack_envelope.json and every file of the run in this folder, verify their SHA-256, "
+    "and print what was saved. Creates the folder if needed.",
 )
-@click.option("--force", is_flag=True, help="With --save: write over files that are there.")
+@click.option("--force", is_flag=True, help="With --save: overwrite existing files.")
 @arguments.output_by_terminal
 @click.pass_obj
 def result(asked: Asked, run_id: str, directory: str | None, force: bool, output: str) -> int:
@@ -65,19 +65,22 @@ def result(asked: Asked, run_id: str, directory: str | None, force: bool, output
 
 
 def _save(client: PyocoHttpClient, run_id: str, directory: str, output: str, *, force: bool) -> int:
-    """The gateway is asked first: what goes wrong after that is the files', which may lie on another server."""
-    import httpx  # noqa: PLC0415 - the client has it
+    """Save the result and its files.
+
+    Errors of the gateway are raised by the first request; later ones concern the files, which may be on another server.
+    """
+    import httpx  # noqa: PLC0415 - already imported by the client
 
     run = client.get_pack_run(run_id)
     if run["status"] != "COMPLETED":
         fail(f"run {run_id} is {run['status']}: there is no result")
     try:
         if Path(directory).exists() and not Path(directory).is_dir():
-            raise UsageError(f"{directory} is no folder")
+            raise UsageError(f"{directory} is not a folder")
         with transferring("download") as progress:
             saved = client.save_result(run_id, directory, overwrite=force, progress=progress)
     except FileExistsError as error:
-        raise UsageError(f"{error.filename} is there already; --force writes over it") from error
+        raise UsageError(f"{error.filename} exists already; --force overwrites it") from error
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or directory}: {error.strerror}") from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -91,21 +94,21 @@ def _save(client: PyocoHttpClient, run_id: str, directory: str, output: str, *, 
 
 
 def print_document(document: Any) -> None:
-    """As JSON; in one line when it is too deep to be indented."""
+    """Print JSON, in one line if it is nested too deeply to be indented."""
     try:
         print_json(document)
     except RecursionError:
-        print_line(document)  # it needs no more stack than reading it did
+        print_line(document)  # needs no more stack than parsing it did
 
 
 def _print_envelope(envelope: PackEnvelope) -> None:
     _heading(f"{envelope['pack_type']} {envelope['run_id']}")
-    told: Mapping[str, Any] = {
+    facts: Mapping[str, Any] = {
         "made": envelope["generated_at"],
         **envelope["cost"],
         **{name: value for name, value in envelope["meta"].items() if value is not None},
     }
-    _print_members(told, 0)
+    _print_members(facts, 0)
     _heading("data")
     _print_members(envelope["data"], 0)
     for name, lines in envelope["logs"].items():
@@ -124,7 +127,7 @@ def _heading(text: object) -> None:
 
 
 def _print_members(members: Mapping[str, Any], depth: int) -> None:
-    """A line for each; what has lines of its own begins on the next one."""
+    """Print one line per member; nested values start on the next line."""
     if not members:
         click.echo(f"{_INDENT * (depth + 1)}(nothing)")
     for name, value in members.items():
@@ -143,8 +146,10 @@ def _print_value(value: Mapping[str, Any] | list[Any], depth: int) -> None:
 
 
 def _print_list(items: Sequence[Any], depth: int) -> None:
-    """Flat objects become a table when no cell of it is cut; other ones stand one below the other, with all of their
-    text. Of a very long list the beginning is shown, and how many there are."""
+    """Print flat objects as a table if no cell is cut, otherwise one below the other with their complete text.
+
+    Of a very long list only the beginning is shown, with the number of remaining items.
+    """
     shown = items[:_ROWS_MAX]
     columns = list(dict.fromkeys(name for each in shown if isinstance(each, Mapping) for name in each))
     if 0 < len(columns) <= _COLUMNS_MAX and all(map(_is_plain, columns)) and all(map(_is_row, shown)):
@@ -161,12 +166,13 @@ def _print_list(items: Sequence[Any], depth: int) -> None:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether it can head a column."""
+    """Return whether the name can be a column header."""
     return name == safe(name) and is_shown_whole(name)
 
 
 def _is_row(row: Any) -> bool:
-    """Without objects in it, and without text that a cell cannot show; a list of words is a cell, too."""
+    """Return whether the row fits a table: no nested objects, and every cell can be shown completely. Flat lists
+    fit."""
     if not isinstance(row, Mapping):
         return False
     return not any(
@@ -193,7 +199,7 @@ def _text(value: Any) -> str:
 
 
 def _print_text(before: str, text: str, depth: int) -> None:
-    """Its own lines stay lines, and nothing in them reaches the terminal but letters."""
+    """Print text that may have several lines, with control characters escaped."""
     first, *more = text.splitlines() or [""]
     indent = _INDENT * (depth + 1)
     click.echo(f"{indent}{safe(before)}{safe(first)}")

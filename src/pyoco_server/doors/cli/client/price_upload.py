@@ -1,4 +1,4 @@
-"""`price upload`: bring files that packs read."""
+"""The `price upload` command: upload files that packs read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ from pyoco_server.errors import UsageError
 __all__ = ["upload"]
 
 
-def _checked_type(ctx: click.Context, param: click.Parameter, told: str | None) -> str | None:
-    if told is not None and (not told.isascii() or not told.isprintable() or "/" not in told or told != told.strip()):
+def _checked_type(ctx: click.Context, param: click.Parameter, content_type: str | None) -> str | None:
+    if content_type is not None and (
+        not content_type.isascii()
+        or not content_type.isprintable()
+        or "/" not in content_type
+        or content_type != content_type.strip()
+    ):
         raise click.BadParameter("it must be a type, for example image/png")
-    return told
+    return content_type
 
 
 @click.command(
@@ -36,14 +41,14 @@ pyoco-client price upload invoice.tiff --full""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--content-type", metavar="TYPE", callback=_checked_type, help="Of all these files. [default: by each name]"
+    "--content-type", metavar="TYPE", callback=_checked_type, help="Content type of all files. [default: by file name]"
 )
-@click.option("--full", is_flag=True, help="Print all that is known of each file: digest, size, type and expiry, too.")
+@click.option("--full", is_flag=True, help="Print all details of each file, including digest, size, type and expiry.")
 @click.pass_obj
 def upload(asked: Asked, files: tuple[str, ...], content_type: str | None, full: bool) -> None:
-    """Upload files, and print a JSON list that goes into `images` as it is.
+    """Upload files, and print a JSON list that can be used as the `images` input.
 
-    A file that is there already is not stored twice, so the same command may be repeated.
+    A file that is already stored is not stored twice, so the command can be repeated.
     """
     stored = []
     with contextlib.ExitStack() as opened:
@@ -58,7 +63,7 @@ def upload(asked: Asked, files: tuple[str, ...], content_type: str | None, full:
 
 
 def _readable(file: str, opened: contextlib.ExitStack) -> Path | BinaryIO:
-    """What is uploaded. A pipe stays open: what was read of it cannot be read again.
+    """Open the source of an upload. A pipe stays open, because what was read from it cannot be read again.
 
     Raises UsageError before anything is sent.
     """
@@ -70,7 +75,7 @@ def _readable(file: str, opened: contextlib.ExitStack) -> Path | BinaryIO:
             is_file = stat.S_ISREG(found.st_mode)
             if not (found.st_size if is_file else source.peek(1)):
                 raise UsageError(f"{file} is empty")
-            if is_file:  # opened once more when it is its turn: there may be thousands
+            if is_file:  # reopened when it is uploaded: there may be thousands of files
                 return path
             opened.push(opening.pop_all())
             return source

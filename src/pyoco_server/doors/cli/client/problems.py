@@ -1,4 +1,4 @@
-"""What a person reads when a priced call is refused: the reason, what it means for the money, and what to do."""
+"""Explains a refused priced call: the reason, what it means for the money, and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ERRORS_MAX = 20
 
 
 def lines_of(response: httpx.Response) -> list[str] | None:
-    """None: it is no problem document. Whatever else its members are, they are shown as text."""
+    """Return the lines to print. None: it is not a problem document. Members of unexpected types are shown as text."""
     try:
         body: Any = response.json()
     except ValueError:
@@ -27,23 +27,23 @@ def lines_of(response: httpx.Response) -> list[str] | None:
     if reason in _ADVICE:
         lines.append(f"  {_advice(reason, body, response)}")
     if response.status_code >= 500 and body.get("trace_id"):
-        lines.append(f"  for whoever looks into it: trace id {body['trace_id']}")
+        lines.append(f"  for support: trace id {body['trace_id']}")
     return lines
 
 
 def _place(error: Any) -> str:
-    """A pointer into the body, or nothing for the whole request."""
+    """Format one error with its JSON pointer, or `the request` if it concerns the complete request."""
     if not isinstance(error, dict):
         return f"  {error}"
     return f"  {error.get('pointer') or 'the request'}: {error.get('message')}"
 
 
-#: What to do about it. The detail has said what happened.
+#: What the user can do; the detail already describes what happened.
 _ADVICE = {
     "BUDGET_DRAINED": "there are {remaining} USD left, see `pyoco-client budget`; or reserve less: --max-cost-usd",
     "RESERVATION_BELOW_PRICE": "reserve at least the price: --max-cost-usd {price}",
-    "IDEMPOTENCY_CONFLICT": "the same key goes with exactly the same submission; leave --idempotency-key out, and a new"
-    " one is made",
+    "IDEMPOTENCY_CONFLICT": "this key was used for another submission; omit --idempotency-key, and a new"
+    " one is generated",
     "IDEMPOTENCY_IN_PROGRESS": "submit it again in a moment, with --idempotency-key {key}",
     "RATE_LIMITED": "try again in {after} s",
     "QUEUE_ENQUEUE_FAILED": "submit it again with --idempotency-key {key}: it is accepted and paid for once",

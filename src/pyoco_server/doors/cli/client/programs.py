@@ -1,4 +1,4 @@
-"""`exec`, `submit-exec` and `artifacts`: run a program somewhere, and get what it has left behind."""
+"""The `exec`, `submit-exec` and `artifacts` commands: run a program, and fetch the files it produced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["artifacts", "exec_program", "submit_exec"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The command was fine, and the job did not complete.
+#: The command succeeded, but the job did not complete.
 _NOT_COMPLETED = 2
 _ARCHIVE = "output.zip"
 _STREAMS = {"stdout.txt": "stdout", "stderr.txt": "stderr"}
@@ -37,7 +37,7 @@ _STREAMS = {"stdout.txt": "stdout", "stderr.txt": "stderr"}
 
 @dataclass(frozen=True, kw_only=True)
 class _After:
-    """What to do when the job is accepted."""
+    """What to do after the job was accepted."""
 
     wait: bool
     out: str | None
@@ -51,17 +51,15 @@ class _After:
 
 def _job_options(function: F) -> F:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the run as JSON instead of what the program said."),
+        click.option("--json", "as_json", is_flag=True, help="Print the run as JSON instead of the program's output."),
         timeout_option,
-        click.option(
-            "--out", metavar="DIR", help="Wait, then unpack the files that the program has left into this directory."
-        ),
-        click.option("--wait", is_flag=True, help="Return when it has ended; what it printed is printed here."),
+        click.option("--out", metavar="DIR", help="Wait, then unpack the files of the program into this directory."),
+        click.option("--wait", is_flag=True, help="Wait for the program to finish and print its output."),
         key_option,
         click.option("--run-timeout-sec", type=click.FloatRange(1, 86_400), help="How long the program may run."),
-        click.option("--group", help="Where it is queued. [default: the server's own group]"),
-        click.option("--client-id", metavar="ID", help="Whose job it is. [default: by the API key]"),
-        click.option("--job-id", metavar="UUID", help="Of your choice: the same job again under one id counts once."),
+        click.option("--group", help="Group that queues the job. [default: the server's own group]"),
+        click.option("--client-id", metavar="ID", help="Client of the job. [default: by the API key]"),
+        click.option("--job-id", metavar="UUID", help="Job id: submitting the same job again under it is safe."),
         click.option("--file", "files", multiple=True, metavar="PATH", help="An input file; may be repeated."),
     ):
         function = option(function)
@@ -82,8 +80,8 @@ pyoco-client exec render --file scene.blend --client-id studio --json""",
 def exec_program(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -> int:
     """Run a program on a worker, with arguments and files.
 
-    With --wait or --out it ends with 0 when the program has completed, and with 2 when it has not: it failed, was
-    cancelled, or was given up. 1 means that the request itself went wrong, or that the time of waiting was over.
+    With --wait or --out the exit code is 0 if the program completed, and 2 if it failed, was cancelled or was
+    abandoned. 1 means that the request itself failed, or that the wait timed out.
     """
     return _run(asked, name, args, **given)
 
@@ -98,7 +96,7 @@ def exec_program(asked: Asked, /, name: str, args: Sequence[str], **given: Any) 
 @_job_options
 @click.pass_obj
 def submit_exec(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -> int:
-    """The same as `exec`, for those who build command lines: every part has an option."""
+    """Like `exec`, but every argument is an option, for generated command lines."""
     return _run(asked, name, args, **given)
 
 
@@ -112,10 +110,10 @@ pyoco-client artifacts RUN_ID --save out.zip""",
 )
 @arguments.run_id
 @click.option("--out", metavar="DIR", help="Unpack the archive into this directory.")
-@click.option("--save", metavar="PATH", help="Keep the archive as it is, as a zip.")
+@click.option("--save", metavar="PATH", help="Save the archive as a zip file.")
 @click.pass_obj
 def artifacts(asked: Asked, run_id: str, out: str | None, save: str | None) -> None:
-    """Show what a program has left behind, or fetch it."""
+    """List or fetch the files that a program has produced."""
     with calling(asked) as client:
         if out is None and save is None:
             print_json(client.get_artifacts(run_id))
@@ -158,7 +156,7 @@ def _run(
 
 
 def _conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], after: _After) -> int:
-    """Print what the program said, fetch what it has left, and tell how it ended. Gives the exit code."""
+    """Print the program's output, fetch its files, and report its outcome. Return the exit code."""
     run_id, status = str(snapshot["run_id"]), str(snapshot["status"])
     if after.as_json:
         print_json(snapshot)
@@ -169,29 +167,29 @@ def _conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], after: _Afte
             names = _unpacked(client, run_id, after.out)
             note(f"unpacked into {after.out}: {len(names)}")
         else:
-            note("the program has left no files")
+            note("the program has produced no files")
     code = snapshot.get("exit_code")
     took = snapshot.get("run_seconds")
-    told = [coloured(status, sys.stderr)]
-    told += [f"exit code {code}"] if code is not None else []
-    told += [span(took)] if took is not None else []
-    told += [safe(snapshot["error"])] if status != "COMPLETED" and snapshot.get("error") else []
-    click.echo(", ".join(told), err=True)
+    outcome = [coloured(status, sys.stderr)]
+    outcome += [f"exit code {code}"] if code is not None else []
+    outcome += [span(took)] if took is not None else []
+    outcome += [safe(snapshot["error"])] if status != "COMPLETED" and snapshot.get("error") else []
+    click.echo(", ".join(outcome), err=True)
     return 0 if status == "COMPLETED" else _NOT_COMPLETED
 
 
 def _show_streams(client: PyocoHttpClient, snapshot: Mapping[str, Any]) -> None:
     run_id = str(snapshot["run_id"])
-    there = {each["name"] for each in client.get_artifacts(run_id)}
+    names = {each["name"] for each in client.get_artifacts(run_id)}
     for name, stream in _STREAMS.items():
-        if name in there:
+        if name in names:
             _echo(client.read_artifact(run_id, name), is_error=stream == "stderr")
         if snapshot.get(f"{stream}_truncated"):
             note(f"only the last part of {stream} was kept")
 
 
 def _echo(data: bytes, *, is_error: bool) -> None:
-    """As it is for a program; for a terminal without what could take it over."""
+    """Write the bytes unchanged for a program; on a terminal, with control characters escaped."""
     stream = sys.stderr if is_error else sys.stdout
     if stream.isatty():
         lines = data.decode("utf-8", "replace").split("\n")
@@ -201,10 +199,12 @@ def _echo(data: bytes, *, is_error: bool) -> None:
 
 
 def _unpacked(client: PyocoHttpClient, run_id: str, out: str) -> list[str]:
-    """Fetch the archive, compare it, and unpack it, whole or not at all. Raises UsageError for a directory that cannot
-    be written, InvalidArchive."""
+    """Fetch the archive, verify its digest, and unpack it completely or not at all.
+
+    Raises UsageError if the directory cannot be written, and InvalidArchive.
+    """
     from pyoco_server.config.grid import GridConfig  # noqa: PLC0415
-    from pyoco_server.executors.program.archives import unpack  # noqa: PLC0415 - for those who unpack
+    from pyoco_server.executors.program.archives import unpack  # noqa: PLC0415 - only needed to unpack
 
     bytes_max = GridConfig.read(os.environ).exec_output_max_bytes
     try:

@@ -1,4 +1,4 @@
-"""Bars on stderr, for people; programs see nothing of them."""
+"""Progress bars on stderr, on terminals only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["counting", "looking", "transferring"]
 
 @contextlib.contextmanager
 def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Call what it gives with how many more there are."""
+    """Yield a function to call with the number of newly finished items."""
     if not is_terminal(sys.stderr):
         yield lambda more: None
         return
@@ -28,7 +28,7 @@ def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def transferring(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Call what it gives with the bytes so far and the bytes in all. None: nobody looks."""
+    """Yield a function to call with the bytes so far and the total. None: stderr is not a terminal."""
     if not is_terminal(sys.stderr):
         yield None
         return
@@ -43,7 +43,7 @@ def transferring(what: str) -> Iterator[Callable[[int, int | None], None] | None
 
 @contextlib.contextmanager
 def looking(what: str) -> Iterator[Callable[[str], None]]:
-    """Call what it gives with the state that was seen last; for how long it has been waited for is told beside it."""
+    """Yield a function to call with the last seen state; the elapsed time is shown beside it."""
     if not is_terminal(sys.stderr):
         yield lambda state: None
         return

@@ -1,4 +1,4 @@
-"""`get`, `tasks`, `list` and `list-vnext`: look at runs."""
+"""The `get`, `tasks`, `list` and `list-vnext` commands."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def tasks(asked: Asked, run_id: str) -> None:
 
 def _list_options(function: F) -> F:
     for option in (
-        click.option("--run-id", metavar="PREFIX", help="How the run id begins, with 4 characters or more."),
+        click.option("--run-id", metavar="PREFIX", help="Prefix of the run id, at least 4 characters."),
         click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),
         click.option(
             "--include",
             multiple=True,
             metavar="WHAT",
-            help="`full`: whole snapshots.",
+            help="`full`: complete snapshots.",
             **arguments.words(*arguments.INCLUDES),
         ),
         click.option("--limit", type=int, help="1 to 200. [default: 50]"),
@@ -86,13 +86,13 @@ pyoco-client list --follow --tag default""",
 @click.option(
     "--output", type=click.Choice(["json", "table"]), help="[default: json; with --follow on a terminal: table]"
 )
-@click.option("--follow", is_flag=True, help="Go on, and show what changes, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep running and show changes, until Ctrl-C.")
 @click.option(
     "--interval-sec",
     type=click.FloatRange(0.2, 60),
     default=2.0,
     show_default=True,
-    help="With --follow: time between two looks.",
+    help="With --follow: time between two polls.",
 )
 @click.pass_obj
 def list_runs(
@@ -100,14 +100,14 @@ def list_runs(
 ) -> None:
     """Show the newest runs.
 
-    With --follow a terminal shows a table that stays up to date. Elsewhere, and with --output json, each run is a
-    JSON line, and once more whenever it changes.
+    With --follow a terminal shows a table that stays up to date. Elsewhere, and with --output json, each run is printed
+    as a JSON line, and again whenever it changes.
     """
     with calling(asked) as client:
         if follow:
             if include:
                 raise UsageError("--follow shows summaries: leave --include out, or watch one run")
-            from pyoco_server.doors.cli.client.follow import follow_runs  # noqa: PLC0415 - for those who stay
+            from pyoco_server.doors.cli.client.follow import follow_runs  # noqa: PLC0415 - only for --follow
 
             follow_runs(client, filters, interval_sec, output)
             return
@@ -128,7 +128,7 @@ pyoco-client list-vnext --updated-after 1790000000 --status FAILED""",
 @_list_options
 @arguments.output_option("json", "table")
 @click.option("--updated-after", type=float, metavar="SECONDS", help="Only runs updated later than this instant.")
-@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the page before, with the same filters.")
+@click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the previous page, with the same filters.")
 @click.pass_obj
 def list_runs_vnext(asked: Asked, /, output: str, include: Sequence[str], **filters: Any) -> None:
     """Show a page of runs, and how to get the next one."""

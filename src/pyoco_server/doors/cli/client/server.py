@@ -1,4 +1,4 @@
-"""`health`, `metrics`, `config` and `completion`: the server, and this command itself."""
+"""The `health`, `metrics`, `config` and `completion` commands."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _COMPLETE_VARIABLE = "_PYOCO_CLIENT_COMPLETE"
 
 
 @click.command("health", cls=Command, example="pyoco-client health\npyoco-client health --ready")
-@click.option("--ready", is_flag=True, help="Ask whether it can take work, too: NATS is there, and lists are true.")
+@click.option("--ready", is_flag=True, help="Check whether it can take work: NATS responds, and lists are complete.")
 @click.pass_obj
 def health(asked: Asked, ready: bool) -> None:
-    """Ask whether the gateway is alive; ends with 1 when not."""
+    """Check whether the gateway is alive; exits with 1 if not."""
     with calling(asked) as client:
         print_json(client.ready() if ready else client.health())
 
@@ -36,9 +36,9 @@ def metrics(asked: Asked) -> None:
 @click.command("config", cls=Command, example="pyoco-client config\npyoco-client --profile staging config")
 @click.pass_obj
 def config(asked: Asked) -> None:
-    """Show which server and key are in force, and where they come from.
+    """Show which server and key are used, and where they come from.
 
-    Of the key only the beginning is shown. Nothing is sent.
+    Only the id of the key is shown. No request is sent.
     """
     connection = resolve(asked)
     note_source(connection)
@@ -59,7 +59,8 @@ def config(asked: Asked) -> None:
 
 
 def _masked(key: str | None) -> str | None:
-    """Enough to tell two keys apart: the id of ours, which is no secret (`pyoco_<id>_<secret>`); of others nothing."""
+    """Return enough to tell two keys apart: the public id of our keys (`pyoco_<id>_<secret>`), nothing of other
+    keys."""
     if key is None:
         return None
     parts = key.split("_", 2)
@@ -74,11 +75,11 @@ def completion(shell: str) -> None:
     bash: put `eval "$(pyoco-client completion bash)"` into ~/.bashrc. zsh: the same with zsh, into ~/.zshrc. fish:
     pyoco-client completion fish > ~/.config/fish/completions/pyoco-client.fish
     """
-    from click.shell_completion import ShellComplete, get_completion_class  # noqa: PLC0415 - once
+    from click.shell_completion import ShellComplete, get_completion_class  # noqa: PLC0415 - only for this command
 
-    from pyoco_server.doors.cli.client import cli  # noqa: PLC0415 - it holds this command
+    from pyoco_server.doors.cli.client import cli  # noqa: PLC0415 - imports this module
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # The base class: that of bash starts a bash to ask for its version, whatever shell will read the script.
+    # Use the base class: the one for bash starts bash to query its version, even if another shell will read the script.
     click.echo(ShellComplete.source(kind(cli, {}, "pyoco-client", _COMPLETE_VARIABLE)))

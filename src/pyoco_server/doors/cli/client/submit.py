@@ -1,4 +1,4 @@
-"""`submit-yaml`, `submit` and `rerun`: ask for a run."""
+"""The `submit-yaml`, `submit` and `rerun` commands."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ key_option = click.option(
     "--idempotency-key",
     metavar="KEY",
     callback=_checked_key,
-    help="Submit as often as you like under one key: it is accepted once.",
+    help="Submissions under the same key are accepted once.",
 )
-_tags = click.option("--tags", metavar="A,B", help="Labels to find it by.")
+_tags = click.option("--tags", metavar="A,B", help="Labels of the run, for searches.")
 
 
 @click.command(
@@ -44,8 +44,8 @@ pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main
 pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fail""",
 )
 @click.option("--workflow-file", required=True, metavar="FILE", help="The flow.yaml to run; - for stdin.")
-@click.option("--flow-name", required=True, metavar="NAME", help="What the run is called.")
-@click.option("--tag", default="default", show_default=True, help="Which workers may take it.")
+@click.option("--flow-name", required=True, metavar="NAME", help="Flow name of the run.")
+@click.option("--tag", default="default", show_default=True, help="Routing tag: which workers may take the run.")
 @key_option
 @wait_options
 @click.pass_obj
@@ -68,8 +68,8 @@ def submit_yaml(
 pyoco-client submit --flow-name hello --param name=you
 pyoco-client submit --flow-name hello --params-file params.json --wait""",
 )
-@click.option("--flow-name", required=True, metavar="NAME", help="A flow that the workers know.")
-@click.option("--tag", help="Which workers may take it. [default: the server's default tag]")
+@click.option("--flow-name", required=True, metavar="NAME", help="Name of a flow that the workers can resolve.")
+@click.option("--tag", help="Routing tag: which workers may take the run. [default: the server's default tag]")
 @_tags
 @arguments.params_options
 @key_option
@@ -85,7 +85,7 @@ def submit(
     idempotency_key: str | None,
     **waiting: Any,
 ) -> int:
-    """Run a flow that the workers know by name."""
+    """Run a flow that workers resolve by name."""
     labels = arguments.labels(tags)
     return submitting(
         asked,
@@ -98,7 +98,7 @@ def submit(
     "rerun", cls=Command, example="pyoco-client rerun RUN_ID\npyoco-client rerun RUN_ID --param name=Ada --wait"
 )
 @arguments.run_id
-@click.option("--tag", help="Other workers than last time.")
+@click.option("--tag", help="Another routing tag than that of the first run.")
 @_tags
 @arguments.params_options
 @key_option
@@ -114,9 +114,9 @@ def rerun(
     idempotency_key: str | None,
     **waiting: Any,
 ) -> int:
-    """Run the same submission again, with other params if you like.
+    """Submit a run again, optionally with other params.
 
-    The old run stays as it is. Params are laid over the old ones, key by key.
+    The old run is not changed. Params are merged over the old ones, key by key.
     """
     change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags)}
     return submitting(

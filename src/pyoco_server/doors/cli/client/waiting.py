@@ -1,4 +1,4 @@
-"""Waiting for a run, and ending by how it ended: `--wait`, `--timeout-sec`, `--fail`."""
+"""Waiting for a run, with an exit code by its outcome: `--wait`, `--timeout-sec`, `--fail`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: A gateway that has answered once comes back, or a person presses Ctrl-C.
+#: After the first response, outages are waited out; a person can press Ctrl-C.
 _PATIENCE_SECONDS = math.inf
 _TIMEOUT_SECONDS_MAX = 10.0 * 365 * 86_400
 
@@ -43,16 +43,16 @@ def _checked_seconds(ctx: click.Context, param: click.Parameter, seconds: float 
 
 
 timeout_option = click.option(
-    "--timeout-sec", type=float, metavar="SECONDS", callback=_checked_seconds, help="How long to wait at most."
+    "--timeout-sec", type=float, metavar="SECONDS", callback=_checked_seconds, help="Maximum time to wait."
 )
-fail_option = click.option("--fail", is_flag=True, help="End with 1 unless the run is COMPLETED.")
+fail_option = click.option("--fail", is_flag=True, help="Exit with 1 unless the run is COMPLETED.")
 
 
 def wait_options(function: F) -> F:
     for option in (
         fail_option,
         timeout_option,
-        click.option("--wait", is_flag=True, help="Return when the run has ended, and print how."),
+        click.option("--wait", is_flag=True, help="Wait for the run to finish and print its outcome."),
     ):
         function = option(function)
     return function
@@ -66,10 +66,11 @@ def submitting(
     timeout_sec: float | None,
     fail: bool,
 ) -> int:
-    """Submit, and print the answer; with `wait` print the run's end instead. Gives the exit code.
+    """Submit, and print the response; with `wait` print the final state of the run instead. Return the exit code.
 
-    Ctrl-C, or the end of time, ends the wait and not the run; its id has been told by then."""
-    stays = wait or fail or timeout_sec is not None  # the other two ask for it, too
+    Ctrl-C, or a timeout, ends the waiting, not the run; its id has been printed by then.
+    """
+    stays = wait or fail or timeout_sec is not None  # the other two imply it
     with calling(asked) as client:
         accepted = submit(client)
         if not stays:
@@ -81,19 +82,19 @@ def submitting(
 
 
 def conclude(snapshot: Mapping[str, Any], *, fail: bool) -> int:
-    """Print how a run ended. Gives the exit code."""
+    """Print the outcome of a run and return the exit code."""
     print_json(snapshot)
     if not fail or snapshot["status"] == "COMPLETED":
         return 0
-    note(f"run {snapshot['run_id']} is {snapshot['status']}: {snapshot.get('error') or 'no error was told'}")
+    note(f"run {snapshot['run_id']} is {snapshot['status']}: {snapshot.get('error') or 'no error was reported'}")
     return 1
 
 
 def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
-    """The terminal snapshot. Raises TimeoutError when the time is over. People see meanwhile what happens."""
+    """Return the terminal snapshot; on a terminal, show progress meanwhile. Raises TimeoutError."""
     if not is_terminal(sys.stderr):
         return client.wait_run(run_id, math.inf if timeout_sec is None else timeout_sec, patience_sec=_PATIENCE_SECONDS)
-    import httpx  # noqa: PLC0415 - the client has it
+    import httpx  # noqa: PLC0415 - already imported by the client
 
     from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
 
@@ -104,14 +105,14 @@ def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> M
         raise TimeoutError(f"run {run_id} is still {last['status']}{after}")
     try:
         return client.get_run(run_id)
-    except httpx.HTTPError:  # it has ended all the same, and how is known
+    except httpx.HTTPError:  # the run has ended, and its outcome is known
         return {name: value for name, value in last.items() if name != "task_records"}
 
 
 def draw(
     client: PyocoHttpClient, run_id: str, timeout_sec: float | None, view: RunView, since: float | None = None
 ) -> Mapping[str, Any]:
-    """Follow the run in a view until it has ended or the time is over. Gives the last snapshot."""
+    """Follow the run in a view until it ends or the time runs out. Return the last snapshot."""
     last: Mapping[str, Any] = {"status": "unknown"}
     asked: dict[str, Any] = {"include": ["records"], "since": since, "timeout_sec": timeout_sec}
     for event in watched(client, run_id, **asked):
@@ -121,8 +122,11 @@ def draw(
 
 
 def watched(client: PyocoHttpClient, run_id: str, **asked: Any) -> Iterator[RunWatchEvent]:
-    """Its events, however often the server goes away in between. No such run, or no server to begin with, is told at
-    once; with a time limit, when that is over at the latest."""
+    """Yield the events of the run, across outages of the server.
+
+    Fails immediately if the run does not exist or the server is unavailable at the start; with a time limit, at its
+    expiry at the latest.
+    """
     if asked["timeout_sec"] is None:
         client.get_run(run_id)
     yield from client.watch_run(run_id, **asked, patience_sec=_PATIENCE_SECONDS)
@@ -133,9 +137,12 @@ def _waits(snapshot: Mapping[str, Any]) -> bool:
 
 
 def _why_waiting(client: PyocoHttpClient, run_id: str) -> str | None:
-    """Events do not tell; a heartbeat comes every five seconds, and then we ask again. Whether the server is there at
-    all is the watch's affair."""
-    import httpx  # noqa: PLC0415 - the client has it
+    """Return why the run waits. Events do not contain it, so it is requested with each heartbeat event, every five
+    seconds.
+
+    Returns None during an outage, which the watch handles.
+    """
+    import httpx  # noqa: PLC0415 - already imported by the client
 
     try:
         waiting = client.get_run(run_id).get("waiting")

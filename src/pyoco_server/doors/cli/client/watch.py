@@ -1,4 +1,4 @@
-"""`watch` and `wait`: follow a run until it has ended."""
+"""The `watch` and `wait` commands: follow a run until it ends."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["wait", "watch"]
     help="`records`: with task records.",
     **arguments.words(*arguments.INCLUDES),
 )
-@click.option("--since", type=float, metavar="SECONDS", help="Leave out what was updated at or before this instant.")
+@click.option("--since", type=float, metavar="SECONDS", help="Skip snapshots updated at or before this instant.")
 @timeout_option
 @click.option(
     "--output",
     type=click.Choice(["json", "status", "tree"]),
-    help="A JSON line for each event; a line for each change of status; the tasks as they run."
+    help="json: a line for each event; status: a line for each change of status; tree: the tasks."
     "  [default: tree on a terminal, else json]",
 )
 @click.pass_obj
@@ -49,10 +49,10 @@ def watch(
     timeout_sec: float | None,
     output: str | None,
 ) -> None:
-    """Follow a run until it has ended.
+    """Follow a run until it ends.
 
-    A lost connection is taken up again. Ctrl-C ends the watching and not the run. The exit code is 0 however the run
-    ends; use `wait --fail` to end by it.
+    Reconnects if the connection is lost. Ctrl-C ends the watching, not the run. The exit code is 0 whatever the outcome
+    of the run; use `wait --fail` for an exit code that depends on it.
     """
     show = output or ("tree" if is_terminal(sys.stdout) else "json")
     with calling(asked) as client:
@@ -66,7 +66,7 @@ def watch(
 
 
 def _print_events(client: PyocoHttpClient, run_id: str, show: str, **asked: Any) -> None:
-    """FLOW-448"""
+    """Print one line per event, or per change of status (FLOW-448)."""
     last = None
     for event in watched(client, run_id, **asked):
         status = event["snapshot"]["status"]
@@ -83,9 +83,9 @@ def _print_events(client: PyocoHttpClient, run_id: str, show: str, **asked: Any)
 @fail_option
 @click.pass_obj
 def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool) -> int:
-    """Return when a run has ended, and print how.
+    """Wait for a run to finish and print its outcome.
 
-    Ends with 1 when the time is over first. Ctrl-C ends the waiting and not the run.
+    The exit code is 1 if the time runs out first. Ctrl-C ends the waiting, not the run.
     """
     with calling(asked) as client:
         return conclude(end_of(client, run_id, timeout_sec), fail=fail)

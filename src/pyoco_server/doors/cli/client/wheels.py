@@ -1,4 +1,4 @@
-"""`wheels`, `wheel-upload`, `wheel-download`, `wheel-history` and `wheel-delete`."""
+"""The `wheels`, `wheel-upload`, `wheel-download`, `wheel-history` and `wheel-delete` commands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def history(asked: Asked, /, output: str, **filters: Any) -> None:
 pyoco-client wheel-upload --wheel-file dist/my_tasks-1.2.0-py3-none-any.whl
 pyoco-client wheel-upload --wheel-file dist/my_tasks-1.2.0-py3-none-any.whl --tags gpu,nightly""",
 )
-@arguments.named("--wheel-file", "FILE", "The wheel; its file name tells package and version.")
+@arguments.named("--wheel-file", "FILE", "The wheel; its file name contains package and version.")
 @click.option("--tags", metavar="A,B", help="Which workers install it. [default: all]")
 @click.option("--replace/--no-replace", default=True, help="Kept for compatibility; does nothing.")
 @click.pass_obj
@@ -86,16 +86,16 @@ def upload(asked: Asked, wheel_file: str, tags: str | None, replace: bool) -> No
 )
 @_wheel_name
 @click.option("--to", "target", metavar="PATH", default=".", help="A directory, or a file name. [default: here]")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.pass_obj
 def download(asked: Asked, wheel_name: str, target: str, force: bool) -> None:
-    """Fetch a wheel; what arrives is compared with its SHA-256."""
+    """Download a wheel and verify its SHA-256."""
     if not wheel_name.endswith(".whl") or Path(wheel_name).name != wheel_name:
         raise UsageError(f"{wheel_name!r} is not the file name of a wheel")
     path = Path(target)
     path = path / wheel_name if path.is_dir() or target.endswith("/") else path
     if path.exists() and not force:
-        raise UsageError(f"{path} is there already; --force writes over it")
+        raise UsageError(f"{path} exists already; --force overwrites it")
     if not path.parent.is_dir():
         raise UsageError(f"there is no directory {path.parent}")
     with calling(asked) as client, transferring("download") as progress:
@@ -110,6 +110,6 @@ def download(asked: Asked, wheel_name: str, target: str, force: bool) -> None:
 @_wheel_name
 @click.pass_obj
 def delete(asked: Asked, wheel_name: str) -> None:
-    """Delete a wheel; workers uninstall it with their next look."""
+    """Delete a wheel; workers uninstall it at their next sync."""
     with calling(asked) as client:
         print_json(client.delete_wheel(wheel_name))

@@ -1,4 +1,4 @@
-"""`why`: what a run waits for, what it does, or why it ended as it did."""
+"""The `why` command: what a run waits for, what it is doing, or why it ended as it did."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIELDS = (
     "last_change",
 )
 
-#: Of what a program has printed.
+#: How much of the output of a program is shown.
 _TAIL_LINES = 10
 
 
@@ -49,7 +49,7 @@ _TAIL_LINES = 10
 )
 @click.pass_obj
 def why(asked: Asked, run_id: str, output: str | None) -> None:
-    """Say why a run has not begun, what it is doing, or why it failed."""
+    """Explain why a run has not started, what it is doing, or why it failed."""
     with calling(asked) as client:
         snapshot = client.get_run(run_id, ["records"])
     sentences = list(explain(snapshot, time.time()))
@@ -63,7 +63,7 @@ def why(asked: Asked, run_id: str, output: str | None) -> None:
 
 
 def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
-    """Sentences, the most important one first. O(tasks)."""
+    """Yield sentences, the most important one first. O(tasks)."""
     status = snapshot["status"]
     if snapshot.get("kind") == "pack":
         yield from _priced(snapshot)
@@ -83,10 +83,10 @@ def explain(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
 
 
 def _priced(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    """It has no tasks, is not run again, and leaves no dead letter."""
+    """Explain a priced run, which has no tasks, is never retried, and leaves no dead letter."""
     words = {"PENDING": "It waits.", "RUNNING": "A worker executes it.", "COMPLETED": "It is done."}
     waiting = snapshot.get("waiting") or {}
-    failed = f"It failed: {snapshot.get('error') or 'no error was told'}"
+    failed = f"It failed: {snapshot.get('error') or 'no error was reported'}"
     if not waiting and snapshot.get("money_state") == "DISPUTED":
         words = dict.fromkeys(words, "Its money is disputed: it waits for an operator.")
     yield str(waiting.get("message") or words.get(snapshot["status"], failed))
@@ -97,13 +97,13 @@ def _priced(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _program(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    """It has one task, and tells more than that."""
+    """Explain the outcome of a program, whose record has more details than its single task."""
     run_id, took = snapshot["run_id"], snapshot.get("run_seconds")
     if snapshot["status"] == "COMPLETED":
         yield "It is done" + (f", after {span(took)}." if took is not None else ".")
     else:
         code = f" ({snapshot['error_code']})" if snapshot.get("error_code") else ""
-        yield f"It failed{code}: {snapshot.get('error') or 'no error was told'}"
+        yield f"It failed{code}: {snapshot.get('error') or 'no error was reported'}"
         lines = str(snapshot.get("stderr_tail") or "").rstrip().splitlines()[-_TAIL_LINES:]
         if lines:
             yield "The last lines of its standard error:\n" + "\n".join(f"  {line}" for line in lines)
@@ -114,12 +114,12 @@ def _program(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
-    """What became of earlier attempts, and what happened last. An older server tells of neither."""
+    """Yield the fate of earlier attempts and the last change. Older servers report neither."""
     earlier = snapshot.get("earlier_attempts") or ()
     for past in earlier:
         ended_at = past.get("ended_at")
         ago = f", {span(now - ended_at)} ago" if ended_at is not None else ""
-        became = "was handed back" if past.get("why") == "handed_back" else "was lost; last sign of life"
+        became = "was released" if past.get("why") == "handed_back" else "was lost; last heartbeat"
         yield f"Attempt {past.get('attempt')} on {past.get('worker_id') or 'a worker'} {became}{ago}."
     if not earlier and (snapshot.get("attempt") or 0) > 1:
         yield f"This is attempt {snapshot['attempt']}: earlier ones were lost with their worker or its host."
@@ -140,11 +140,11 @@ def _name(doer: Mapping[str, Any]) -> str:
 
 def _failure(snapshot: Mapping[str, Any]) -> Iterator[str]:
     reason = f" ({snapshot['reason']})" if snapshot.get("reason") else ""
-    yield f"It failed{reason}: {snapshot.get('error') or 'no error was told'}"
+    yield f"It failed{reason}: {snapshot.get('error') or 'no error was reported'}"
     records = snapshot.get("task_records") or {}
     for name, state in (snapshot.get("tasks") or {}).items():
         if state == "FAILED":
-            yield f"Task {name} failed: {(records.get(name) or {}).get('error') or 'no error was told'}"
+            yield f"Task {name} failed: {(records.get(name) or {}).get('error') or 'no error was reported'}"
     run_id = snapshot["run_id"]
     yield f"Its dead letter, if there is one: pyoco-client dlq list --run-id {run_id}"
     yield f"To try again: pyoco-client rerun {run_id}"
@@ -155,14 +155,16 @@ def _activity(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
     if snapshot["status"] == "CANCELLING":
         asked_at = snapshot.get("cancel_requested_at")
         since = f" {span(now - asked_at)} ago" if asked_at is not None else ""
-        yield f"It was asked to stop{since}; " + (f"{worker} is ending it." if worker else "nobody runs it.")
+        yield f"Its cancellation was requested{since}; " + (
+            f"{worker} is stopping it." if worker else "no worker runs it."
+        )
     elif worker:
         began = snapshot.get("start_time")
         yield f"{worker} runs it" + (f" since {span(now - began)}." if began is not None else ".")
     else:
-        yield "Nobody has taken it yet, and the server does not tell why."
+        yield "No worker has taken it yet, and the server reports no reason."
     if worker and snapshot.get("worker_alive") is False:
-        yield f"{worker} has gone silent; another worker takes over when its claim runs out."
+        yield f"{worker} sends no heartbeats; another worker takes over when its claim expires."
     if snapshot.get("error"):
         yield f"Last error: {snapshot['error']}"
     running = [name for name, state in (snapshot.get("tasks") or {}).items() if state == "RUNNING"]

@@ -1,4 +1,4 @@
-"""`workers`, `worker-show`, `worker-hide` and `worker-unhide`."""
+"""The `workers`, `worker-show`, `worker-hide` and `worker-unhide` commands."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _worker_id = arguments.named("--worker-id", "WORKER_ID", "The name the worker wa
     cls=Command,
     example="pyoco-client workers --output table\npyoco-client workers --scope all --state DISCONNECTED",
 )
-@click.option("--scope", help="`active` or `all`: stopped and silent ones, too.", **arguments.words("active", "all"))
+@click.option(
+    "--scope", help="`active`, or `all`: including stopped and disconnected ones.", **arguments.words("active", "all")
+)
 @click.option("--state", help="Exact state, within the scope.", **arguments.words(*WorkerState))
-@click.option("--tag", help="Those that serve this tag.")
-@click.option("--include-hidden", is_flag=True, help="Hidden ones, too.")
+@click.option("--tag", help="Workers that serve this tag.")
+@click.option("--include-hidden", is_flag=True, help="Include hidden workers.")
 @click.option("--limit", type=int, help="1 to 500. [default: 500]")
 @arguments.output_option("json", "table")
 @click.pass_obj
 def list_workers(asked: Asked, /, include_hidden: bool, output: str, **filters: Any) -> None:
-    """Show the workers, those heard of last first."""
+    """Show the workers, the most recently seen first."""
     with calling(asked) as client:
         workers = client.list_workers(include_hidden=include_hidden or None, **filters)
     if output == "table":
@@ -43,7 +45,7 @@ def list_workers(asked: Asked, /, include_hidden: bool, output: str, **filters: 
 
 
 def _short(worker: Any) -> dict[str, str]:
-    """What fits into a cell: how many runs it has in hand, and whether its wheels are in order."""
+    """Return table cells: how many runs the worker has, and the status of its wheel sync."""
     sync = worker.get("wheel_sync") or {}
     return {"busy": str(len(worker.get("running") or [])), "wheels": str(sync.get("status") or "")}
 
@@ -61,7 +63,7 @@ def show(asked: Asked, worker_id: str) -> None:
 @_worker_id
 @click.pass_obj
 def hide(asked: Asked, worker_id: str) -> None:
-    """Leave a worker out of lists; it goes on taking jobs."""
+    """Hide a worker in lists; it keeps taking jobs."""
     with calling(asked) as client:
         print_json(client.patch_worker(worker_id, True))
 

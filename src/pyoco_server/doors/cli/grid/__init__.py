@@ -1,4 +1,4 @@
-"""`pyoco-grid`: doors, workers and clients of programs (section 25 of the contract of the grid)."""
+"""The `pyoco-grid` command: doors, workers and clients of programs (section 25 of the grid contract)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `client` and `clientx` do: jobs from the command line to lines of JSON (section 17.1)."""
+"""What `client` and `clientx` have in common: submit jobs and print the results as JSON lines (section 17.1)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pyoco_server.logs import configure_logging
 
 __all__ = ["Plan", "carry_out", "link_settings", "plan_of", "quiet_logs"]
 
-#: More than a frame can hold; larger files are not even read.
+#: More than a frame can hold; larger files are rejected without reading them.
 _FILE_BYTES_MAX = 4 * 1024 * 1024
 _COUNT_DEFAULT = 3
 _IDS_SHOWN_MAX = 20
@@ -43,19 +43,19 @@ _REFUSED, _NOT_COMPLETED, _INTERRUPTED = 1, 2, 130
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked for."""
+    """A validated command line."""
 
     request: JobRequest
     count: int
     cancel: str | None
     out: Path | None
-    #: What an archive may unpack to.
+    #: The limit for the unpacked files of an archive.
     output_bytes_max: int
     shows_stats: bool
 
 
 def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
-    """Reads the input files, and checks all before a door is asked. Raises UsageError, GridRefused."""
+    """Read the input files and validate everything before connecting to a door. Raises UsageError, GridRefused."""
     count = given["count"] or (1 if given["job_id"] else _COUNT_DEFAULT)
     if given["job_id"] and count != 1:
         raise UsageError("--job-id names one job: it goes with --count 1")
@@ -92,7 +92,7 @@ def _read(paths: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def link_settings(given: dict[str, Any], config: GridConfig) -> LinkSettings:
-    """Raises UsageError."""
+    """Build the settings of the connections to doors. Raises UsageError."""
 
     timeout = given["connect_timeout"]
     if timeout is not None and not timeout > 0:
@@ -105,9 +105,10 @@ def link_settings(given: dict[str, Any], config: GridConfig) -> LinkSettings:
 
 
 async def carry_out(client: GridMultiClient, plan: Plan) -> int:
-    """Submit, wait, print. Returns the exit code. Raises GridRefused, DoorUnreachable when no door takes this client.
+    """Submit the jobs, wait for them and print their results. Return the exit code.
 
-    The first signal leaves: jobs that were accepted go on, and their ids are told. A second one ends it at once.
+    The first signal ends the command: accepted jobs continue, and their ids are printed. A second one exits
+    immediately. Raises GridRefused, and DoorUnreachable if no door accepts this client.
     """
 
     stop = StopSignal(at_once=lambda: os._exit(_INTERRUPTED))
@@ -116,19 +117,19 @@ async def carry_out(client: GridMultiClient, plan: Plan) -> int:
     try:
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
-            _say_left(stop.name, client.unfinished)
+            _print_unfinished(stop.name, client.unfinished)
         return asking.result() if asking.done() else _INTERRUPTED
     finally:
         for task in (asking, stopping):
             task.cancel()
         await asyncio.wait({asking, stopping})
         if plan.shows_stats:
-            _say(json.dumps(asdict(client.stats())))
+            _print_error(json.dumps(asdict(client.stats())))
         await client.close()
 
 
 class _Asking:
-    """From the first submit to the last line."""
+    """Submits the jobs of one command and prints their results."""
 
     def __init__(self, client: GridMultiClient, plan: Plan) -> None:
         self._client, self._plan = client, plan
@@ -139,13 +140,13 @@ class _Asking:
 
         await self._client.connect()
         if self._plan.cancel is not None:
-            await self._tell(self._client.cancel(self._plan.cancel))
+            await self._print_result(self._client.cancel(self._plan.cancel))
             return _REFUSED if self._was_refused else 0
         submitting = asyncio.create_task(self._submit())
         try:
             with counting(f"jobs of {self._plan.request.exec_name}", self._plan.count) as advance:
                 for _ in range(self._plan.count):
-                    await self._tell(await self._next(submitting))
+                    await self._print_result(await self._next(submitting))
                     advance(1)
         finally:
             submitting.cancel()
@@ -160,7 +161,7 @@ class _Asking:
             future.add_done_callback(self._ended.put_nowait)
 
     async def _next(self, submitting: asyncio.Task[None]) -> asyncio.Future[JobResult]:
-        """The next one that has ended. Raises what stops all of them from being submitted."""
+        """Wait for the next finished job. Raises the error that prevents the remaining jobs from being submitted."""
         ended = asyncio.create_task(self._ended.get())
         try:
             await asyncio.wait({ended, submitting}, return_when=asyncio.FIRST_COMPLETED)
@@ -170,13 +171,13 @@ class _Asking:
         finally:
             ended.cancel()
 
-    async def _tell(self, future: asyncio.Future[JobResult]) -> None:
+    async def _print_result(self, future: asyncio.Future[JobResult]) -> None:
 
         try:
             result = await future
         except GridRefused as error:
             self._was_refused = True
-            _say(f"{error.text.err_id}: {error}{f' (job {error.job_id})' if error.job_id else ''}")
+            _print_error(f"{error.text.err_id}: {error}{f' (job {error.job_id})' if error.job_id else ''}")
             return
         self._did_not_complete |= not result.is_completed
         members = result.members()
@@ -186,9 +187,9 @@ class _Asking:
         click.echo(json.dumps(members, ensure_ascii=False))
 
     async def _unpack(self, result: JobResult, out: Path) -> str | None:
-        """Where the files are; None: there are none, or they could not be had, and that has been said."""
+        """Return the directory of the files. None: the job produced none, or an error was printed."""
         try:
-            out.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, and quick
+            out.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - once, and fast
             with tempfile.TemporaryDirectory(dir=out, prefix=".fetch-") as folder:
                 archive = Path(folder, "output.zip")
                 if not await self._client.save_output(result, archive):
@@ -198,7 +199,7 @@ class _Asking:
                 return str(target)
         except (PyocoError, OSError) as error:
             self._was_refused = True
-            _say(f"the files of job {result.job_id} could not be unpacked: {error}")
+            _print_error(f"the files of job {result.job_id} could not be unpacked: {error}")
             return None
 
 
@@ -208,22 +209,25 @@ def _unpack(archive: Path, target: Path, bytes_max: int) -> None:
         unpack(file, target, bytes_max=bytes_max)
 
 
-def _say_left(signal: str, unfinished: tuple[str, ...]) -> None:
+def _print_unfinished(signal: str, unfinished: tuple[str, ...]) -> None:
     more = "" if len(unfinished) <= _IDS_SHOWN_MAX else f" and {len(unfinished) - _IDS_SHOWN_MAX} more"
     ids = ", ".join(unfinished[:_IDS_SHOWN_MAX]) + more
-    _say(f"stopped by {signal}. What was accepted goes on; ask again with --job-id: {ids or 'nothing is unfinished'}")
+    _print_error(
+        f"stopped by {signal}. Accepted jobs continue; to get their results, submit again with --job-id: "
+        f"{ids or 'nothing is unfinished'}"
+    )
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         click.echo(line, err=True)
 
 
 def quiet_logs() -> None:
-    """To stderr, and only what is wrong, unless PYOCO_LOG_LEVEL asks for more: stdout is for results."""
+    """Log to stderr, and only warnings and errors unless PYOCO_LOG_LEVEL is set: stdout is for results."""
 
     settings = LogSettings.from_env()
     if "PYOCO_LOG_LEVEL" not in os.environ:
         settings = replace(settings, log_level="WARNING")
-    with contextlib.redirect_stdout(sys.stderr):  # where it is then is where it stays
+    with contextlib.redirect_stdout(sys.stderr):  # the log handler keeps the stream it finds here
         configure_logging("pyoco-grid:client", settings)

@@ -1,4 +1,4 @@
-"""NATS beside a door: a server that `pyoco-grid leader` starts when no NATS is named (FIND-13)."""
+"""The NATS server that `pyoco-grid leader` starts next to a door if no NATS is configured (FIND-13)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = ["Beside", "NatsOptions", "Running", "nats_beside", "settle"]
 
 log = get_logger(__name__)
 
-#: Clients connect without a password, so they have to be on this machine.
+#: Clients connect without a password, so only this machine may reach the port.
 _HOST = "127.0.0.1"
-#: For route connections; `_check_routes` requires a password then.
+#: For route connections between machines; `_check_routes` requires a cluster secret there, unless --insecure is given.
 _ANY = "0.0.0.0"  # noqa: S104
-_LOOK_SECONDS = 0.1
-#: After this time the command says on stderr what it waits for.
-_TELL_SECONDS = 1.0
-#: Time that a new cluster waits for its third node before it makes two copies.
+_POLL_SECONDS = 0.1
+#: After this time the command prints on stderr what it is waiting for.
+_REPORT_SECONDS = 1.0
+#: How long a new cluster waits for its third node before it creates streams with two replicas.
 _THIRD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NatsOptions:
-    """The command line, as it was given; None: it was not."""
+    """The NATS options of the command line. None: the option was not given."""
 
     port: int
     host: str
@@ -60,10 +60,10 @@ class NatsOptions:
 
 
 def settle(options: NatsOptions) -> tuple[NatsBackendConfig, bool]:
-    """The settings, and whether a NATS that runs already is known: by option, environment, dotenv file or, unless an
-    option is about a NATS of our own, from a server on this machine (FIND-4, FIND-13).
+    """Return the settings, and whether a running NATS is configured.
 
-    Raises UsageError, SettingError, SeveralServers.
+    A running NATS is found by option, environment variable, dotenv file or, unless an option configures a NATS of our
+    own, from a server on this machine (FIND-4, FIND-13). Raises UsageError, SettingError, SeveralServers.
     """
     has_port = options.nats_port is not None or options.nats_route_port is not None
     if options.peers or has_port or options.data_dir is not None:
@@ -82,18 +82,18 @@ def settle(options: NatsOptions) -> tuple[NatsBackendConfig, bool]:
 
 @dataclass(frozen=True)
 class Beside:
-    """A claimed data directory, and the nats-server to be started in it."""
+    """A claimed data directory, and the nats-server to start in it."""
 
     data_dir: DataDir
     nats: EmbeddedNats
-    #: None: a server alone.
+    #: None: a single server without a cluster.
     members: Members | None
-    #: Settings of the nats-server and of the door, without the address of NATS.
+    #: The settings of the nats-server and the door, without the NATS URL.
     config: NatsBackendConfig
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Running]:
-        """The server runs for the block, and is started again whenever it ends."""
+        """Run the server for the duration of the block, and restart it whenever it exits."""
         is_member = self.members is not None
         part = nats_part(
             self.nats, self.data_dir, stops=0, until_ready=self.nats.until_listening if is_member else None
@@ -113,52 +113,54 @@ class Beside:
 class Running:
     beside: Beside
     supervisor: Supervisor
-    #: Ends with the reason when the server cannot be kept running.
+    #: Fails with the reason if the server cannot be kept running.
     failing: asyncio.Task[None]
 
     async def until_usable(self) -> None:
-        """Returns when JetStream answers. In a cluster a second node has to be up, and there is no limit to that."""
+        """Wait until JetStream responds. In a cluster this needs a second node, and there is no time limit."""
         nats, members = self.beside.nats, self.beside.members
-        told = False
+        has_reported = False
         began = asyncio.get_running_loop().time()
         while not await nats.answers():
-            if members is not None and not told and asyncio.get_running_loop().time() - began > _TELL_SECONDS:
-                told = True
+            if members is not None and not has_reported and asyncio.get_running_loop().time() - began > _REPORT_SECONDS:
+                has_reported = True
                 click.echo(f"waiting for a second node of the cluster: {' or '.join(members.others)}", err=True)
                 log.info("waiting for a second node of the cluster", others=list(members.others))
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         log.info("NATS is up", nats_url=nats.url, data_dir=str(self.beside.data_dir.path))
         click.echo(f"NATS {nats.url}, data in {self.beside.data_dir.path}", err=True)
 
     async def settings(self, grid: GridConfig) -> GridConfig:
-        """Those of a door on this NATS, which is usable. A node that is away is waited for, though not for long: two
-        nodes can keep two copies; see `make_whole`."""
+        """Return the settings of a door on this NATS, which must be usable.
+
+        Waits up to five seconds for a missing node: two nodes can keep two replicas, and `make_whole` adds the third.
+        """
         if self.beside.members is None:
             return grid if "EXEC_DRAIN_SEC" in os.environ else replace(grid, exec_drain_sec=DOOR_DRAIN_SECONDS)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _THIRD_SECONDS
         while (up := await _nodes_up(self.beside.nats)) < SIZE and loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         if up < SIZE:
-            log.warning("a node of the cluster is away; what is new has two copies until it is up")
+            log.warning("a cluster node is missing; new streams have two replicas until it is up")
         return replace(grid, exec_replicas=min(grid.exec_replicas, max(up, 2)))
 
     async def make_whole(self, make: Callable[[], Awaitable[None]]) -> None:
-        """Once all nodes are up, `make` gives everything as many copies as there should be. Repeated until it does."""
+        """Once all nodes are up, call `make` to raise the replica counts. Retried until it succeeds."""
         while True:
             while await _nodes_up(self.beside.nats) < SIZE:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(_THIRD_SECONDS)
             try:
                 await make()
             except PyocoError as error:
-                log.warning("not everything has a third copy yet; it is tried again", error=error)
+                log.warning("could not give every stream a third replica; retrying", error=error)
                 await asyncio.sleep(_THIRD_SECONDS)
             else:
-                log.info("all nodes of the cluster are up, and everything has a third copy")
+                log.info("all cluster nodes are up; every stream has three replicas")
                 return
 
     async def watch_disk(self, store_state: Callable[[], StoreState]) -> None:
-        """For ever: restarts the server after its disk was full. `store_state`: as the door finds it."""
+        """Restart the server after its disk was full; never returns. `store_state` is the state as the door sees it."""
 
         async def is_stuck() -> bool:
             return store_state() is StoreState.STUCK
@@ -168,7 +170,7 @@ class Running:
 
 
 async def _nodes_up(nats: EmbeddedNats) -> int:
-    """This node and those it has routes to."""
+    """Return the number of running nodes: this one and those it has routes to."""
     host, _, port = nats.routes_url.removeprefix("http://").partition("/")[0].rpartition(":")
     writer: asyncio.StreamWriter | None = None
     try:
@@ -185,7 +187,7 @@ async def _nodes_up(nats: EmbeddedNats) -> int:
 
 
 def nats_beside(options: NatsOptions, config: NatsBackendConfig, grid: GridConfig) -> Beside:
-    """Claims the data directory and starts nothing. Raises UsageError, ExposureRefused."""
+    """Claim the data directory without starting anything. Raises UsageError, ExposureRefused."""
     refuse_logins(config, "--nats")
     members = _members(options)
     if members is not None:
@@ -197,7 +199,7 @@ def nats_beside(options: NatsOptions, config: NatsBackendConfig, grid: GridConfi
             nats = _alone(data_dir, config, options.nats_port or 0)
         else:
             nats = _member(data_dir, config, members, grid.exec_cluster_secret)
-        nats.command()  # whether there is a nats-server is found before anything is started
+        nats.command()  # raises here if there is no nats-server, before anything is started
     except BaseException:
         data_dir.release()
         raise
@@ -216,7 +218,7 @@ def _members(options: NatsOptions) -> Members | None:
         )
     if options.peers:
         raise UsageError(
-            f"--peers without --role auto names other doors of one NATS, and none is named: say --nats, or --role auto "
+            f"--peers without --role auto names other doors of one NATS, and none is named: use --nats, or --role auto "
             f"with {SIZE} doors, each of which starts a NATS node; "
             "example: --role auto --peers n1:5000,n2:5000,n3:5000"
         )
@@ -226,18 +228,18 @@ def _members(options: NatsOptions) -> Members | None:
 
 
 def _check_routes(members: Members, grid: GridConfig, options: NatsOptions) -> None:
-    """Raises ExposureRefused where anybody on the network could become a node, unless the command line wants that."""
+    """Raise ExposureRefused if anyone on the network could join the cluster, unless --insecure was given."""
     if members.is_local:
         return
     if not grid.exec_cluster_secret:
         if not options.is_insecure:
             raise ExposureRefused(
-                f"NATS beside this door listens for other nodes on port {members.node.route_port}, and anybody who "
+                f"NATS beside this door listens for other nodes on port {members.node.route_port}, and anyone who "
                 "reaches that port could read and change everything; set EXEC_CLUSTER_SECRET to the same long random "
-                "text on each machine, or say --insecure; example: EXEC_CLUSTER_SECRET=$(openssl rand -hex 32)"
+                "text on each machine, or use --insecure; example: EXEC_CLUSTER_SECRET=$(openssl rand -hex 32)"
             )
-        log.warning("NATS asks other nodes for no secret", port=members.node.route_port)
-    log.warning("NATS nodes of --peers speak to each other without TLS", port=members.node.route_port)
+        log.warning("NATS cluster routes are not protected by a secret", port=members.node.route_port)
+    log.warning("NATS cluster routes do not use TLS", port=members.node.route_port)
     if is_loopback(options.host):
         log.warning("other machines cannot reach this door; see --host", host=options.host, peers=members.own)
 
@@ -260,14 +262,14 @@ def _member(data_dir: DataDir, config: NatsBackendConfig, members: Members, secr
             f"{data_dir.path} holds the data of a NATS without a cluster; choose another --data-dir; "
             "example: --data-dir .pyoco-cluster"
         )
-    strangers = [name for name in stored_nodes(data_dir.path) if name != node.name]
-    if strangers:
+    other_nodes = [name for name in stored_nodes(data_dir.path) if name != node.name]
+    if other_nodes:
         raise UsageError(
-            f"{data_dir.path} holds {strangers[0]}, another node than {node.name} of {members.own}: a door keeps its "
+            f"{data_dir.path} holds {other_nodes[0]}, another node than {node.name} of {members.own}: a door keeps its "
             "address in --peers and its --data-dir"
         )
     default = _HOST if members.is_local else _ANY
-    # Behind an address translator no interface has the address in --peers.
+    # Behind address translation no interface has the address given in --peers.
     route_host = node.host if _is_literal(node.host) and is_here(node.host) else default
     client_host = route_host if members.is_local else _HOST
     check_port(client_host, node.client_port, "--nats-port")

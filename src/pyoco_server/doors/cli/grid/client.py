@@ -1,4 +1,4 @@
-"""`pyoco-grid client`: jobs through a door (section 17.1)."""
+"""`pyoco-grid client`: submits jobs through a door (section 17.1)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["client"]
 def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> int:
     """Submit jobs through a door and print their results.
 
-    Without HOST and PORT it uses the door of the server on this machine. One line of JSON for each result, on stdout,
-    as they come. DESIRED is how many of this client's jobs may run at once [env: CLIENT_DESIRED_PAR; default: 4]. The
-    API key comes from PYOCO_API_KEY. The exit code is 0 when every job COMPLETED, 2 when one did not, 1 when no door
-    takes this client or one of its jobs.
+    Without HOST and PORT it uses the door of the server on this machine. Each result is printed on stdout as a line of
+    JSON when it arrives. DESIRED is how many of this client's jobs may run at the same time [env: CLIENT_DESIRED_PAR;
+    default: 4]. The API key is read from PYOCO_API_KEY. The exit code is 0 if every job COMPLETED, 2 if one did not,
+    and 1 if no door accepts this client or one of its jobs.
     """
     import os  # noqa: PLC0415 - not for --help
 
@@ -65,7 +65,7 @@ def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> 
 
 
 def _asking(who: tuple[str, ...]) -> tuple[str, int | None]:
-    """CLIENT_ID and DESIRED. Raises UsageError."""
+    """Parse CLIENT_ID and DESIRED. Raises UsageError."""
     from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415 - not for --help
 
     if not 1 <= len(who) <= 2 or not is_client_id(who[0]):

@@ -1,4 +1,4 @@
-"""`pyoco-grid clientx`: jobs over several groups (section 17.2)."""
+"""`pyoco-grid clientx`: submits jobs to several groups (section 17.2)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["clientx"]
     show_default=True,
     help="rr: the next group in turn. least: the one with the fewest unfinished jobs of this client.",
 )
-@click.option("--no-cancel-stale", is_flag=True, help="Do not cancel, in a group that came back, what was moved.")
+@click.option("--no-cancel-stale", is_flag=True, help="Do not cancel moved jobs in a group that is reachable again.")
 @job_options
 def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_stale: bool, **given: Any) -> int:
-    """The same over several groups, with failover.
+    """Submit jobs to several groups, with failover.
 
-    Each HOST:PORT is one group; `H:P|H:P` names several doors of the same one. Without any, the only group is that of
-    the server on this machine. The total of jobs at once is split over the groups [env: CLIENT_DESIRED_PAR; default:
-    4]. A group that is gone for longer than CLIENTX_GRACE_SEC loses its jobs to the others, under the same JobIds.
-    Results, keys and exit codes are as with `client`.
+    Each HOST:PORT is one group; `H:P|H:P` names several doors of the same group. Without any, the only group is that of
+    the server on this machine. The total of concurrent jobs is split over the groups [env: CLIENT_DESIRED_PAR; default:
+    4]. If a group is unreachable for longer than CLIENTX_GRACE_SEC, its jobs move to the others under the same JobIds.
+    Results, keys and exit codes are those of `client`.
     """
     import os  # noqa: PLC0415 - not for --help
 
@@ -74,7 +74,7 @@ def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_s
 
 
 def _split(groups: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
-    """A last argument without `:` is the total."""
+    """Split off the total: the last argument, if it has no `:`."""
     if not groups or ":" in groups[-1]:
         return groups, None
     *places, last = groups

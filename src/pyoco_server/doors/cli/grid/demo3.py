@@ -1,4 +1,4 @@
-"""`pyoco-grid demo3`: a cluster, three doors, a worker, a client, and a killed leader, from one command (GRID-191)."""
+"""`pyoco-grid demo3`: runs a cluster, three doors, a worker and a client, and kills the NATS leader (GRID-191)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_COMPLETED = 2
 
 
 @click.command(cls=Command, example="pyoco-grid demo3 --once\npyoco-grid demo3 --base-port 6000")
-@click.option("--once", is_flag=True, help="Stop everything when the jobs are done; ends with 0 if all completed.")
+@click.option("--once", is_flag=True, help="Stop everything when the jobs are done; exits with 0 if all completed.")
 @click.option("--dir", "folder", metavar="D", help="Work below this directory. [default: a temporary one]")
 @click.option(
     "--base-port",
@@ -37,7 +37,7 @@ _NOT_COMPLETED = 2
 def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
     """Show three NATS nodes, three doors, a worker and a client.
 
-    Runs three jobs, kills the NATS node that leads the queue, and runs three more. Nothing is left behind.
+    Runs three jobs, kills the NATS node that leads the queue, and runs three more. Removes everything when it ends.
     """
     import logging  # noqa: PLC0415 - not for --help
     import tempfile  # noqa: PLC0415
@@ -47,7 +47,7 @@ def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
 
     from pyoco_server.errors import UsageError  # noqa: PLC0415
 
-    # A killed node is part of the show: what is worth knowing is said, and the parts have logs of their own.
+    # Killing a node is part of the demonstration: its errors are expected, and each process has its own log file.
     logging.getLogger("pyoco_server").setLevel(logging.CRITICAL)
     try:
         with tempfile.TemporaryDirectory(prefix="pyoco-demo3-", dir=folder) as below:
@@ -78,20 +78,20 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
             return stop.exit_code
         code = showing.result()
         if not once:
-            _say("everything goes on; Ctrl-C stops it")
+            _say("everything keeps running; Ctrl-C stops it")
             await stop.wait()
             code = stop.exit_code or code
     finally:
-        # NATS last: whoever leaves says so there, and would wait for it.
+        # NATS last: workers and doors deregister in it when they stop, and would otherwise wait for it.
         await processes.stop(["worker"])
         await processes.stop([f"door-{number}" for number, _ in enumerate(ports, 1)])
         await processes.stop()
-    _say("stopped; nothing is left")
+    _say("stopped; nothing is left behind")
     return code
 
 
 async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports: list[int]) -> int:
-    """Raises Unavailable when a part does not start."""
+    """Run the demonstration and return the exit code. Raises Unavailable if a process does not start."""
     from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415 - not for --help
 
@@ -119,7 +119,7 @@ async def _run_and_kill(processes: DemoProcesses, cluster: Cluster, ports: list[
     codes.append(await _run_jobs(processes, ports, "second"))
     await cluster.start_node(leader)
     await cluster.until_up(leader)
-    _say(f"{leader} is back")
+    _say(f"{leader} is up again")
     return not any(codes)
 
 
@@ -138,7 +138,7 @@ async def _open_doors(processes: DemoProcesses, cluster: Cluster, ports: list[in
         _say(f"  {await processes.until_ready(name)}")
 
     _say(f"three doors of group {_GROUP}")
-    await open_door(1, ports[0])  # it makes what is missing; the others find it
+    await open_door(1, ports[0])  # it creates the streams and buckets; the others find them
     await asyncio.gather(*(open_door(number, port) for number, port in enumerate(ports[1:], 2)))
 
 
@@ -154,7 +154,7 @@ async def _start_worker(processes: DemoProcesses, folder: Path, ports: list[int]
 
 
 async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
-    """The node that leads the queue. Raises Unavailable when there is none for a minute."""
+    """Return the node that leads the queue. Raises Unavailable if there is no leader for a minute."""
     import asyncio  # noqa: PLC0415 - not for --help
     import time  # noqa: PLC0415
 
@@ -166,7 +166,7 @@ async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
         if found and found[0] != other_than:
             return found[0]
         await asyncio.sleep(0.2)
-    raise Unavailable("nobody leads the queue")
+    raise Unavailable("no node leads the queue")
 
 
 async def _run_jobs(processes: DemoProcesses, ports: list[int], name: str) -> int:
@@ -184,7 +184,7 @@ async def _run_jobs(processes: DemoProcesses, ports: list[int], name: str) -> in
 
 
 def _short(line: str) -> str:
-    """A result, as far as one wants to see it in a demonstration."""
+    """Shorten one result for display."""
     import json  # noqa: PLC0415 - not for --help
 
     try:

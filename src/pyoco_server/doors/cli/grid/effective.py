@@ -1,4 +1,4 @@
-"""The settings of a process of the grid, as they are in force (GRID-193)."""
+"""Logs the effective settings of a grid process (GRID-193)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = get_logger(__name__)
 
 
 def log_settings(config: NatsBackendConfig | None, grid: GridConfig) -> None:
-    """Without secrets: what is one is not even named by its length. Of addresses, all but the password is shown."""
-    log.info("settings of programs in force", settings=_shown(grid))
+    """Log the settings without secrets; not even their length is logged. URLs are logged without their password."""
+    log.info("effective program settings", settings=_shown(grid))
     if config is not None:
-        log.info("settings in force", nats_url=redact_url(config.nats_url), settings=_shown(config))
+        log.info("effective settings", nats_url=redact_url(config.nats_url), settings=_shown(config))
 
 
 def _shown(config: NatsBackendConfig | GridConfig) -> dict[str, str]:

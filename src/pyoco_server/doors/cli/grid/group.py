@@ -17,14 +17,14 @@ COMMANDS = {
     "leader": _entry("leader:leader", "Open a door: frames over TCP for clients and workers.", "Serve"),
     "worker": _entry("worker:worker", "Run programs for a door, over TCP.", "Serve"),
     "nworker": _entry("nworker:nworker", "Run programs straight from the queue, without a door.", "Serve"),
-    "router": _entry("router:router", "One door in front of several groups.", "Serve"),
+    "router": _entry("router:router", "Open a router: one door in front of several groups.", "Serve"),
     "client": _entry("client:client", "Submit jobs through a door and print their results.", "Ask"),
-    "clientx": _entry("clientx:clientx", "The same over several groups, with failover.", "Ask"),
+    "clientx": _entry("clientx:clientx", "Submit jobs to several groups, with failover.", "Ask"),
     "demo3": _entry("demo3:demo3", "Show three NATS nodes, three doors, a worker and a client.", "Try"),
-    "state": _entry("operate:state", "Show queues, what runs, caps, doors and replicas.", "Operate"),
+    "state": _entry("operate:state", "Show queues, running jobs, caps, doors and replicas.", "Operate"),
     "cap": _entry("operate:cap", "Show or set how many programs of a client run at once.", "Operate"),
-    "acl": _entry("operate:acl", "Say who may ask for which program, and who may run it.", "Operate"),
-    "dlq": _entry("operate:letters", "Look at dead letters, requeue or delete them.", "Operate"),
+    "acl": _entry("operate:acl", "Manage who may submit and who may run which programs.", "Operate"),
+    "dlq": _entry("operate:letters", "Show, requeue or delete dead letters of programs.", "Operate"),
 }
 
 
@@ -38,8 +38,8 @@ COMMANDS = {
 def cli() -> None:
     """Run programs on many machines: doors, workers, clients.
 
-    The exit code is 0, 1 for a mistake in the call or a server that cannot be reached, 2 when a job did not complete,
-    3 when a configuration is refused, 130 after Ctrl-C.
+    The exit code is 0 on success, 1 for a usage error or an unreachable server, 2 if a job did not complete, 3 if a
+    configuration is refused, and 130 after Ctrl-C.
     """
 
 

@@ -1,4 +1,4 @@
-"""`pyoco-grid leader`: a door. Frames over TCP for clients and workers (section 25.1)."""
+"""`pyoco-grid leader`: a door that accepts clients and workers over TCP (section 25.1)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NATS_PORT = click.IntRange(1, 65535)
     type=click.Choice(["leader", "auto", "standby"]),
     default="leader",
     show_default=True,
-    help="auto: on a cluster of three NATS nodes. standby: sends everybody elsewhere, until SIGUSR1.",
+    help="auto: on a cluster of three NATS nodes. standby: redirects all connections until SIGUSR1.",
 )
 @click.option("--group", metavar="G", help="Group of queues that it serves. [env: EXEC_GROUP; default: default]")
 @click.option(
@@ -52,7 +52,7 @@ _NATS_PORT = click.IntRange(1, 65535)
     "included, that form a cluster.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--advertise", metavar="H:P", help="Address that others are given. [default: host and port]")
+@click.option("--advertise", metavar="H:P", help="Address advertised to others. [default: host and port]")
 @click.option(
     "--nats",
     "nats_url",
@@ -60,32 +60,29 @@ _NATS_PORT = click.IntRange(1, 65535)
     help="Use this NATS server. Without one, start one. [env: PYOCO_NATS_URL]",
 )
 @click.option("--nats-port", type=_NATS_PORT, help="Port of the NATS that it starts. [default: free; --peers: PORT+10]")
-@click.option("--nats-route-port", type=_NATS_PORT, help="Its port for the NATS of the others. [default: PORT+20]")
-@click.option(
-    "--data-dir", metavar="DIR", help="Where that NATS keeps its data. [env: PYOCO_DATA_DIR; default: .pyoco]"
-)
+@click.option("--nats-route-port", type=_NATS_PORT, help="Its port for other NATS nodes. [default: PORT+20]")
+@click.option("--data-dir", metavar="DIR", help="Data directory of that NATS. [env: PYOCO_DATA_DIR; default: .pyoco]")
 @click.option("--metrics-port", type=_PORT, help="Serve `/metrics` on this port, too; 0: a free one.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this door; with --tls-key, TLS is on.")
-@click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reads both again.")
-@click.option("--tls-ca", metavar="FILE", help="Ask for certificates that this authority has signed.")
-@click.option(
-    "--insecure", is_flag=True, help="Listen on other addresses than this machine's, and ask nobody for a key."
-)
+@click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reloads both.")
+@click.option("--tls-ca", metavar="FILE", help="Require client certificates signed by this authority.")
+@click.option("--insecure", is_flag=True, help="Allow non-loopback addresses without authentication.")
 @click.option(
     "--open-frames",
     is_flag=True,
-    help="Ask nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+    help="Require no key on the frame port (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
 )
 @click.option("--fd", type=click.IntRange(min=3), hidden=True, help="A listening socket that `up` hands down.")
 def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **given: Any) -> int:
     """Open a door: frames over TCP for clients and workers.
 
-    Any number of doors may serve one group: none of them keeps anything that must not be lost. SIGTERM and the first
-    Ctrl-C send everybody to another door and wait for them to go; a second Ctrl-C stops at once.
+    Any number of doors may serve one group; no door keeps state that must not be lost. SIGTERM and the first Ctrl-C
+    redirect all clients and workers to another door and wait until they have disconnected; a second Ctrl-C stops
+    immediately.
 
-    Without --nats and PYOCO_NATS_URL it uses the NATS of another server on this machine or, when there is none, starts
-    one that ends with it. --data-dir, --nats-port and --peers start one in any case. The same command with --role auto
-    and the same --peers on three machines starts a cluster of three, and the doors serve once two are up.
+    Without --nats and PYOCO_NATS_URL it uses the NATS of another server on this machine. If there is none, it starts a
+    NATS of its own, which stops with it. --data-dir, --nats-port and --peers always start one. The same command with
+    --role auto and the same --peers on three machines starts a cluster of three; the doors serve once two nodes are up.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
@@ -125,7 +122,7 @@ def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **
             listening=listening,
             options=door_options(listening, host, given, peers, beside.members if beside is not None else None),
             tls=tls,
-            # Metrics ask nobody for a key, whatever the door does.
+            # The metrics endpoint never requires a key, so it stays on loopback unless --insecure is given.
             metrics=(host if given["insecure"] else "127.0.0.1", metrics_port),
             is_child=fd is not None,
         )
@@ -134,19 +131,19 @@ def leader(*, port: int, host: str, fd: int | None, metrics_port: int | None, **
 
 @dataclass(frozen=True)
 class _Launch:
-    """How the door is to be opened."""
+    """How to open the door."""
 
     listening: socket.socket
     options: DoorOptions
     tls: ServerTls | None
     metrics: tuple[str, int | None]
-    #: Started by `up`, which announces it; its stdout has lines of JSON only.
+    #: Started by `up`, which announces it; stdout contains JSON lines only.
     is_child: bool
 
 
 @contextlib.contextmanager
-def _told(launch: _Launch, config: NatsBackendConfig) -> Iterator[None]:
-    """For the block, commands on this machine find this door and its NATS (FIND-1)."""
+def _announced(launch: _Launch, config: NatsBackendConfig) -> Iterator[None]:
+    """Let commands on this machine discover this door and its NATS for the duration of the block (FIND-1)."""
     from pathlib import Path  # noqa: PLC0415 - not for --help
 
     from pyoco_server.discovery.announcement import announced  # noqa: PLC0415
@@ -172,8 +169,8 @@ async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, b
 
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
 
-    # Nothing of a door has to be saved: what its workers run goes on, and is attached elsewhere. NATS beside it gets
-    # SIGTERM from the kernel, and ends in order.
+    # Exiting immediately is safe: running programs continue and are attached to another door. The kernel sends SIGTERM
+    # to the NATS server beside it, which shuts down cleanly.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     if beside is None:
         return await _open(launch, config, grid, stop)
@@ -190,7 +187,7 @@ async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, b
 
 
 async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: Running) -> int:
-    """As `_open`, on the NATS that has been started, once it can be used."""
+    """Like `_open`, but on the NATS server started here, once it is usable."""
     usable, stopping = asyncio.create_task(running.until_usable()), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({usable, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -208,15 +205,17 @@ async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, runn
         from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415 - not for --help
 
         async with open_door_backend(own, grid, "pyoco-door copies"):
-            """Opening it raises the number of copies to that of `grid`."""
+            """Opening it raises the number of replicas to that of `grid`."""
 
-    making = asyncio.create_task(running.make_whole(make_whole)) if now.exec_replicas < grid.exec_replicas else None
+    raising_copies = (
+        asyncio.create_task(running.make_whole(make_whole)) if now.exec_replicas < grid.exec_replicas else None
+    )
     try:
         return await _open(launch, own, now, stop, running.watch_disk)
     finally:
-        if making is not None:
-            making.cancel()
-            await asyncio.wait({making}, timeout=5)
+        if raising_copies is not None:
+            raising_copies.cancel()
+            await asyncio.wait({raising_copies}, timeout=5)
 
 
 async def _open(
@@ -226,7 +225,7 @@ async def _open(
     stop: StopSignal,
     watch_disk: Callable[[Callable[[], StoreState]], Awaitable[None]] | None = None,
 ) -> int:
-    """Serve until `stop`. Returns the exit code."""
+    """Serve until `stop`. Return the exit code."""
     import signal  # noqa: PLC0415 - not for --help
 
     from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
@@ -253,10 +252,10 @@ async def _open(
             aside.add(asyncio.ensure_future(watch_disk(backend.store_state)))
         server.open()
         async with metrics_server(*launch.metrics, lambda: render_figures(door.meter.figures())):
-            with _told(launch, config):
-                log.info("the door is open", door_id=options.door_id, addr=options.address, group=grid.exec_group)
+            with _announced(launch, config):
+                log.info("door started", door_id=options.door_id, addr=options.address, group=grid.exec_group)
                 await stop.wait()
-        log.info("the door closes", signal=stop.name)
+        log.info("door stopping", signal=stop.name)
         server.close()
         await door.drain()
         await door.stop()

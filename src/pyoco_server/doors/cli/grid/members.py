@@ -1,4 +1,4 @@
-"""Which entry of `--peers` a door is, and where the NATS nodes of all entries listen (FIND-13)."""
+"""Finds the own entry in `--peers`, and computes where the NATS nodes of all entries listen (FIND-13)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pyoco_server.errors import UsageError
 __all__ = ["SIZE", "Members", "is_here", "read_members"]
 
 SIZE = 3
-#: Added to the port of a door.
+#: Added to the port of the door.
 _CLIENT_OFFSET, _ROUTE_OFFSET = 10, 20
 _EXAMPLE = "example: pyoco-grid leader 5000 --role auto --peers n1:5000,n2:5000,n3:5000"
 
 
 @dataclass(frozen=True)
 class Members:
-    """The doors of a cluster, each with a NATS node of its own."""
+    """The doors of a cluster, each with its own NATS node."""
 
-    #: `host:port`, as `--peers` has it.
+    #: `host:port`, as given in `--peers`.
     own: str
     others: tuple[str, ...]
     node: NodeAddress
@@ -32,14 +32,15 @@ class Members:
 
     @property
     def is_local(self) -> bool:
-        """All of them are on loopback addresses of this machine."""
+        """Whether all doors are on loopback addresses of this machine."""
         return is_loopback(self.node.host)
 
 
 def read_members(
     peers: Sequence[str], host: str, port: int, *, advertise: str | None, nats_port: int | None, route_port: int | None
 ) -> Members:
-    """`peers` is the same on each machine; the others are this door's options. Raises UsageError."""
+    """Parse `peers`, which are the same on each machine; the other arguments are options of this door. Raises
+    UsageError."""
     if len(peers) != SIZE or len(set(peers)) != SIZE:
         raise UsageError(
             f"--peers must name {SIZE} doors, this one included, and names {len(set(peers))}: each starts a NATS node "
@@ -64,7 +65,8 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def _own(peers: Sequence[str], host: str, port: int, advertise: str | None) -> str:
-    """The one that `--advertise` names; else with the door's port, and its `--host` or an address of this machine."""
+    """Return this door's entry: the one named by `--advertise`, else the one with its port and its `--host` or a local
+    address."""
     if advertise is not None:
         if advertise not in peers:
             raise UsageError(f"--advertise {advertise} is not in --peers {','.join(peers)}; both name this door")
@@ -75,13 +77,11 @@ def _own(peers: Sequence[str], host: str, port: int, advertise: str | None) -> s
     if len(found) == 1:
         return found[0]
     what = f"{' and '.join(found)} are all" if found else f"no door of --peers {','.join(peers)} is"
-    raise UsageError(
-        f"{what} this machine with port {port}; say which of them this door is; example: --advertise {peers[0]}"
-    )
+    raise UsageError(f"{what} this machine with port {port}; name this door; example: --advertise {peers[0]}")
 
 
 def is_here(host: str) -> bool:
-    """Whether `host` is an address of this machine: only those can be bound."""
+    """Return whether `host` is an address of this machine: only local addresses can be bound."""
     with contextlib.suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
@@ -104,7 +104,7 @@ def _node(peer: str, client_offset: int, route_offset: int) -> NodeAddress:
 
 
 def _check_ports(nodes: dict[str, NodeAddress]) -> None:
-    """Raises UsageError for ports that do not exist, and for two listeners on one port of one machine."""
+    """Raise UsageError for invalid port numbers, and for two listeners on the same port of a machine."""
     ports: list[tuple[str, int]] = []
     for peer, node in nodes.items():
         host, port = _split(peer)

@@ -37,9 +37,9 @@ def nworker(
 ) -> int:
     """Run programs straight from the queue, without a door.
 
-    PATTERN says which programs, as in NATS: job.assign.calcA, job.assign.*. They are looked for in EXEC_DIR.
-
-    SIGTERM and the first Ctrl-C let what runs finish; a second Ctrl-C stops at once, and the jobs are run elsewhere.
+    PATTERN selects the programs in NATS syntax: job.assign.calcA, job.assign.*. Programs are looked up in EXEC_DIR.
+    SIGTERM and the first Ctrl-C let running programs finish; a second Ctrl-C stops immediately, and the jobs are run on
+    other workers.
     """
     import socket  # noqa: PLC0415 - not for --help
     from pathlib import Path  # noqa: PLC0415
@@ -88,7 +88,7 @@ async def _work(
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415
 
     log = get_logger(__name__)
-    # A second signal: whoever runs the programs sees us go, and ends them with all that they have started.
+    # On a second signal: the process that runs the programs detects our exit and kills them with all their children.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     async with wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend:
         lane = program_lane(backend, worker_id, patterns)
@@ -101,7 +101,7 @@ async def _work(
             ):
                 click.echo(f"READY nworker {worker_id}")
                 await stop.wait()
-            log.info("the worker stops", worker_id=worker_id, signal=stop.name)
+            log.info("worker stopping", worker_id=worker_id, signal=stop.name)
         finally:
             await worker.stop(stop.name.lower() or "failed")
     return stop.exit_code

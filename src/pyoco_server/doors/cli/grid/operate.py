@@ -1,6 +1,6 @@
-"""`pyoco-grid state`, `cap`, `acl` and `dlq`: an operator's commands, straight on NATS.
+"""`pyoco-grid state`, `cap`, `acl` and `dlq`: operator commands that work directly on NATS.
 
-They need neither a gateway nor a key: whoever can reach NATS may do all of it.
+They need neither a gateway nor an API key: anyone who can reach NATS may run them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _client(client_id: str, tenant: str | None) -> str:
 
 
 def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBackend], Awaitable[T]]) -> T:
-    """Raises Unavailable, DeploymentRefused, SettingError, and what `work` raises."""
+    """Run `work` on an operator backend. Raises Unavailable, DeploymentRefused, SettingError, and what `work`
+    raises."""
     import asyncio  # noqa: PLC0415 - not for --help
     import logging  # noqa: PLC0415
 
@@ -62,14 +63,14 @@ def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBacke
     from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_operator_backend  # noqa: PLC0415
 
-    logging.getLogger().addHandler(logging.NullHandler())  # what matters is raised
+    logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     config, grid = settle_nats(nats_url=nats_url, option="--nats").config, grid_from_env(exec_group=group)
 
-    async def all_of_it() -> T:
+    async def run_work() -> T:
         async with open_operator_backend(config, grid) as backend:
             return await work(backend)
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(run_work())
 
 
 def _print_json(document: object) -> None:
@@ -84,23 +85,23 @@ def _group_of(backend: OperatorBackend) -> str:
 
 
 @click.command(cls=Command, example="pyoco-grid state\npyoco-grid state --group g1 --json")
-@click.option("--group", metavar="G", help="This one alone. [default: every group that is known]")
-@click.option("--json", "as_json", is_flag=True, help="The whole of it, as `GET /exec/state` answers.")
+@click.option("--group", metavar="G", help="Show only this group. [default: all known groups]")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, as `GET /exec/state` returns it.")
 @_nats_option
 def state(*, group: str | None, as_json: bool, nats_url: str | None) -> None:
-    """Show queues, what runs, caps, doors and replicas.
+    """Show queues, running jobs, caps, doors and replicas.
 
-    Counts every message of the queue: with a million of them it takes seconds, and `GET /exec/state` of a gateway does
-    not. The 95th percentiles of run times are told by a gateway alone.
+    Counts every message of the queue, which takes seconds for a million messages; `GET /exec/state` of a gateway is
+    faster. Only a gateway reports the 95th percentiles of run times.
     """
     from pyoco_server.actions.programs.state import exec_state  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.cli.grid.state_view import lines_of  # noqa: PLC0415
     from pyoco_server.doors.http.shown_grid import document_of  # noqa: PLC0415
 
-    async def look(backend: OperatorBackend) -> dict[str, Any]:
+    async def read(backend: OperatorBackend) -> dict[str, Any]:
         return document_of(await exec_state(backend, group), backend.config.worker_disconnect_timeout_sec)
 
-    document = _with(nats_url, group, look)
+    document = _with(nats_url, group, read)
     if as_json:
         _print_json(document)
     else:
@@ -119,16 +120,16 @@ def cap() -> None:
 @_group_option
 @_nats_option
 def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str | None) -> None:
-    """Print the cap of a client, who said it, and how much of it is used."""
+    """Print the cap of a client, its source, and how much of it is used."""
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
 
     client = _client(client_id, tenant)
 
-    async def look(backend: OperatorBackend) -> dict[str, Any]:
+    async def read(backend: OperatorBackend) -> dict[str, Any]:
         return vars(show_cap(programs_of(backend), _group_of(backend), client))
 
-    _print_json(_with(nats_url, group, look))
+    _print_json(_with(nats_url, group, read))
 
 
 @cap.command("set", example="pyoco-grid cap set clientA 8\npyoco-grid cap set clientA 8 --tenant team-a")
@@ -138,7 +139,7 @@ def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str
 @_group_option
 @_nats_option
 def put_cap(client_id: str, jobs: int, tenant: str | None, group: str | None, nats_url: str | None) -> None:
-    """Let this many jobs of a client run at once, until it says something else. What runs goes on."""
+    """Set how many jobs of a client may run at once, until the client requests another cap. Running jobs continue."""
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.set_cap import set_cap  # noqa: PLC0415
     from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
@@ -160,7 +161,7 @@ def put_cap(client_id: str, jobs: int, tenant: str | None, group: str | None, na
     example="pyoco-grid acl set client clientA --key k1 --exec 'calc*' --max-cap 4\npyoco-grid acl list",
 )
 def acl() -> None:
-    """Say who may ask for which program, and who may run it. It counts with EXEC_AUTH=api_key."""
+    """Manage who may submit and who may run which programs. Takes effect with EXEC_AUTH=api_key."""
 
 
 @acl.command(
@@ -174,13 +175,13 @@ def acl() -> None:
     "--key", "keys", multiple=True, required=True, metavar="KEY_ID", help="An API key, by its id; repeatable."
 )
 @click.option("--exec", "execs", multiple=True, required=True, metavar="PATTERN", help="Programs; repeatable.")
-@click.option("--max-cap", type=click.IntRange(1, 10_000), help="Of a client: jobs at once, at most.")
+@click.option("--max-cap", type=click.IntRange(1, 10_000), help="For clients: maximum number of concurrent jobs.")
 @click.option(
-    "--in-group", "groups", multiple=True, metavar="PATTERN", help="Of a client: groups; repeatable. [default: *]"
+    "--in-group", "groups", multiple=True, metavar="PATTERN", help="For clients: groups; repeatable. [default: *]"
 )
 @_nats_option
 def set_acl(kind: str, of: str, nats_url: str | None, **given: Any) -> None:
-    """Write the record of a client or a worker; it acts at once. The record before it is replaced."""
+    """Write the record of a client or a worker, replacing an existing one. It takes effect immediately."""
     from pyoco_server.actions.programs.acl import read_record, shown_record  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
 
@@ -208,13 +209,13 @@ def get_acl(kind: str, of: str, nats_url: str | None) -> None:
 
     subject = _subject(kind, of)
 
-    async def look(backend: OperatorBackend) -> dict[str, Any]:
+    async def read(backend: OperatorBackend) -> dict[str, Any]:
         record = programs_of(backend).acl.find(*subject)
         if record is None:
             raise _no_record(kind, of)
         return shown_record(*subject, record)
 
-    _print_json(_with(nats_url, None, look))
+    _print_json(_with(nats_url, None, read))
 
 
 @acl.command("list", example="pyoco-grid acl list")
@@ -224,10 +225,10 @@ def list_acl(nats_url: str | None) -> None:
     from pyoco_server.actions.programs.acl import shown_record  # noqa: PLC0415 - not for --help
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
 
-    async def look(backend: OperatorBackend) -> list[dict[str, Any]]:
+    async def read(backend: OperatorBackend) -> list[dict[str, Any]]:
         return [shown_record(*subject, record) for subject, record in programs_of(backend).acl.all().items()]
 
-    _print_json(_with(nats_url, None, look))
+    _print_json(_with(nats_url, None, read))
 
 
 @acl.command("delete", example="pyoco-grid acl delete client clientA")
@@ -235,7 +236,7 @@ def list_acl(nats_url: str | None) -> None:
 @click.argument("of", metavar="ID")
 @_nats_option
 def delete_acl(kind: str, of: str, nats_url: str | None) -> None:
-    """Remove a record: with EXEC_AUTH=api_key, nobody may be that client or worker any more."""
+    """Delete a record: with EXEC_AUTH=api_key, no key may act as that client or worker any more."""
     from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
 
     subject = _subject(kind, of)
@@ -249,7 +250,7 @@ def delete_acl(kind: str, of: str, nats_url: str | None) -> None:
 
 
 def _subject(kind: str, of: str) -> tuple[AclKind, str]:
-    """Raises GridRefused."""
+    """Parse kind and id. Raises GridRefused."""
     from pyoco_server.actions.programs.acl import read_subject  # noqa: PLC0415 - not for --help
 
     subject = read_subject(kind, of)
@@ -265,15 +266,17 @@ def _no_record(kind: str, of: str) -> Exception:
 
 @click.group(cls=Group, example="pyoco-grid dlq list\npyoco-grid dlq requeue 17")
 def letters() -> None:
-    """Look at dead letters of programs, requeue or delete them."""
+    """Show, requeue or delete dead letters of programs."""
 
 
 @letters.command("list", example="pyoco-grid dlq list --reason max_attempts --limit 10")
-@click.option("--reason", help="Of this reason alone.")
-@click.option("--exec", "exec_name", metavar="NAME", help="Of this program alone.")
-@click.option("--client-id", metavar="ID", help="Of this client alone.")
-@click.option("--group", metavar="G", help="Of this group alone. [default: all]")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="At most so many.")
+@click.option("--reason", help="Only letters with this reason.")
+@click.option("--exec", "exec_name", metavar="NAME", help="Only letters of this program.")
+@click.option("--client-id", metavar="ID", help="Only letters of this client.")
+@click.option("--group", metavar="G", help="Only letters of this group. [default: all]")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="Maximum number of letters."
+)
 @_nats_option
 def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> None:
     """Print dead letters of programs, the newest first."""
@@ -281,33 +284,33 @@ def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> N
 
     given = {name: value for name, value in wanted.items() if value is not None}
 
-    async def look(backend: OperatorBackend) -> list[dict[str, Any]]:
+    async def read(backend: OperatorBackend) -> list[dict[str, Any]]:
         found = await exec_letters(backend)
         fits = [each for each in found if all(getattr(each.letter, name) == given[name] for name in given)]
         return [_shown(each) for each in reversed(fits[-limit:])]
 
-    _print_json(_with(nats_url, None, look))
+    _print_json(_with(nats_url, None, read))
 
 
 @letters.command("show", example="pyoco-grid dlq show 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def show_dead_letter(sequence: int, nats_url: str | None) -> None:
-    """Print one dead letter, and what there is of its run."""
+    """Print one dead letter, and whether it can be requeued."""
     from pyoco_server.actions.programs.requeue import can_requeue  # noqa: PLC0415 - not for --help
 
-    async def look(backend: OperatorBackend) -> dict[str, Any]:
+    async def read(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
         return _shown(found) | {"requeueable": await can_requeue(backend, found.letter)}
 
-    _print_json(_with(nats_url, None, look))
+    _print_json(_with(nats_url, None, read))
 
 
 @letters.command("requeue", example="pyoco-grid dlq requeue 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def requeue_letter(sequence: int, nats_url: str | None) -> None:
-    """Submit its job once more, as a new one of the same owner; asking twice makes one. The letter stays."""
+    """Submit its job again, as a new job of the same owner. Keeps the letter; repeating it creates no second job."""
     from pyoco_server.actions.programs.requeue import requeue  # noqa: PLC0415 - not for --help
     from pyoco_server.core.run import Caller  # noqa: PLC0415
 
@@ -326,7 +329,7 @@ def requeue_letter(sequence: int, nats_url: str | None) -> None:
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def delete_letter(sequence: int, nats_url: str | None) -> None:
-    """Remove a dead letter, for good. Its run stays as it is."""
+    """Delete a dead letter permanently. Its run is not changed."""
 
     async def change(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
@@ -337,7 +340,8 @@ def delete_letter(sequence: int, nats_url: str | None) -> None:
 
 
 async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:
-    """Raises DeadLetterNotFound, also for what is no program's."""
+    """Return the dead letter of a program. Raises DeadLetterNotFound, also for dead letters that are not of
+    programs."""
     from pyoco_server.errors import DeadLetterNotFound  # noqa: PLC0415 - not for --help
 
     found = await backend.dead_letters.find(sequence)
@@ -347,6 +351,6 @@ async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:
 
 
 def _shown(found: StoredDeadLetter) -> dict[str, Any]:
-    """Without the job itself: arguments and files are nobody's to see."""
+    """Return the public fields. The job is omitted: its arguments and files are confidential."""
     known = {name: value for name, value in vars(found.letter).items() if value is not None and name != "job"}
     return {"id": found.letter_id, **known}

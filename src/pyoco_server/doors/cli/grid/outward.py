@@ -15,7 +15,8 @@ __all__ = ["local_door", "split_door", "tls_to_doors"]
 
 
 def split_door(arguments: tuple[str, ...], *, has_door: bool) -> tuple[tuple[str, int], tuple[str, ...]]:
-    """Host and port of the door, and the arguments after them. Without them, the door of the server on this machine.
+    """Return host and port of the door, and the remaining arguments. Without a door: that of the server on this
+    machine.
 
     Raises UsageError, SeveralServers, SettingError.
     """
@@ -28,7 +29,7 @@ def split_door(arguments: tuple[str, ...], *, has_door: bool) -> tuple[tuple[str
 
 
 def local_door(need: Need = FRAMES) -> tuple[str, int]:
-    """Raises UsageError when no server on this machine has a door; SeveralServers, SettingError."""
+    """Return the door of a server on this machine. Raises UsageError if there is none; SeveralServers, SettingError."""
     found = find_door(need)
     if found is None:
         raise UsageError("no server with a door runs on this machine: start one with `pyoco-server up --frames-port 0`")
@@ -36,10 +37,11 @@ def local_door(need: Need = FRAMES) -> tuple[str, int]:
 
 
 def tls_to_doors(given: Mapping[str, Any], option: str = "--tls") -> ssl.SSLContext | None:
-    """Of the flag `option` and of the files `option`-ca, -cert and -key. None: in the clear, as none of them is given.
+    """Return the TLS context for the flag `option` and the files `option`-ca, -cert and -key. None: none is given, so
+    no TLS.
 
-    An empty file name is given, too: a variable of the shell that is not set must not turn TLS off. Reads files.
-    Raises UsageError.
+    An empty file name counts as given: an unset shell variable must not turn TLS off. Reads the files. Raises
+    UsageError.
     """
     name = option.removeprefix("--").replace("-", "_")
     files = {each: given[f"{name}_{each}"] for each in ("ca", "cert", "key")}

@@ -38,34 +38,36 @@ _PORT = click.IntRange(0, 65535)
     help="Tried first, in order; also client=GLOB:GROUP and exec=GLOB:deny. Repeatable.",
 )
 @click.option(
-    "--policy", type=click.Choice(["rr", "least"]), default="rr", show_default=True, help="Where else jobs go."
+    "--policy",
+    type=click.Choice(["rr", "least"]),
+    default="rr",
+    show_default=True,
+    help="How jobs are placed that match no rule.",
 )
 @click.option("--peers", metavar="H:P,…", default="", help="Other routers, to send clients to.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--advertise", metavar="H:P", help="Address that clients are given. [default: host and port]")
+@click.option("--advertise", metavar="H:P", help="Address advertised to clients. [default: host and port]")
 @click.option("--nats", "nats_url", metavar="URL[,URL]", help="NATS that keeps the placements. [env: PYOCO_NATS_URL]")
 @click.option("--metrics-port", type=_PORT, help="Serve `/metrics` on this port, too; 0: a free one.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this router; with --tls-key, TLS is on.")
-@click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reads both again.")
-@click.option("--tls-ca", metavar="FILE", help="Ask for certificates that this authority has signed.")
-@click.option("--backend-tls", is_flag=True, help="Speak TLS to the doors; theirs must be of a known authority.")
-@click.option("--backend-tls-ca", metavar="FILE", help="The same, with this authority.")
-@click.option("--backend-tls-cert", metavar="FILE", help="Certificate of this router, for doors that ask for one.")
+@click.option("--tls-key", metavar="FILE", help="Its key. SIGHUP reloads both.")
+@click.option("--tls-ca", metavar="FILE", help="Require client certificates signed by this authority.")
+@click.option("--backend-tls", is_flag=True, help="Use TLS to the doors; a known authority must have signed theirs.")
+@click.option("--backend-tls-ca", metavar="FILE", help="Use TLS with this authority.")
+@click.option("--backend-tls-cert", metavar="FILE", help="Certificate of this router, for doors that require one.")
 @click.option("--backend-tls-key", metavar="FILE", help="Its key.")
-@click.option(
-    "--insecure", is_flag=True, help="Listen on other addresses than this machine's, and ask nobody for a key."
-)
+@click.option("--insecure", is_flag=True, help="Allow non-loopback addresses without authentication.")
 @click.option(
     "--open-frames",
     is_flag=True,
-    help="Ask nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+    help="Require no key on the frame port (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
 )
 def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> int:
-    """One door in front of several groups.
+    """Open a router: one door in front of several groups.
 
-    Clients speak to it as to a door. Where a job is, is kept in NATS: any number of routers agree, and any of them may
-    be killed. For each client it holds one connection to each group, all from its own address: let
-    EXEC_MAX_CONNS_PER_IP of the doors allow as many as it has clients.
+    Clients use it like a door. The placement of each job is stored in NATS, so any number of routers agree, and any of
+    them may be killed. For each client it holds one connection to each group, all from its own address: set
+    EXEC_MAX_CONNS_PER_IP of the doors to at least the number of clients.
     """
     import uvloop  # noqa: PLC0415 - not for --help
 
@@ -92,7 +94,7 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
     log_settings(config, grid)
     with open_port(host, port, "PORT") as listening:
         options = door_options(listening, host, given, peers)
-        # Metrics ask nobody for a key, whatever the router does.
+        # The metrics endpoint never requires a key, so it stays on loopback unless --insecure is given.
         metrics = (host if given["insecure"] else "127.0.0.1", metrics_port)
         opening = _Opening(plan, options, listening, tls, outward, metrics)
         return uvloop.run(_serve(config, grid, opening))
@@ -100,13 +102,13 @@ def router(*, port: int, host: str, metrics_port: int | None, **given: Any) -> i
 
 @dataclass(frozen=True)
 class _Opening:
-    """What is opened, and how."""
+    """What to open, and how."""
 
     plan: RouterPlan
     options: DoorOptions
     listening: socket.socket
     tls: ServerTls | None
-    #: How doors are spoken to; None: in the clear.
+    #: TLS for connections to doors. None: no TLS.
     outward: ssl.SSLContext | None
     metrics: tuple[str, int | None]
 
@@ -139,9 +141,9 @@ async def _serve(config: NatsBackendConfig, grid: GridConfig, opening: _Opening)
         server.open()
         async with metrics_server(*opening.metrics, lambda: render_figures(place.meter.figures())):
             click.echo(f"READY router {options.bound}")
-            log.info("the router is open", addr=options.address, groups=[each.name for each in opening.plan.backends])
+            log.info("router started", addr=options.address, groups=[each.name for each in opening.plan.backends])
             await stop.wait()
-        log.info("the router closes", signal=stop.name)
+        log.info("router stopping", signal=stop.name)
         server.close()
         await place.drain()
         await server.stop()

@@ -30,7 +30,7 @@ def server_tls(cert: str | None, key: str | None, ca: str | None) -> ServerTls |
 def check_access(
     config: NatsBackendConfig, grid: GridConfig, tls: ServerTls | None, host: str, given: dict[str, Any], what: str
 ) -> None:
-    """Who could come in on `host`. Raises ExposureRefused when that is anybody, UsageError when it is nobody."""
+    """Raise ExposureRefused if anyone could connect on `host`, and UsageError if the settings reject every client."""
     has_certificates = tls is not None and tls.demands_certificates
     check_exposure(
         host,
@@ -41,28 +41,33 @@ def check_access(
     )
     check_openness(grid.exec_auth, config.http_auth_mode, opens_frames=given["open_frames"], what=what)
     if grid.exec_tls_bind_cn and not has_certificates:
-        raise UsageError("EXEC_TLS_BIND_CN=1 needs --tls-cert, --tls-key and --tls-ca: nobody shows a name otherwise")
+        raise UsageError(
+            "EXEC_TLS_BIND_CN=1 needs --tls-cert, --tls-key and --tls-ca: otherwise no client presents a name"
+        )
 
 
 def _address(option: str, text: str) -> str:
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise UsageError(f"{option} has {text.strip()[:80]!r}, which is no host:port; example: {option} 127.0.0.1:5001")
+        raise UsageError(
+            f"{option} has {text.strip()[:80]!r}, which is not host:port; example: {option} 127.0.0.1:5001"
+        )
     return text.strip()
 
 
 def read_peers(text: str) -> tuple[str, ...]:
-    """`host:port,host:port`. Raises UsageError."""
+    """Parse `host:port,host:port`. Raises UsageError."""
     return tuple(_address("--peers", each) for each in text.split(",") if each.strip())
 
 
 def door_options(
     listening: socket.socket, host: str, given: dict[str, Any], peers: tuple[str, ...], members: Members | None = None
 ) -> DoorOptions:
-    """`members`: of the cluster that this door belongs to; their list says how others reach it."""
+    """Build the options of a door. `members` is the cluster it belongs to, whose list contains its advertised
+    address."""
     port = listening.getsockname()[1]
     bound = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    # Fresh for each start: who held an attempt before a restart does not hold it now (GRID-56).
+    # New at each start: attempts held before a restart are not held any more (GRID-56).
     machine = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     address = bound if given["advertise"] is None else _address("--advertise", given["advertise"])
     return DoorOptions(

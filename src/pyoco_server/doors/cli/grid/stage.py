@@ -1,4 +1,5 @@
-"""What a demonstration starts: a cluster of three NATS nodes, and commands of ours that say when they are ready."""
+"""The processes of a demonstration: a cluster of three NATS nodes, and our own commands, which report when they are
+ready."""
 
 from __future__ import annotations
 
@@ -24,19 +25,19 @@ HOST = "127.0.0.1"
 
 @dataclass
 class DemoProcesses:
-    """Child processes with their output in files. All of them end with us, however we end."""
+    """Child processes with their output in files. All of them exit with this process, however it exits."""
 
     folder: Path
     _running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     async def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Raises OSError when there is no such program."""
-        with self.output(name).open("wb") as said, self.log(name).open("wb") as log:
+        """Start a process. Raises OSError if the executable does not exist."""
+        with self.output(name).open("wb") as output, self.log(name).open("wb") as log:
             self._running[name] = await spawn(
                 command,
-                # Every part is told where the others are, and no other command is to find the demonstration.
+                # Every process gets explicit addresses, and other commands must not discover the demonstration.
                 environment={**os.environ, "PYOCO_DISCOVERY": "0", **(environment or {})},
-                stdout=said.fileno(),
+                stdout=output.fileno(),
                 stderr=log.fileno(),
             )
 
@@ -47,7 +48,7 @@ class DemoProcesses:
         return self.folder / f"{name}.log"
 
     async def until_ready(self, name: str) -> str:
-        """Its READY line. Raises Unavailable when it ends before, or takes too long."""
+        """Wait for the READY line and return it. Raises Unavailable if the process exits first or takes too long."""
         process = self._running[name]
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while asyncio.get_running_loop().time() < deadline:
@@ -57,40 +58,40 @@ class DemoProcesses:
             if process.returncode is not None:
                 break
             await asyncio.sleep(0.05)
-        raise Unavailable(f"{name} did not start; it said: {self.tail(name)}")
+        raise Unavailable(f"{name} did not start; last output: {self.tail(name)}")
 
     async def until_done(self, name: str) -> int:
-        """Its exit code."""
+        """Wait for the process and return its exit code."""
         return await self._running.pop(name).wait()
 
     def tail(self, name: str) -> str:
-        """Its last words."""
-        said = self.log(name).read_text(errors="replace").splitlines()
-        return " | ".join(said[-_TAIL_LINES:]) or "nothing"
+        """Return the last lines of its log."""
+        output = self.log(name).read_text(errors="replace").splitlines()
+        return " | ".join(output[-_TAIL_LINES:]) or "nothing"
 
     async def kill(self, name: str) -> None:
-        """SIGKILL, without a warning."""
+        """Kill the process with SIGKILL."""
         process = self._running.pop(name)
         kill(process)
         await process.wait()
 
     async def stop(self, names: Sequence[str] | None = None) -> None:
-        """SIGTERM to these, or to all of them, the last one first."""
+        """Send SIGTERM to the named processes, or to all of them in reverse order of their start, and wait for them."""
         wanted = list(reversed(self._running)) if names is None else names
         leaving = [self._running.pop(name) for name in wanted if name in self._running]
         await asyncio.gather(*(end(process, _STOP_SECONDS) for process in leaving))
 
     def kill_all(self) -> None:
-        """Now: somebody has lost patience."""
+        """Kill all processes immediately, after a second signal."""
         for process in self._running.values():
             kill(process)
 
 
 class Cluster:
-    """Three NATS nodes on this machine, kept by a crew. Every write is synced to disk (GRID-188)."""
+    """Three NATS nodes on this machine. Every write is synced to disk (GRID-188)."""
 
     def __init__(self, processes: DemoProcesses, folder: Path, size: int = 3) -> None:
-        """Raises UsageError when there is no nats-server."""
+        """Raises UsageError if there is no nats-server."""
         self._processes = processes
         self._nodes = cluster_of(folder, NatsBackendConfig(nats_sync="always"), size)
         for node in self._nodes.values():
@@ -101,7 +102,7 @@ class Cluster:
         return cluster_url(self._nodes.values())
 
     async def start(self) -> None:
-        """Returns when JetStream answers on every node. Raises Unavailable."""
+        """Start all nodes and wait until JetStream responds on each. Raises Unavailable."""
         for node in self._nodes:
             await self.start_node(node)
         await asyncio.gather(*map(self.until_up, self._nodes))
@@ -110,10 +111,10 @@ class Cluster:
         await self._processes.start(node, self._nodes[node].command())
 
     async def until_up(self, node: str) -> None:
-        """Raises Unavailable."""
+        """Wait until the node is ready. Raises Unavailable."""
         await self._nodes[node].until_ready()
 
 
 def own_command(*arguments: str) -> list[str]:
-    """`pyoco-grid` as this very installation has it."""
+    """Return the command line of `pyoco-grid` in this installation."""
     return [sys.executable, "-m", "pyoco_server.doors.cli.grid", *arguments]

@@ -1,4 +1,4 @@
-"""The state of the grid for people: a few short tables."""
+"""Formats the state of the grid as a few short tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["lines_of"]
 
-#: Jobs that run, and workers, of one group. The others are in the JSON.
+#: How many running jobs and workers of a group are shown. The JSON output has all of them.
 _SHOWN_MAX = 20
 
 
@@ -87,7 +87,7 @@ def _age(seconds: float | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Nothing for no rows."""
+    """Format rows under a header. Yields nothing if there are no rows."""
     lines = [[str("-" if cell is None else cell) for cell in row] for row in rows]
     if not lines:
         return

@@ -36,11 +36,11 @@ _T = TypeVar("_T")
 @click.option("--max-par", metavar="N", type=click.IntRange(1, 10_000), help="Programs at once. [env: WORKER_MAX_PAR]")
 @click.option("--exec-dir", metavar="DIR", help="Directory of the programs. [env: EXEC_DIR]")
 @click.option("--work-root", metavar="DIR", help="Directory of job directories and results. [env: WORK_ROOT]")
-@click.option("--tls", is_flag=True, help="Speak TLS; the door's certificate must be of a known authority.")
-@click.option("--tls-ca", metavar="FILE", help="The same, with this authority.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate of this worker, for doors that ask for one.")
+@click.option("--tls", is_flag=True, help="Use TLS; a known authority must have signed the door's certificate.")
+@click.option("--tls-ca", metavar="FILE", help="Use TLS with this authority.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of this worker, for doors that require one.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
-@click.option("--connect-timeout", metavar="SEC", type=float, help="Give up when no door was found within this time.")
+@click.option("--connect-timeout", metavar="SEC", type=float, help="Give up if no door is found within this time.")
 def worker(
     *,
     places: tuple[str, ...],
@@ -51,10 +51,10 @@ def worker(
 ) -> int:
     """Run programs for a door, over TCP.
 
-    Without HOST and PORT it uses the door of the server on this machine. PATTERN says which programs, as in NATS:
-    job.assign.calcA; without one, all. The API key comes from PYOCO_API_KEY. When its door goes, the
-    worker finds another and its programs run on. SIGTERM and the first Ctrl-C let them finish; a second Ctrl-C ends
-    them.
+    Without HOST and PORT it uses the door of the server on this machine. PATTERN selects the programs in NATS syntax:
+    job.assign.calcA; without one, all programs. The API key is read from PYOCO_API_KEY. If its door disappears, the
+    worker connects to another one, and its programs keep running. SIGTERM and the first Ctrl-C let them finish; a
+    second Ctrl-C kills them.
     """
     import os  # noqa: PLC0415 - not for --help
 
@@ -96,7 +96,7 @@ def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
         try:
             check_pattern(each)
         except GridRefused as error:
-            raise UsageError(f"{each[:80]!r} is no pattern: {error.message}; example: 'job.assign.*'") from error
+            raise UsageError(f"{each[:80]!r} is not a pattern: {error.message}; example: 'job.assign.*'") from error
     return patterns
 
 
@@ -140,20 +140,20 @@ async def _work(
 
 
 async def _serve(worker: TcpWorker, stop: StopSignal, connect_timeout: float | None) -> None:
-    """Until the worker is to stop. Raises UsageError when no door wants it."""
+    """Serve until the worker is to stop. Raises UsageError if no door accepts it."""
     from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
 
     log = get_logger(__name__)
     found = await _first_of(worker.first_door(connect_timeout), stop.wait())
     if found is not None:
         click.echo(f"READY worker {found}")
-        log.info("the worker works", worker_id=worker.worker_id, door=str(found))
+        log.info("worker started", worker_id=worker.worker_id, door=str(found))
         await _first_of(worker.until_unwelcome(), stop.wait())
-    log.info("the worker stops", worker_id=worker.worker_id, signal=stop.name)
+    log.info("worker stopping", worker_id=worker.worker_id, signal=stop.name)
 
 
 async def _first_of(work: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, object]) -> _T | None:
-    """Does the work, unless the end comes first: None. Raises what the work raises."""
+    """Return the result of `work`, or None if `end` finishes first. Raises what `work` raises."""
     import asyncio  # noqa: PLC0415 - not for --help
 
     working, ending = asyncio.create_task(work), asyncio.create_task(end)

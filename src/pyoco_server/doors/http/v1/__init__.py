@@ -1,1 +1,1 @@
-"""`/v1`: priced runs. Every answer says what it cost; every refusal is a problem document (RFC 9457)."""
+"""`/v1`: priced runs. Every response states its cost; every error is a problem document (RFC 9457)."""

@@ -1,4 +1,4 @@
-"""Addresses that a client can follow as they are."""
+"""Absolute URLs for clients."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from starlette.types import Scope
 
 __all__ = ["absolute"]
 
-#: A name or an address with or without a port, and nothing that could end the host of a URL.
+#: A host name or address, optionally with a port, without characters that could end the host of a URL.
 _HOST = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
 _SCHEMES = frozenset({"http", "https"})
 
 
 def absolute(scope: Scope, address: str) -> str:
-    """A path on this server, under the name it was asked by; an address that is whole stays as it is.
+    """Return the absolute URL of a path on this server; absolute URLs stay unchanged.
 
-    What proxies say in `X-Forwarded-Host` and `X-Forwarded-Proto` counts before what reached us: a caller can only
-    mislead itself with them. Without a name to go by it stays a path.
+    The host name is that of the request. `X-Forwarded-Host` and `X-Forwarded-Proto` of proxies take precedence: a
+    caller can only mislead itself with them. Without a valid host name the path is returned unchanged.
     """
     if not address.startswith("/"):
         return address
-    told: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several with one name the first counts
-    host = _first(told, b"x-forwarded-host") or _first(told, b"host")
+    headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of duplicate headers the first counts
+    host = _first(headers, b"x-forwarded-host") or _first(headers, b"host")
     if not _HOST.fullmatch(host):
         return address
-    scheme = _first(told, b"x-forwarded-proto").lower() or scope.get("scheme", "http")
+    scheme = _first(headers, b"x-forwarded-proto").lower() or scope.get("scheme", "http")
     return f"{scheme if scheme in _SCHEMES else 'http'}://{host}{address}"
 
 
-def _first(told: dict[bytes, bytes], name: bytes) -> str:
-    """Each proxy adds its own to the list: the first is what the caller asked for."""
-    return told.get(name, b"").partition(b",")[0].strip().decode("latin-1")
+def _first(headers: dict[bytes, bytes], name: bytes) -> str:
+    """Return the first list entry: each proxy appends its own, so the first is what the caller requested."""
+    return headers.get(name, b"").partition(b",")[0].strip().decode("latin-1")

@@ -1,4 +1,4 @@
-"""What an answer says about money: the same texts in its headers and in its body (PRICED-36, PRICED-83)."""
+"""The amounts in a response: identical texts in its headers and its body (PRICED-36, PRICED-83)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["UNKNOWN", "Costs"]
 
 @dataclass(frozen=True)
 class Costs:
-    """Amounts in micros. Nothing, until somebody knows better."""
+    """Amounts in micros; zero while unknown."""
 
     reserved_usd_micros: int = 0
     used_usd_micros: int = 0
@@ -21,7 +21,7 @@ class Costs:
     tokens: int = 0
 
     def of_run(self, run: PricedRun) -> Self:
-        """With the run's own figures; the budget stays."""
+        """Return a copy with the run's amounts; the budget is unchanged."""
         return replace(
             self,
             reserved_usd_micros=run.reserved_usd_micros,
@@ -54,5 +54,5 @@ class Costs:
         }
 
 
-#: Of whom nothing is known: "0.0000" everywhere.
+#: Nothing is known: "0.0000" everywhere.
 UNKNOWN = Costs()

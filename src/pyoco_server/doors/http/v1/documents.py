@@ -1,4 +1,4 @@
-"""The shapes of `/v1`, for the OpenAPI document."""
+"""JSON schemas of `/v1`, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TRACE_PARAMETER: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": TEXT,
-    "description": "Comes back with the answer. One that cannot be a trace id is replaced.",
+    "description": "Returned in the response. An invalid trace id is replaced.",
 }
 
 
@@ -70,7 +70,7 @@ _FAILED: dict[str, Any] = {
     "problem": object_of(
         {"type": TEXT, "title": TEXT, "detail": TEXT, "reason_code": TEXT},
         ["type", "title", "detail", "reason_code"],
-        "Why, in words.",
+        "The reason as text.",
     ),
 }
 
@@ -80,13 +80,13 @@ SCHEMAS: dict[str, Any] = {
             "pack_type": {
                 "type": "string",
                 "pattern": "^[a-z][a-z0-9_]{0,31}$",
-                "description": f"One that is offered here. {', '.join(PACK_TYPES)} come with the server, unless its "
-                "settings leave them out; others may be installed beside it.",
+                "description": f"A pack that is offered here. {', '.join(PACK_TYPES)} come with the server, unless its "
+                "settings leave them out; others may be installed separately.",
             },
-            "inputs": OBJECT | {"description": "What the pack asks for."},
+            "inputs": OBJECT | {"description": "The inputs of the pack."},
             "reservation": ref("PricedReservation"),
-            "options": _closed({"inline": _INLINE}, [], "With `inline` 1 a small result comes with the answer of GET."),
-            "artifacts": _closed({"include_markdown": _FLAG, "include_docx": _FLAG}, [], "Files to make besides."),
+            "options": _closed({"inline": _INLINE}, [], "With `inline` 1 the response of GET contains a small result."),
+            "artifacts": _closed({"include_markdown": _FLAG, "include_docx": _FLAG}, [], "Additional files to create."),
             "meta": _closed(
                 {
                     "trace_id": _TRACE_ID,
@@ -105,7 +105,7 @@ SCHEMAS: dict[str, Any] = {
             "max_cost_usd": {
                 "type": "string",
                 "pattern": r"^(0|[1-9][0-9]{0,8})\.[0-9]{4}$",
-                "description": "Set aside now; what is not used comes back. At least 0.0050, and at least "
+                "description": "Reserved now; what is not used is released. At least 0.0050, and at least "
                 "the price that is known from the inputs.",
             },
             "timebox_sec": {
@@ -123,7 +123,7 @@ SCHEMAS: dict[str, Any] = {
             },
         },
         ["max_cost_usd"],
-        "What the run may cost at most, and for how long it may work.",
+        "The maximum cost and run time.",
     ),
     "PricedReceipt": object_of(
         {
@@ -144,7 +144,7 @@ SCHEMAS: dict[str, Any] = {
             ),
         },
         ["run_id", "status", "reservation", "poll", "meta"],
-        "The run is recorded, paid for and queued. The same for every repeat, however far the run is.",
+        "The run is recorded, paid for and queued. The same for every repeat, whatever the state of the run.",
     ),
     "PricedRun": object_of(
         {
@@ -181,7 +181,7 @@ SCHEMAS: dict[str, Any] = {
     "ProblemAt": object_of(
         {"pointer": TEXT, "message": TEXT},
         ["pointer", "message"],
-        "One thing that is wrong. The pointer is one into the body; the empty one is the whole request.",
+        "One problem. The pointer points into the body; an empty pointer means the request itself.",
     ),
     "ProblemDetails": object_of(
         _PROBLEM,

@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/envelope`: the result of a run itself, for who holds the tenant's key and no signed address."""
+"""`/v1/runs/{run_id}/envelope`: the result of a run, for callers with the tenant's key instead of a signed URL."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def get_priced_envelope(request: Request) -> Response:
-    """PRICED-78, PRICED-80, PRICED-130: the stored bytes, compared with the hash that the row has."""
+    """PRICED-78, PRICED-80, PRICED-130: return the stored bytes, verified against the recorded hash."""
     visit, priced = await admit(request, "get"), priced_of(request)
     assert visit.tenant_id is not None
     owned = await find_owned(priced, request.path_params["run_id"], visit.tenant_id)
-    visit.costs = visit.costs.left_with(owned.balance_usd_micros).of_run(owned.run)  # also should the store fail
+    # set first, error responses need the amounts too
+    visit.costs = visit.costs.left_with(owned.balance_usd_micros).of_run(owned.run)
     result = owned.result
     if result is None:
-        raise _nothing_published(owned.run)
+        raise _no_envelope(owned.run)
     with contextlib.ExitStack() as held:
-        held.enter_context(state_of(request).downloads.turn(visit.tenant_id))  # each is in memory whole
+        # each result is held in memory completely
+        held.enter_context(state_of(request).downloads.turn(visit.tenant_id))
         data = await stored_envelope(priced, owned.run, result, owned.now_us)
         return in_pieces(data, visit.headers() | _headers(result, data), held.pop_all().close)
 
@@ -42,15 +44,18 @@ def _headers(result: ResultPointer, data: bytes) -> dict[str, str]:
         "ETag": f'"{result.sha256}"',
         "Content-Length": str(len(data)),
         "Content-Type": ENVELOPE_CONTENT_TYPE,
-        # What a pack wrote is read by programs and by our page; as a page of its own it is nothing.
+        # The content comes from a pack and is meant for programs and our page; browsers must not render it as a page.
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
     }
 
 
-def _nothing_published(run: PricedRun) -> Refused:
-    """Its owner may know that the run is there, so this is no 404; of the reasons there are (contract 10.2) it is a
-    request that does not fit the run: 422, with the status in `errors`."""
+def _no_envelope(run: PricedRun) -> Refused:
+    """Build the error for a run without an envelope.
+
+    The owner may see that the run exists, so it is not a 404; among the reasons of contract 10.2 it is an invalid
+    request for this run: 422, with the status in `errors`.
+    """
     message = f"the run is {run.status.value}; only a COMPLETED one has an envelope"
     return Refused(message, problems=(Problem((), message, "status"),))
 
@@ -58,7 +63,7 @@ def _nothing_published(run: PricedRun) -> Refused:
 _ARTIFACT = schemas.object_of(
     {"key": schemas.TEXT, "sha256": schemas.TEXT, "bytes": schemas.COUNT, "content_type": schemas.TEXT},
     ["key", "sha256", "bytes", "content_type"],
-    "A file beside the envelope. Its signed address is in the answer of `GET /v1/runs/{run_id}`.",
+    "A file beside the envelope. `GET /v1/runs/{run_id}` returns its signed URL.",
 )
 _COST = ("reserved_usd", "used_usd", "minimum_fee_usd")
 _LOGS = ("discard_log", "blocked_log")
@@ -69,7 +74,7 @@ _ENVELOPE: dict[str, Any] = {
     "status": {"type": "string", "enum": ["COMPLETED"]},
     "generated_at": {"type": "string", "format": "date-time"},
     "cost": schemas.object_of(dict.fromkeys(_COST, schemas.TEXT), list(_COST), "US dollars, with four decimals."),
-    "data": schemas.OBJECT | {"description": 'The pack\'s own. A member that was too large is `{"$artifact": name}`.'},
+    "data": schemas.OBJECT | {"description": 'The pack\'s data. A member that was too large is `{"$artifact": name}`.'},
     "artifacts": {"type": "object", "additionalProperties": _ARTIFACT},
     "logs": schemas.object_of(
         dict.fromkeys(_LOGS, schemas.array_of(schemas.OBJECT)), list(_LOGS), "What was left out."
@@ -78,7 +83,7 @@ _ENVELOPE: dict[str, Any] = {
 }
 
 SCHEMAS: dict[str, Any] = {
-    "PricedEnvelope": schemas.object_of(_ENVELOPE, list(_ENVELOPE), "The one document that a priced run leaves.")
+    "PricedEnvelope": schemas.object_of(_ENVELOPE, list(_ENVELOPE), "The result document of a priced run.")
 }
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -88,7 +93,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_priced_envelope,
         summary="Read the result of a priced run",
         description="The stored bytes, compared with the SHA-256 that was recorded when the run ended (it is the "
-        "`ETag`), wherever results lie. A run that is not COMPLETED has none: 422, and `errors` tells its status.",
+        "`ETag`), wherever results are stored. A run that is not COMPLETED has none: 422, with its status in `errors`.",
         parameters=(schemas.path_run_id, TRACE_PARAMETER),
         answer=schemas.json_response(schemas.ref("PricedEnvelope"), "The envelope."),
         errors=(404, 410, 422),

@@ -1,4 +1,4 @@
-"""`/v1/inputs`: bring a file that packs may read."""
+"""`/v1/inputs`: upload a file for packs to read."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _WORD: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
 _TYPE = re.compile(rf"{_WORD}/{_WORD}( *; *{_WORD}=({_WORD}|\"[ !#-\[\]-~]{{0,127}}\")){{0,4}}", re.ASCII)
-#: What comes more slowly than this, after a while, holds one of few places for hours.
+#: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
 
 
 async def upload_priced_input(request: Request) -> Response:
-    """PRICED-65: key, rate, validity. The bytes go to disk as they come; memory does not grow with them."""
+    """PRICED-65: check key, rate and validity. The data is written to disk as it arrives; memory use stays constant."""
     visit, priced, state = await admit(request, "post"), priced_of(request), state_of(request)
     assert visit.tenant_id is not None
-    said = _read_headers(request.headers)
+    announced = _read_headers(request.headers)
     with state.inputs.turn(visit.tenant_id):
         async with Spool(Path(state.backend.config.data_dir) / "tmp") as content:
             sha256 = await _receive(request, content, priced.config.pack_input_max_bytes)
-            if said is not None and said != sha256:
+            if announced is not None and announced != sha256:
                 raise wrong((), "the bytes are not those of the header X-Content-SHA256; nothing was stored")
             file = InputFile(
                 name=request.query_params.get("name", ""),
@@ -57,7 +57,10 @@ async def upload_priced_input(request: Request) -> Response:
 
 
 async def _receive(request: Request, content: Spool, bytes_max: int) -> str:
-    """The sha256 of all that came. Raises TooLarge as soon as it is too much, TooSlow, Refused, NoRoom."""
+    """Receive the body and return its sha256.
+
+    Raises TooLarge as soon as the limit is exceeded, TooSlow, Refused, NoRoom.
+    """
     began = time.monotonic()
     try:
         async for chunk in chunks_of(request, bytes_max):
@@ -72,22 +75,22 @@ async def _receive(request: Request, content: Spool, bytes_max: int) -> str:
 
 
 def _read_headers(headers: Headers) -> str | None:
-    """The digest that was announced, if any. Raises Refused with all that is wrong."""
+    """Return the announced digest, or None if there is none. Raises Refused with all problems."""
     problems = []
     if any(each.strip().lower() not in {"", "identity"} for each in headers.getlist("content-encoding")):
         problems.append(Problem((), "the header Content-Encoding is not understood: send the file as it is"))
-    said = headers.getlist("x-content-sha256")
-    if len(said) > 1 or not all(_DIGEST.fullmatch(each) for each in said):
+    digests = headers.getlist("x-content-sha256")
+    if len(digests) > 1 or not all(_DIGEST.fullmatch(each) for each in digests):
         problems.append(Problem((), "the header X-Content-SHA256 must be a SHA-256, in 64 hex digits"))
     if problems:
         raise Refused(problems=tuple(problems))
-    return said[0].lower() if said else None
+    return digests[0].lower() if digests else None
 
 
 def _content_type(headers: Headers) -> str:
-    """As it was given, if it is one: nothing hangs on it, so nobody is refused for it."""
-    told = headers.getlist("content-type")
-    return told[0] if len(told) == 1 and _TYPE.fullmatch(told[0]) else ANY_TYPE
+    """Return the given type, or a default if it is invalid: nothing depends on it, so no upload is refused for it."""
+    types = headers.getlist("content-type")
+    return types[0] if len(types) == 1 and _TYPE.fullmatch(types[0]) else ANY_TYPE
 
 
 def _shown(uploaded: Uploaded, bucket: str) -> dict[str, Any]:
@@ -116,7 +119,7 @@ _STORED: dict[str, Any] = {
 }
 
 SCHEMAS: dict[str, Any] = {
-    "PricedImage": schemas.object_of(_WHERE, list(_WHERE), "What a pack is told of a file: one of its `images`.")
+    "PricedImage": schemas.object_of(_WHERE, list(_WHERE), "A reference to a file for a pack: one of its `images`.")
     | {"additionalProperties": False},
     "PricedInput": schemas.object_of(_STORED, list(_STORED), "A file that packs of this tenant may read."),
 }
@@ -127,14 +130,14 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/inputs",
         endpoint=upload_priced_input,
         summary="Upload a file that packs read",
-        description="The body is the file itself, whatever its type: `Content-Type` is kept with it. `image` of the "
-        "answer goes into a submission as it is. Files belong to the tenant of the key, and expire. The same bytes "
-        "again are the same file, while more than half of its time is left: then the answer is 200.",
+        description="The body is the file itself, of any type: its `Content-Type` is stored with it. `image` of the "
+        "response goes into a submission unchanged. Files belong to the tenant of the key, and expire. The same bytes "
+        "are the same file while more than half of its time is left: the response is then 200.",
         parameters=(
             schemas.query(
                 "name",
                 {"type": "string"},
-                f"What the file is called. The end of its key is made of it: at most {NAME_LENGTH_MAX} of "
+                f"Name of the file. The end of its key is derived from it: at most {NAME_LENGTH_MAX} of "
                 "`a-z 0-9 _ . -`.",
             ),
             {
@@ -142,7 +145,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "in": "header",
                 "required": False,
                 "schema": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},
-                "description": "The file's SHA-256. When other bytes arrive nothing is stored.",
+                "description": "The file's SHA-256. If other bytes arrive, nothing is stored.",
             },
             TRACE_PARAMETER,
         ),
@@ -150,7 +153,9 @@ OPERATIONS: tuple[Operation, ...] = (
         status=201,
         answer=schemas.json_response(schemas.ref("PricedInput"), "Stored."),
         other_answers={
-            200: schemas.json_response(schemas.ref("PricedInput"), "These bytes were there already: the earlier file.")
+            200: schemas.json_response(
+                schemas.ref("PricedInput"), "The same bytes were already stored: the earlier file."
+            )
         },
         errors=(422,),
         problems=True,

@@ -1,4 +1,4 @@
-"""The way in to a priced operation: the stores are there, the tenant is active, and a token is left."""
+"""Entry checks of a priced operation: the stores are available, the tenant is active, and the rate limit allows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["admit", "priced_of"]
 
 
 def priced_of(request: Request) -> Priced:
-    """Raises DependencyUnavailable when this gateway has no ledger."""
+    """Return the stores of priced runs. Raises DependencyUnavailable if this gateway has no ledger."""
     priced = state_of(request).backend.priced
     if priced is None:
         raise DependencyUnavailable("this gateway has no ledger")
@@ -25,13 +25,13 @@ def priced_of(request: Request) -> Priced:
 
 
 async def admit(request: Request, bucket: Literal["get", "post"]) -> Visit:
-    """The visit, with tenant, budget and rate filled in. One round trip to the stores.
+    """Return the visit with tenant, budget and rate limit filled in. One round trip to the stores.
 
-    Raises DependencyUnavailable, KeyRefused (a tenant that is not active; its bucket is not touched, PRICED-174),
+    Raises DependencyUnavailable, KeyRefused (the tenant is not active; its rate limit is not charged, PRICED-174),
     TenantRateLimited.
     """
     visit, tenant_id = visit_of(request.scope), caller_of(request).tenant_id
-    assert tenant_id is not None  # the guard lets nobody in without
+    assert tenant_id is not None  # guaranteed by the guard
     visit.tenant_id = tenant_id
     entry = await enter(priced_of(request), tenant_id, bucket)
     check_payer(entry.tenant)

@@ -1,4 +1,4 @@
-"""`/v1/packs`: which packs can be asked for, and what is missing for the others."""
+"""`/v1/packs`: which packs can be submitted, and what is missing for the others."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ SCHEMAS: dict[str, Any] = {
         _PACK,
         list(_PACK),
         "A pack that is offered here. `available` false: no worker can execute it now, a submission is refused with "
-        "422, and `missing` says why. Null: no worker that takes priced runs is there, so nobody can tell; a run waits "
-        "for one. `missing` may name what single workers lack while others execute the pack. `provides`: what inputs "
+        "422, and `missing` says why. Null: unknown, because no worker takes priced runs now; a run waits "
+        "for one. `missing` may list what some workers lack while others can execute the pack. `provides`: what inputs "
         "may ask for, such as the languages of ocr; null: anything.",
     ),
     "PricedPacks": schemas.object_of(
@@ -60,7 +60,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/packs",
         endpoint=get_packs,
         summary="List the packs, and what is missing for them",
-        description="By the word of the workers that are alive now.",
+        description="As reported by the live workers.",
         parameters=(TRACE_PARAMETER,),
         answer=schemas.json_response(schemas.ref("PricedPacks"), "The packs that are offered here."),
         problems=True,

@@ -1,4 +1,4 @@
-"""A result on its way out: in memory whole, so it has a turn until its last byte was taken."""
+"""Send a result in pieces. It is held in memory, so its transfer slot is kept until the last byte is sent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 def in_pieces(data: bytes, headers: Mapping[str, str], done: Callable[[], None]) -> Response:
-    """Who does not take a piece in time is cut off: nobody keeps a result in our memory by not reading it. `done` is
-    called when nothing of it is held any more. The headers have to tell its length."""
+    """Return a response that sends the data in pieces.
+
+    It is cut off if the client does not accept a piece in time, so slow clients cannot occupy memory. `done` is called
+    once the data is released. The headers must contain its length.
+    """
     return _Pieces(data[:_PIECE_BYTES], _rest(data), headers, done)
 
 
 class _Pieces(ByteStream):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A path may open a result to whoever reads it, and paths are told in the log (PRICED-171).
+        # The path of a result works as a credential, so the log gets a redacted path (PRICED-171).
         await super().__call__({**scope, "path": visit_of(scope).logged_path}, receive, send)
 
 

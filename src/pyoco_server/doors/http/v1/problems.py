@@ -1,4 +1,4 @@
-"""How `/v1` says no: problem documents (RFC 9457), and which error is which reason (contract 10.2)."""
+"""Error responses of `/v1`: problem documents (RFC 9457), and the reason code of each error (contract 10.2)."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ __all__ = ["REASONS", "MethodRefused", "ProblemAnswer", "answer_error", "pointer
 
 log = get_logger(__name__)
 
-#: As many as somebody can read.
+#: More problems than this would not help the reader.
 _PROBLEMS_MAX = 20
 
 
 class MethodRefused(PyocoError):
-    """The path is known, and this cannot be done there."""
+    """The path exists, but not with this method."""
 
     def __init__(self, methods: list[str]) -> None:
         super().__init__()
         self.methods = methods
 
 
-#: The only place where an error meets a reason code. The nearest class wins.
+#: The only place that maps errors to reason codes. The nearest base class wins.
 REASONS: dict[type[PyocoError], Reason] = {
     KeyMissing: Reason.AUTH_INVALID,
     KeyRefused: Reason.AUTH_INVALID,
@@ -73,10 +73,10 @@ REASONS: dict[type[PyocoError], Reason] = {
     RateLimited: Reason.RATE_LIMITED,
     SendFailed: Reason.QUEUE_ENQUEUE_FAILED,
     Unavailable: Reason.DEPENDENCY_UNAVAILABLE,
-    # A defect, or damaged data: to the caller it is a part of us that does not work, and the same key is safe.
+    # An internal error, or damaged data: a part of the service does not work, and retrying with the same key is safe.
     PyocoError: Reason.DEPENDENCY_UNAVAILABLE,
 }
-#: Where HTTP has a better word than the one that the reason usually goes with.
+#: Errors whose HTTP status is more specific than the usual one of their reason.
 _STATUS: dict[type[PyocoError], int] = {
     DashboardReadOnly: 403,
     MethodRefused: 405,
@@ -98,11 +98,11 @@ _DETAILS: dict[Reason, str] = {
     Reason.QUEUE_ENQUEUE_FAILED: "The run could not be queued. It was refunded; try again with the same key.",
     Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same key.",
 }
-#: Where there is no key to try with: files are known by their bytes.
+#: Without an idempotency key: files are identified by their content.
 _OF_INPUTS: dict[Reason, str] = {
     Reason.DEPENDENCY_UNAVAILABLE: "A part of the service did not answer. Try again with the same file.",
 }
-#: For a status that the reason does not usually go with.
+#: Texts for statuses that are not the usual one of their reason.
 _OTHERWISE = {
     403: "A page in a browser may not make this change.",
     405: "This cannot be done here; Allow says what can.",
@@ -117,16 +117,16 @@ class ProblemAnswer(JsonAnswer):
 
 
 def answer_error(scope: Scope, error: Exception) -> Response:
-    """Any error as an answer, and one line about it in the log, with nothing in it that somebody sent."""
+    """Render any error as a response, and log one line without any request data."""
     visit = visit_of(scope)
     known = error if isinstance(error, PyocoError) else PyocoError()
     reason = _nearest(REASONS, known)
     status = _status(known, reason)
     run_id = known.run_id if isinstance(known, SendFailed | RunExpired) else None
     visit.costs = _costs(visit, known)
-    # The traceback of a defect, and the cause of an outage; of a refusal neither, since its text may say too much.
-    tell = log.error if status >= 500 else log.info
-    tell(
+    # Log the traceback of an internal error and the cause of an outage, but not a refusal: its text may contain data.
+    write_log = log.error if status >= 500 else log.info
+    write_log(
         "a priced request was answered with a problem",
         status=status,
         reason_code=reason.value,
@@ -152,7 +152,7 @@ def answer_error(scope: Scope, error: Exception) -> Response:
 
 
 def _costs(visit: Visit, error: PyocoError) -> Costs:
-    """What the error itself knows about money (PRICED-83)."""
+    """Return the amounts that the error itself contains (PRICED-83)."""
     match error:
         case OverBudget():
             return visit.costs.left_with(error.balance_usd_micros)
@@ -208,7 +208,7 @@ def _headers(error: PyocoError, reason: Reason, status: int) -> dict[str, str]:
     if isinstance(error, MethodRefused):
         headers["Allow"] = ", ".join(error.methods)
     if isinstance(error, TooSlow):
-        headers["Connection"] = "close"  # the rest of the body may still come, and nobody waits for it
+        headers["Connection"] = "close"  # the rest of the body may still arrive; it is not read
     return headers
 
 
@@ -218,5 +218,5 @@ def _errors(error: PyocoError) -> list[dict[str, str]]:
 
 
 def pointer_of(loc: tuple[str | int, ...]) -> str:
-    """A JSON pointer (RFC 6901) into the body; the empty one is the whole request, its headers included."""
+    """Return a JSON pointer (RFC 6901) into the body; empty for the request itself, including its headers."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in loc)

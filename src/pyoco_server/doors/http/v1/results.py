@@ -1,4 +1,4 @@
-"""`/v1/results/{token}`: the bytes of a result, for whoever holds a signed address (contract 10.6)."""
+"""`/v1/results/{token}`: the bytes of a result, for holders of a signed URL (contract 10.6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def get_priced_result(request: Request) -> Response:
-    """PRICED-81: a bad signature, an expired token and a missing object look alike. One round trip to the store."""
+    """PRICED-81: a bad signature, an expired token and a missing object get the same response.
+
+    One round trip to the store.
+    """
     state, priced = state_of(request), priced_of(request)
     key = priced.results.opens(request.path_params["token"], int(state.backend.clock()))
     if key is None:
@@ -33,7 +36,7 @@ async def get_priced_result(request: Request) -> Response:
             raise ObjectNotFound
         return Response(headers=_headers(request, head))
     with contextlib.ExitStack() as held:
-        held.enter_context(state.downloads.turn(tenant_of(key)))  # each is in memory whole
+        held.enter_context(state.downloads.turn(tenant_of(key)))  # each result is held in memory completely
         found = await priced.results.get(key)
         if found is None:
             raise ObjectNotFound
@@ -42,7 +45,7 @@ async def get_priced_result(request: Request) -> Response:
 
 
 def _headers(request: Request, head: Head) -> dict[str, str]:
-    """A file, and no page: whatever a pack wrote, no browser runs it in our name."""
+    """Headers for a download: a browser must not render or run what a pack wrote under our origin."""
     return {
         **visit_of(request.scope).headers(),
         "ETag": f'"{head.sha256}"',
@@ -50,7 +53,7 @@ def _headers(request: Request, head: Head) -> dict[str, str]:
         "Content-Disposition": "attachment",
         "Content-Security-Policy": "sandbox",
         "Content-Length": str(head.size_bytes),
-        # As it is stored, in what a header can hold. Were it not told, the framework would say something of its own.
+        # The stored type, reduced to valid header characters. Set explicitly, as the framework would add its own.
         "Content-Type": head.content_type.encode("latin-1", "replace").decode("latin-1"),
     }
 
@@ -65,8 +68,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/results/{token}",
         endpoint=get_priced_result,
         summary="Fetch a result of a priced run",
-        description="The address is `result.presigned_url` of a run that has completed. It needs no key, and opens "
-        "nothing after its expiry. Where results lie in S3 the addresses lead there.",
+        description="The address is `result.presigned_url` of a run that has completed. It needs no key, and is "
+        "invalid after its expiry. If results are stored in S3, the URLs point there.",
         parameters=(
             {
                 "name": "token",

@@ -1,4 +1,4 @@
-"""`/v1/runs`: submit a priced run, and read it."""
+"""`/v1/runs`: submit and read priced runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["OPERATIONS", "SCHEMAS"]
 
 
 async def submit_priced_run(request: Request) -> Response:
-    """PRICED-65: key, rate, validity, idempotency, budget. Nothing is reserved for what is refused."""
+    """PRICED-65: check key, rate, validity, idempotency, budget. A refused submission reserves nothing."""
     visit, priced = await admit(request, "post"), priced_of(request)
     assert visit.tenant_id is not None
     ask = await read_ask(request, priced, visit.tenant_id)
@@ -40,7 +40,7 @@ async def submit_priced_run(request: Request) -> Response:
     visit.asked_usd_micros = new.reserved_usd_micros
     accepted = await submit(priced, new)
     run = accepted.run
-    visit.trace_id = run.trace_id or visit.trace_id  # of a repeat it is the first one's
+    visit.trace_id = run.trace_id or visit.trace_id  # a repeat returns the trace id of the first submission
     visit.costs = visit.costs.left_with(accepted.balance_usd_micros).of_run(run)
     headers = visit.headers() | (REPLAYED if accepted.replayed else {})
     return json_answer(_receipt(run), 202, headers)
@@ -55,7 +55,7 @@ async def get_priced_run(request: Request) -> Response:
 
 
 def _receipt(run: PricedRun) -> dict[str, Any]:
-    """PRICED-72, PRICED-73: what was accepted, whatever has become of it since."""
+    """PRICED-72, PRICED-73: render the submission as accepted, whatever its current state."""
     return {
         "run_id": run.run_id,
         "status": Status.QUEUED.value,
@@ -70,7 +70,7 @@ def _receipt(run: PricedRun) -> dict[str, Any]:
 
 
 def _score(e4: int) -> msgspec.Raw:
-    """8000 is 0.8: a JSON number with the digits it has, and no double in between."""
+    """Return 8000 as 0.8: a JSON number with exact digits, without converting to a double."""
     whole, fraction = divmod(e4, 10_000)
     digits = f"{fraction:04d}".rstrip("0") or "0"
     return msgspec.Raw(f"{whole}.{digits}".encode())
@@ -129,10 +129,10 @@ def _signed(request: Request, result: SignedResult) -> dict[str, Any]:
 
 
 def _failure(run: PricedRun) -> dict[str, Any]:
-    """Why, and never an address."""
+    """Render the reason of the failure; never a URL."""
     try:
         reason = Reason(run.reason_code or "")
-    except ValueError:  # an operator's end, or a newer version's word
+    except ValueError:  # ended by an operator, or a reason of a newer version
         reason = Reason.PACK_FAILED
     code = run.reason_code or reason.value
     return {
@@ -146,7 +146,7 @@ def _failure(run: PricedRun) -> dict[str, Any]:
     }
 
 
-#: In `documents.py`.
+#: Defined in `documents.py`.
 SCHEMAS: dict[str, Any] = {}
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -156,7 +156,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=submit_priced_run,
         summary="Submit a priced run",
         description="202 means that the run is recorded, its maximum cost is set aside, and it is queued. The result "
-        "is read by polling. Every answer says in `X-DPP-*` what it cost and what is left.",
+        "is read by polling. The `X-DPP-*` headers of every response contain the cost and the remaining budget.",
         parameters=(KEY_PARAMETER, TRACE_PARAMETER),
         body=schemas.json_body(schemas.ref("PricedSubmission")),
         status=202,
@@ -170,7 +170,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/runs/{run_id}",
         endpoint=get_priced_run,
         summary="Read a priced run",
-        description="A run of another tenant, and one that never was, are answered alike.",
+        description="A run of another tenant and one that does not exist get the same response.",
         parameters=(schemas.path_run_id, TRACE_PARAMETER),
         answer=schemas.json_response(schemas.ref("PricedRun"), "The latest state of the run."),
         errors=(404, 410),

@@ -1,4 +1,4 @@
-"""Strict JSON in: one meaning for every reader, or none."""
+"""Strict JSON parsing: accepts only documents that every parser reads the same way."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from pyoco_server.errors import Problem, Refused
 
 __all__ = ["Fraction", "decimal_of", "plain", "read_object", "wrong"]
 
-#: Digits of a number beyond these are no number anybody means.
+#: Longer numbers are refused.
 _NUMBER_LENGTH_MAX: Final = 400
 _DEEP: Final = f"is nested more than {DEPTH_MAX} levels deep"
 
 
 class Fraction(float):
-    """A number that was written with a point or an exponent. It remembers how: four decimals are counted in the text,
-    not in the double next to it."""
+    """A number written with a point or an exponent, with its original text.
+
+    The number of decimals is checked in the text, not in the nearest double.
+    """
 
     text: str
 
@@ -29,16 +31,16 @@ class Fraction(float):
 
 
 def wrong(loc: tuple[str | int, ...], message: str) -> Refused:
-    """One thing that is wrong, and where; never what was sent."""
+    """Build the error for one problem and its location, without what was sent."""
     return Refused(message, problems=(Problem(loc, message),))
 
 
 class _Twice(ValueError):
-    """An object has two members of one name (PRICED-63)."""
+    """An object has two members with the same name (PRICED-63)."""
 
 
 class _Constant(ValueError):
-    """NaN and Infinity are no JSON."""
+    """NaN and Infinity are not valid JSON."""
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -56,7 +58,7 @@ _decode = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant,
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in these bytes. O(size). Raises Refused, which quotes nothing."""
+    """Parse a JSON object. O(size). Raises Refused, which quotes nothing of the body."""
     try:
         document = _decode(body.decode())
     except _Twice:
@@ -65,7 +67,7 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise wrong((), "NaN and Infinity are not JSON") from None
     except RecursionError:
         raise wrong((), _DEEP) from None
-    except ValueError:  # no UTF-8, no JSON, or an integer of thousands of digits; its text may quote the body
+    except ValueError:  # not UTF-8, not JSON, or an integer of thousands of digits; the error text may quote the body
         raise wrong(
             (), "is not JSON in UTF-8" if body.strip() else "a JSON object is needed, and there is no body"
         ) from None
@@ -75,7 +77,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def plain(value: Any, loc: tuple[str | int, ...]) -> Any:
-    """A copy in ordinary types: what is stored and hashed. O(n). Raises Refused: it is too deep."""
+    """Return a copy in plain types, to be stored and hashed. O(n). Raises Refused if it is nested too deeply."""
     if len(loc) > DEPTH_MAX:
         raise wrong((), _DEEP)
     if isinstance(value, dict):
@@ -86,7 +88,7 @@ def plain(value: Any, loc: tuple[str | int, ...]) -> Any:
 
 
 def decimal_of(value: object) -> Decimal | None:
-    """A JSON number, exactly as it was written; None: it is none, or one too long to look at."""
+    """Return a JSON number exactly as written, or None if it is not a number or too long."""
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
         return None
     text = value.text if isinstance(value, Fraction) else str(value)

@@ -1,4 +1,4 @@
-"""A priced submission as it comes in: checked whole, before any money moves (contract 10.3, 11.1)."""
+"""Priced submissions: validated completely before any money moves (contract 10.3, 11.1)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RELIABILITY_E4_DEFAULT = 8_000
 CLIENT_VERSION_LENGTH_MAX = 64
 
 _KEY = re.compile(rf"[!-~]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}", re.ASCII)
-#: A name that may be shown again: it says which word was misspelt, and can hold no text that somebody meant to hide.
+#: A name that is safe to repeat: it shows which member was misspelt, and cannot contain hidden text.
 _SHOWABLE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 Loc = tuple[str | int, ...]
@@ -44,7 +44,7 @@ Loc = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Ask:
-    """A valid submission, but for who asks and which run it becomes."""
+    """A valid submission, without its caller and run id."""
 
     pack_type: str
     inputs: dict[str, Any]
@@ -53,7 +53,7 @@ class Ask:
     timebox_sec: int
     min_reliability_e4: int
     inline: int
-    #: None: the request's own counts (PRICED-64).
+    #: None: the trace id of the request is used (PRICED-64).
     trace_id: str | None
     idempotency_key: str
     payload_hash: str
@@ -81,7 +81,10 @@ class Ask:
 
 
 async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
-    """Raises Refused with all that is wrong, TooLarge, TooSlow. Reads no more than a body may have (PRICED-71)."""
+    """Read and validate a submission.
+
+    Raises Refused with all problems, TooLarge, TooSlow. Stops reading at the maximum body size (PRICED-71).
+    """
     try:
         body = await read_body(request, REQUEST_BODY_MAX_BYTES)
     except TooLarge:
@@ -97,7 +100,7 @@ async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
 
 
 def _ask(document: dict[str, Any], key: str) -> Ask:
-    """Of a document in which everything is as it should be, but perhaps for the numbers within `inputs`."""
+    """Build the submission from a validated document, in which only numbers within `inputs` may still be invalid."""
     reservation, meta = document["reservation"], document.get("meta", {})
     pack_type, max_cost_usd = document["pack_type"], reservation["max_cost_usd"]
     inputs, artifacts = plain(document["inputs"], ("inputs",)), document.get("artifacts", {})
@@ -131,7 +134,7 @@ def _ask(document: dict[str, Any], key: str) -> Ask:
 
 
 def _steps(pointer: str) -> Loc:
-    """The place, as far as its names may be shown: within `inputs` they are somebody's own."""
+    """Return the location up to the first name that may not be shown: names within `inputs` belong to the caller."""
     shown: list[str] = []
     for step in pointer.split("/")[1:]:
         if not _SHOWABLE.fullmatch(step):
@@ -141,7 +144,7 @@ def _steps(pointer: str) -> Loc:
 
 
 def _form_problems(headers: Headers) -> tuple[Problem, ...]:
-    """What the body is said to be: JSON as it is, or nothing at all."""
+    """Check the headers: the body must be declared as plain JSON, or not at all."""
     problems = []
     if any(each.strip().lower() not in {"", "identity"} for each in headers.getlist("content-encoding")):
         problems.append(Problem((), "the header Content-Encoding is not understood: send the body as it is"))
@@ -162,7 +165,7 @@ def _key_problems(keys: Sequence[str]) -> tuple[Problem, ...]:
 
 
 def _pack_problems(document: dict[str, Any], priced: Priced, tenant_id: str) -> tuple[Problem, ...]:
-    """What the pack itself has to say; nothing about a pack that does not exist."""
+    """Return the problems that the pack itself reports; none if the pack does not exist."""
     pack_type, inputs = document.get("pack_type"), document.get("inputs")
     if not isinstance(pack_type, str) or not is_pack_name(pack_type):
         return ()
@@ -185,19 +188,19 @@ def _shown(loc: Loc) -> Loc:
 
 @dataclass(frozen=True)
 class _Object(Members):
-    """An object of ours: a member it does not know is named, since a slip of the pen is what it mostly is."""
+    """An object with a closed set of members: unknown ones are named in the error, since most are typos."""
 
     def __call__(self, value: object, loc: Loc = ()) -> tuple[Problem, ...]:
         if not isinstance(value, dict):
             return super().__call__(value, loc)
-        strangers = [name for name in value if name not in self.members]
+        unknown = [name for name in value if name not in self.members]
         known = {name: item for name, item in value.items() if name in self.members}
         rule = f"is unknown; there may be: {', '.join(self.members)}"
         return (
             *super().__call__(known, loc),
             *(
                 Problem((*loc, name), rule) if _SHOWABLE.fullmatch(name) else Problem(loc, f"a member of it {rule}")
-                for name in strangers
+                for name in unknown
             ),
         )
 
@@ -207,7 +210,7 @@ def _rule(holds: Callable[[Any], bool], message: str) -> Check:
 
 
 def _whole(at_least: int, at_most: int) -> Check:
-    """An integer as JSON Schema has it: 90.0 is one, 90.5 and true are none."""
+    """An integer as JSON Schema defines it: 90.0 is valid, 90.5 and true are not."""
 
     def holds(value: Any) -> bool:
         number = decimal_of(value)
@@ -217,7 +220,7 @@ def _whole(at_least: int, at_most: int) -> Check:
 
 
 def _is_score(value: Any) -> bool:
-    """Four decimals at most, by its text: 0.80000 has five."""
+    """At most four decimals, counted in the text: 0.80000 has five."""
     number = decimal_of(value)
     if number is None or not 0 <= number <= 1:
         return False
@@ -226,7 +229,7 @@ def _is_score(value: Any) -> bool:
 
 
 def _usd(value: Any, loc: Loc) -> tuple[Problem, ...]:
-    """PRICED-34. A JSON number is refused: some reader on the way may have made a double of it."""
+    """PRICED-34. JSON numbers are refused: a client or proxy may have converted them to a double."""
     if not isinstance(value, str):
         return (Problem(loc, "must be a string with four decimals, not a number: 0.2500"),)
     try:

@@ -1,4 +1,4 @@
-"""One request to `/v1`, as far as it is known: its answer shows that, whatever the answer turns out to be."""
+"""The state of one `/v1` request, which every response shows, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyoco_server.ports.ledger.port import Rate
 __all__ = ["MCP", "ROOT", "TRACE_ID", "Visit", "is_of_payers", "is_v1", "logged_path", "visit_of"]
 
 ROOT = "/v1"
-#: Where agents ask. It leads to `/v1`, and answers with problems at its entrance, too.
+#: The endpoint for agents. It leads to `/v1`, and its entry checks respond with problem documents, too.
 MCP = "/mcp/"
 #: PRICED-64
 TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -25,35 +25,35 @@ _INPUTS = f"{ROOT}/inputs"
 
 
 def is_v1(path: str) -> bool:
-    """Also for paths below it that nobody serves."""
+    """Includes paths below `/v1` that do not exist."""
     return path.startswith(f"{ROOT}/") or path == ROOT
 
 
 def is_of_payers(path: str) -> bool:
-    """Where a key is needed whatever the settings say: behind it money is at stake (PRICED-170)."""
+    """Return whether the path always requires a key, whatever the settings, because money is at stake (PRICED-170)."""
     return is_v1(path) or path in {MCP, MCP.rstrip("/")}
 
 
 def logged_path(path: str) -> str:
-    """As it may be told in the log: that of a result opens it to whoever reads it (PRICED-171)."""
+    """Return the path for the log: the path of a result works as a credential and is redacted (PRICED-171)."""
     return _RESULTS if path.startswith(_RESULTS) else path
 
 
 @dataclass
 class Visit:
-    """Filled in on the way through the checks."""
+    """Filled in while the request passes the checks."""
 
     path: str
     trace_id: str
     tenant_id: str | None = None
     costs: Costs = UNKNOWN
-    #: What a submission wants to be set aside.
+    #: The amount that a submission asks to reserve.
     asked_usd_micros: int = 0
-    #: None: nobody has asked for a token yet.
+    #: None until the rate limit was checked.
     rate: Rate | None = None
 
     def headers(self) -> dict[str, str]:
-        """What every answer carries (PRICED-64, PRICED-66, PRICED-82, PRICED-173)."""
+        """Headers of every response (PRICED-64, PRICED-66, PRICED-82, PRICED-173)."""
         headers = {"X-Trace-Id": self.trace_id, "Cache-Control": "no-store"}
         if self.rate is not None:
             headers["X-RateLimit-Limit"] = str(self.rate.limit)
@@ -65,7 +65,7 @@ class Visit:
 
     @property
     def is_of_result(self) -> bool:
-        """Its path opens a result to whoever reads it."""
+        """Whether the path works as a credential for a result."""
         return self.path.startswith(_RESULTS)
 
     @property
@@ -78,18 +78,18 @@ class Visit:
 
 
 def visit_of(scope: Scope) -> Visit:
-    """The one of this request; it begins with whoever asks first."""
+    """Return the visit of this request, created on first use."""
     visit = scope.get("visit")
     if visit is None:
         state: State = scope["app"].state.gateway
-        told = _told(scope)
-        trace_id = told or f"t_{state.backend.new_id().replace('-', '')}"
+        given = _given_trace_id(scope)
+        trace_id = given or f"t_{state.backend.new_id().replace('-', '')}"
         visit = scope["visit"] = Visit(path=scope["path"], trace_id=trace_id)
     return cast(Visit, visit)
 
 
-def _told(scope: Scope) -> str | None:
-    """A header that cannot be a trace id is passed over (PRICED-64)."""
+def _given_trace_id(scope: Scope) -> str | None:
+    """Return the trace id header, or None if it is not a valid trace id (PRICED-64)."""
     for name, value in scope["headers"]:
         if name == b"x-trace-id":
             text: str = value.decode("latin-1")

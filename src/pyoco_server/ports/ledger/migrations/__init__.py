@@ -1,1 +1,1 @@
-"""How the ledger's tables came to be, one step after the other. A step that has been released is never changed."""
+"""Migrations of the ledger's tables, in order. A released migration is never changed."""

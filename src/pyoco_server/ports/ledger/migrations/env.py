@@ -1,9 +1,9 @@
-"""What Alembic runs: the steps, on the connection and in the transaction that `migrate.py` brings."""
+"""Run by Alembic: executes the migrations, on the connection and in the transaction that `migrate.py` provides."""
 
 from __future__ import annotations
 
 from alembic import context
 
-# Batches: SQLite cannot change a column, and Alembic then makes the table anew.
+# Batch mode: SQLite cannot alter a column, so Alembic recreates the table.
 context.configure(connection=context.config.attributes["connection"], render_as_batch=True)
 context.run_migrations()

@@ -1,1 +1,1 @@
-"""JetStream in this process: the part of NATS that our adapters use, without a server, a socket or a thread."""
+"""An in-process JetStream: the part of NATS that our adapters use, without a server, a socket or a thread."""

@@ -1,4 +1,4 @@
-"""The JetStream API: requests on `$JS.API.>`, each answered by one function."""
+"""The JetStream API: requests on `$JS.API.>`, each handled by one function."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PAGE = 256
 _SUBJECTS_PAGE = 100_000
 _NAMES_PAGE = 1024
 _Body = dict[str, Any]
-#: Answers whose type is not made of the words of the request.
+#: Response types that are not derived from the request subject.
 _KINDS = {"CONSUMER.DURABLE.CREATE": "consumer_create", "INFO": "account_info"}
-#: Settings of a consumer that cannot be changed, and what the server calls them.
+#: Consumer settings that cannot be changed, and their names in the server's errors.
 _FIXED = {
     "deliver_policy": "deliver policy",
     "opt_start_seq": "start sequence",
@@ -128,7 +128,7 @@ class Api:
         stream = self._stream(words[0])
         state = stream.state(with_deleted=bool(body.get("deleted_details")))
         answer: _Body = {"total": 0, "offset": 0, "limit": 0} | self._described(stream, state)
-        answer["cluster"] = {"leader": "memory"}  # said without a cluster, too
+        answer["cluster"] = {"leader": "memory"}  # reported even without a cluster
         counts = sorted(stream.messages.counts(body["subjects_filter"]).items()) if "subjects_filter" in body else []
         if counts:
             offset = body.get("offset", 0)
@@ -268,10 +268,10 @@ class Api:
     def _check_unique(living: dict[str, Consumer], config: _Body) -> None:
         if config["ack_policy"] != "explicit":
             raise Refusal(400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream")
-        mine = config.get("filter_subject")
-        if not mine and living:
+        own_filter = config.get("filter_subject")
+        if not own_filter and living:
             raise Refusal(400, 10099, "multiple non-filtered consumers not allowed on workqueue stream")
-        if any(overlaps(mine or ">", each.filter) for each in living.values()):
+        if any(overlaps(own_filter or ">", each.filter) for each in living.values()):
             raise Refusal(400, 10100, "filtered consumer not unique on workqueue stream")
 
     def _consumer_info(self, words: list[str], _: _Body) -> _Body:

@@ -1,4 +1,4 @@
-"""A client of the server in this process, with the surface of `QuickClient` that the link and the adapters use."""
+"""A client of the in-process server, with the methods of `QuickClient` that the link and the adapters use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Callback = Callable[[], Awaitable[None]]
 
 
 class MemorySubscription:
-    """One subscription of one client, with its number there."""
+    """A subscription of a client."""
 
     def __init__(self, client: MemoryClient, number: int, subject: str) -> None:
         self._client, self.number, self.subject = client, number, subject
@@ -37,7 +37,7 @@ class MemorySubscription:
 
 
 class MemoryClient:
-    """One connection to a server in this process. It reconnects for ever, as the real client is told to."""
+    """One connection to an in-process server. It always reconnects, as the real client is configured to do."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -47,7 +47,7 @@ class MemoryClient:
         self.max_payload = MAX_PAYLOAD_BYTES
         self.is_connected = False
         self.is_closed = False
-        #: How many there have been. What was under way over an earlier one is lost.
+        #: The number of connections so far. Messages in flight on an earlier connection are lost.
         self.connections = 0
         self.server_info: Mapping[str, Any] = {"version": _VERSION, "max_payload": MAX_PAYLOAD_BYTES, "jetstream": True}
         self._server: MemoryNats | None = None
@@ -56,14 +56,14 @@ class MemoryClient:
         self._numbers = count(1)
         self._subjects: dict[int, str] = {}
         self._listeners: dict[int, Callable[[Raw], None]] = {}
-        #: What was said while there was no connection, and its size.
+        #: The messages sent while disconnected, and their size.
         self._pending: list[tuple[str, str, bytes, bytes]] = []
         self._pending_bytes = 0
         self._callbacks: dict[str, _Callback] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, servers: list[str], inbox_prefix: str = "_INBOX", **options: Any) -> None:
-        """To the first of `servers`; raises NoServersError when it takes no connections."""
+        """Connect to the first of `servers`. Raises NoServersError if it accepts no connections."""
         self._loop, self.context = asyncio.get_running_loop(), contextvars.copy_context()
         self._prefix = inbox_prefix
         self._callbacks = {name: options[name] for name in ("disconnected_cb", "reconnected_cb") if name in options}
@@ -83,11 +83,11 @@ class MemoryClient:
             task.cancel()
 
     def call_soon(self, act: Callable[[], None]) -> None:
-        """In the loop and the context of this connection; a loop that has ended hears nothing more."""
+        """Schedule a call in the event loop and context of this connection, unless the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon(act, context=self.context)
 
-    # What is heard.
+    # Receiving.
 
     def new_inbox(self) -> str:
         return f"{self._prefix}.{self._nuid.next().decode()}"
@@ -104,11 +104,11 @@ class MemoryClient:
         return MemorySubscription(self, number, subject)
 
     def forget(self, subscription: Subscription) -> None:
-        """The listener hears nothing more."""
+        """Remove the listener."""
         self._listeners.pop(_number(subscription), None)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Nothing more is sent to it. What is under way still reaches the listener, until it is forgotten."""
+        """End a subscription. Messages in flight still reach the listener until `forget`."""
         number = _number(subscription)
         self._subjects.pop(number, None)
         server = self._server
@@ -116,7 +116,7 @@ class MemoryClient:
             server.wire.up(self, lambda: server.unsubscribe(self, number))
 
     async def leave(self, subscription: Subscription) -> asyncio.Future[bool]:
-        """Unsubscribe; the listener stays. The answer is there once the server has confirmed it."""
+        """Unsubscribe; the listener stays. The future completes once the server has confirmed."""
         self.unsubscribe(subscription)
         return self._ping()
 
@@ -125,10 +125,10 @@ class MemoryClient:
         if listener is not None and not self.is_closed:
             try:
                 listener(message)
-            except Exception:  # as in `QuickClient`: one listener must not end the others
-                log.exception("a listener failed", subject=message.subject)
+            except Exception:  # as in `QuickClient`: a failing listener must not affect the others
+                log.exception("message listener failed", subject=message.subject)
 
-    # What is said.
+    # Sending.
 
     async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         if self.is_closed:
@@ -156,7 +156,7 @@ class MemoryClient:
         server.wire.up(self, lambda: server.publish(self, subject, reply, data, head), subject)
 
     async def flush(self, timeout: float = 10.0) -> None:
-        """Returns once the server has heard everything that was said before."""
+        """Return once the server has received everything sent before."""
         if not self.is_connected:
             raise nats.errors.ConnectionReconnectingError
         async with asyncio.timeout(timeout):
@@ -175,20 +175,20 @@ class MemoryClient:
         return answered
 
     async def send_pending(self) -> None:
-        """Nothing is kept back while there is a connection."""
+        """Do nothing: messages are never buffered while connected."""
 
     def drop_pending(self) -> None:
-        """Forget what was kept for the next connection."""
+        """Drop the messages that were kept for the next connection."""
         self._pending, self._pending_bytes = [], 0
 
-    # Losses.
+    # Connection loss.
 
     async def force_reconnect(self) -> None:
         if self._server is not None and self.is_connected:
             self._server.cut(self)
 
     def lose(self) -> None:
-        """The connection is gone: say so, and try again until there is another."""
+        """Handle the loss of the connection: notify the callbacks and reconnect."""
         if self.is_closed or not self.is_connected:
             return
         self.is_connected = False
@@ -211,8 +211,8 @@ class MemoryClient:
             self._server.subscribe(self, number, subject)
         self.is_connected = True
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        for said in pending:
-            self._publish(*said)
+        for message_parts in pending:
+            self._publish(*message_parts)
         await self._call_back("reconnected_cb")
 
     async def _call_back(self, name: str) -> None:

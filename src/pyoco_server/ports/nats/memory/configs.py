@@ -1,4 +1,4 @@
-"""Settings of streams and consumers, completed and shown as the server does (measured with 2.15)."""
+"""Settings of streams and consumers, completed and reported as the server does (measured with 2.15)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _CONSUMER: dict[str, Any] = {
 }
 _ACK_WAIT_NS, _MAX_ACK_PENDING, _MAX_WAITING = 30 * SECOND_NS, 1000, 512
 _INACTIVE_NS = 5 * SECOND_NS
-#: Shown even when they say nothing.
+#: Reported even if they have an empty value.
 _CONSUMER_ALWAYS = set(_CONSUMER)
 
 
 def stream_config(given: Mapping[str, Any]) -> dict[str, Any]:
-    """With the server's defaults, and without optional settings that are not set."""
+    """Return the settings with the server's defaults, and without optional settings that are not set."""
     config = _STREAM | {key: value for key, value in given.items() if key in _STREAM or value}
     config.setdefault("subjects", [config["name"]])
     for key in _UNLIMITED_IF_ZERO:
@@ -59,7 +59,7 @@ def stream_config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def consumer_config(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """With the server's defaults, and without optional settings that are not set."""
+    """Return the settings with the server's defaults, and without optional settings that are not set."""
     config = _CONSUMER | {key: value for key, value in given.items() if key in _CONSUMER_ALWAYS or value}
     config["name"] = name
     config["max_deliver"] = config["max_deliver"] or -1

@@ -1,8 +1,8 @@
-"""Consumers: pulls with acknowledgements, and pushes to a subject.
+"""Consumers: pull with acknowledgements, and push to a subject.
 
-What the server does and our code has to live with is done here, too: a message whose ack timer ends is delivered
-again; one that was delivered as often as it may be is given up with an advisory, and stays in its stream; and that is
-noticed only when somebody asks for work.
+Includes the server's behaviour that our code has to handle: a message whose ack timer expires is redelivered; a message
+that has reached its delivery limit is given up with an advisory and stays in its stream; and this happens only when a
+client pulls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLICIES = ("all", "new", "by_start_sequence")
 
 
 class Outlet(Protocol):
-    """What a consumer needs from the server around it."""
+    """What a consumer needs from its server."""
 
     def deliver(self, to: str, message: Message, reply: str) -> None:
         """Send a stored message."""
@@ -38,12 +38,12 @@ class Outlet(Protocol):
     def advise(self, kind: str, stream: str, consumer: str, **facts: object) -> None: ...
 
     def call_at(self, ns: int, act: Callable[[], None]) -> None:
-        """Call `act` at this time of the server's clock, or soon after."""
+        """Call `act` at this time of the server's clock, or soon after it."""
 
 
 @dataclass(eq=False)
 class Pull:
-    """A request for messages that waits at the server. `max_bytes` is what is left of it; 0: no limit."""
+    """A pull request that waits at the server. `max_bytes` is the remaining limit; 0: no limit."""
 
     reply: str
     batch: int
@@ -92,11 +92,11 @@ class Consumer:
         self._count_unseen()
 
     def _count_unseen(self) -> None:
-        """Messages that were never delivered. Each change keeps the number up to date; a purge counts again."""
+        """Count the messages that were never delivered. Changes update the number; a purge counts again."""
         self._unseen = sum(1 for _ in self.stream.messages.since(self.deliveries.next_seq, self.filter))
 
     def change(self, config: dict[str, Any]) -> None:
-        """New settings, complete."""
+        """Replace the settings, which must be complete."""
         self.config = config
         self._set_filter()
         self.serve()
@@ -111,7 +111,7 @@ class Consumer:
             self.outlet.status(pull.reply, "409 Consumer Deleted", pull.left)
         self.waiting.clear()
 
-    # What the stream does.
+    # Callbacks of the stream.
 
     def _on_stored(self, message: Message) -> None:
         if message.seq >= self.deliveries.next_seq and self._matches(message.subject):
@@ -151,14 +151,14 @@ class Consumer:
         self.serve()
         if pull not in self.waiting:
             return
-        if pull.no_wait and not self._is_stalled:  # measured: it waits while too much is unanswered
+        if pull.no_wait and not self._is_stalled:  # measured: it waits while too many messages are unacknowledged
             self.waiting.remove(pull)
             self.outlet.status(pull.reply, "404 No Messages")
             return
         if pull.expires_ns:
             self.outlet.call_at(pull.expires_ns, lambda: self._expire(pull))
         if pull.heartbeat_ns:
-            self._beat_for(pull)
+            self._send_heartbeats_for(pull)
 
     def _end(self, pull: Pull, line: str) -> None:
         self.waiting.remove(pull)
@@ -169,20 +169,20 @@ class Consumer:
             self._active_ns = time.time_ns()
             self._end(pull, "408 Request Timeout")
 
-    def _beat_for(self, pull: Pull) -> None:
-        def beat() -> None:
+    def _send_heartbeats_for(self, pull: Pull) -> None:
+        def send_heartbeat() -> None:
             if pull in self.waiting and not self.is_deleted:
                 if time.time_ns() - self._sent_ns >= pull.heartbeat_ns:
                     self.outlet.status(pull.reply, "100 Idle Heartbeat")
-                self._beat_for(pull)
+                self._send_heartbeats_for(pull)
 
-        self.outlet.call_at(time.time_ns() + pull.heartbeat_ns, beat)
+        self.outlet.call_at(time.time_ns() + pull.heartbeat_ns, send_heartbeat)
 
     def _drop_dead_pulls(self) -> None:
         self.waiting = [pull for pull in self.waiting if self.outlet.has_interest(pull.reply)]
 
     def serve(self) -> None:
-        """Deliver what is there to whoever wants it."""
+        """Deliver the available messages to the waiting pull requests, or to the push subject."""
         if self.is_push:
             self._push()
             return
@@ -198,7 +198,7 @@ class Consumer:
             self._send(pull.reply, message, reply)
 
     def _next_pull(self, size: int) -> Pull | None:
-        """The request that gets the next message, which has this size with its reply subject."""
+        """Return the pull request for the next message, which has this size including its reply subject."""
         while self.waiting:
             pull = self.waiting[0]
             if not self.outlet.has_interest(pull.reply):
@@ -212,7 +212,7 @@ class Consumer:
                 pull.batch = pull.batch if pull.max_bytes else 1
             pull.batch -= 1
             del self.waiting[0]
-            if pull.batch > 0:  # the next message goes to the next request
+            if pull.batch > 0:  # to the end of the queue: the next message goes to the next request
                 self.waiting.append(pull)
             return pull
         return None
@@ -234,7 +234,7 @@ class Consumer:
         )
 
     def _next(self) -> tuple[Message | None, int]:
-        """The next message to deliver, and how often it will have been delivered then."""
+        """Return the next message to deliver, and its delivery count including this delivery."""
         held, limit = self.deliveries, self.config["max_deliver"]
         while held.again:
             seq, count = held.take_again()
@@ -251,7 +251,7 @@ class Consumer:
         if self._is_stalled:
             return None, 0
         message = self.stream.messages.next(self.filter, held.next_seq)
-        if message is None:  # nothing that was looked at is looked at again
+        if message is None:  # do not scan the same messages again
             held.next_seq = max(held.next_seq, self.stream.messages.last_seq + 1)
             return None, 0
         held.next_seq = message.seq + 1
@@ -260,7 +260,7 @@ class Consumer:
 
     @property
     def _is_stalled(self) -> bool:
-        """As many messages as allowed are unanswered: nothing new is delivered."""
+        """Whether the limit of unacknowledged messages is reached: nothing new is delivered."""
         return self.is_explicit and 0 < int(self.config["max_ack_pending"]) <= len(self.deliveries.unanswered)
 
     def _put_back(self, message: Message, count: int) -> None:
@@ -270,18 +270,18 @@ class Consumer:
         else:
             self.deliveries.put_back(message.seq)
 
-    # Answers.
+    # Acknowledgements.
 
-    def answer(self, seq: int, number: int, word: bytes) -> None:
-        """`number`: of the delivery that is answered, as its reply subject says."""
+    def answer(self, seq: int, number: int, payload: bytes) -> None:
+        """Handle an acknowledgement. `number` is the delivery's consumer sequence, from its reply subject."""
         self._active_ns = time.time_ns()
-        if word in (b"", b"+ACK") or word.startswith(b"+TERM"):
+        if payload in (b"", b"+ACK") or payload.startswith(b"+TERM"):
             if self.deliveries.settle(seq) and self.stream.is_work_queue:
                 self.stream.remove(seq)
             self.serve()
-        elif word.startswith(b"-NAK"):
-            self._refuse(seq, number, word[4:].strip())
-        elif word == b"+WPI" and seq in self.deliveries.unanswered:
+        elif payload.startswith(b"-NAK"):
+            self._refuse(seq, number, payload[4:].strip())
+        elif payload == b"+WPI" and seq in self.deliveries.unanswered:
             self._hold(seq, self.config["ack_wait"])
 
     def _refuse(self, seq: int, number: int, options: bytes) -> None:
@@ -311,7 +311,7 @@ class Consumer:
         self.serve()
 
     def expire_all(self) -> None:
-        """End every ack timer now, as a server does that has lost its timers."""
+        """Expire every ack timer now, like a server that has lost its timers."""
         for held in self.deliveries.unanswered.values():
             held.due_ns = 0
         for seq in list(self.deliveries.unanswered):
@@ -329,10 +329,10 @@ class Consumer:
             self._send(to, message, self._reply(message, count))
 
     def _watch_listener(self) -> None:
-        """Once in each heartbeat: says that nothing is there, or deletes a consumer that nobody has heard for long."""
+        """Send idle heartbeats, and delete the consumer after a long time without a subscriber."""
         every_ns = self.config.get("idle_heartbeat") or SECOND_NS
 
-        def beat() -> None:
+        def send_heartbeat() -> None:
             if self.is_deleted:
                 return
             now = time.time_ns()
@@ -346,12 +346,12 @@ class Consumer:
             elif self._is_idle(now):
                 self.delete()
                 return
-            self.outlet.call_at(now + every_ns, beat)
+            self.outlet.call_at(now + every_ns, send_heartbeat)
 
-        self.outlet.call_at(time.time_ns() + every_ns, beat)
+        self.outlet.call_at(time.time_ns() + every_ns, send_heartbeat)
 
     def _watch_activity(self) -> None:
-        def look() -> None:
+        def check() -> None:
             if self.is_deleted:
                 return
             now = time.time_ns()
@@ -361,16 +361,16 @@ class Consumer:
             if self._is_idle(now):
                 self.delete()
             else:
-                self.outlet.call_at(now + self.config["inactive_threshold"], look)
+                self.outlet.call_at(now + self.config["inactive_threshold"], check)
 
-        self.outlet.call_at(time.time_ns() + self.config["inactive_threshold"], look)
+        self.outlet.call_at(time.time_ns() + self.config["inactive_threshold"], check)
 
     def _is_idle(self, now_ns: int) -> bool:
-        """Whether nobody has used it for as long as it was made to be kept."""
+        """Return whether the consumer was unused for its inactivity threshold."""
         threshold = self.config.get("inactive_threshold", 0)
         return bool(threshold) and now_ns - self._active_ns >= threshold
 
-    # What is shown.
+    # Reporting.
 
     def info(self) -> dict[str, Any]:
         self._drop_dead_pulls()
@@ -384,7 +384,7 @@ class Consumer:
             "delivered": {"consumer_seq": held.number, "stream_seq": held.last_seq},
             "ack_floor": {"consumer_seq": number, "stream_seq": seq},
             "num_ack_pending": len(held.unanswered),
-            # Measured: what was given up is counted, too, but nothing where one delivery is all.
+            # Measured: messages that were given up are counted, too; always 0 if the limit is one delivery.
             "num_redelivered": len(held.repeats) if self.config["max_deliver"] != 1 else 0,
             "num_waiting": len(self.waiting),
             "num_pending": self._unseen,

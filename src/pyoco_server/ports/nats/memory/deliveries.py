@@ -1,7 +1,7 @@
-"""What a consumer has delivered: unanswered messages, the ones to deliver again, and the ack floor.
+"""The deliveries of a consumer: unacknowledged messages, pending redeliveries, and the ack floor.
 
-An answer names a message, and so does the answer of a former holder: an acknowledgement of any age counts. Only a
-negative one is checked against the ack floor. All of this is what nats-server does; see `test_memory_agrees.py`.
+An acknowledgement names only the message, so one of an earlier delivery counts, too. Only a negative acknowledgement is
+checked against the ack floor. All of this is what nats-server does; see `test_memory_agrees.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Deliveries", "Unanswered"]
 
 @dataclass(slots=True)
 class Unanswered:
-    """A delivered message without an answer. The number is that of its first delivery."""
+    """An unacknowledged message. `number` is that of its first delivery."""
 
     number: int
     due_ns: int
@@ -24,20 +24,20 @@ class Unanswered:
 
 class Deliveries:
     def __init__(self, next_seq: int) -> None:
-        #: The first sequence that was not looked at yet, and the number of deliveries so far.
+        #: The first sequence that was not scanned yet, and the number of deliveries so far.
         self.next_seq, self.number = next_seq, 0
-        #: The highest sequence that was delivered, or that a purge has passed.
+        #: The highest sequence that was delivered, or skipped by a purge.
         self.last_seq = next_seq - 1
         self.unanswered: dict[int, Unanswered] = {}
-        #: How often each unanswered message was delivered beyond the first time.
+        #: The number of redeliveries of each unacknowledged message.
         self.repeats: dict[int, int] = {}
-        #: To be delivered again, in this order.
+        #: To be redelivered, in this order.
         self.again: dict[int, None] = {}
-        #: Everything up to here is answered: number of deliveries, sequence.
+        #: Everything up to here is acknowledged: delivery number, sequence.
         self.floor = 0, next_seq - 1
 
     def delivered(self, seq: int, due_ns: int) -> None:
-        """One more delivery. It keeps the number of the first one until it is answered."""
+        """Record a delivery. The message keeps the number of its first delivery until it is acknowledged."""
         self.number += 1
         self.last_seq = max(self.last_seq, seq)
         held = self.unanswered.get(seq)
@@ -47,12 +47,12 @@ class Deliveries:
             held.due_ns = due_ns
 
     def delivered_for_good(self, seq: int) -> None:
-        """A delivery that nobody has to answer."""
+        """Record a delivery that needs no acknowledgement."""
         self.number, self.last_seq = self.number + 1, seq
         self.floor = self.number, seq
 
     def take_again(self) -> tuple[int, int]:
-        """A sequence to deliver again, and how often it will have been delivered. (0, 0): none."""
+        """Return a sequence to redeliver, and its delivery count including this delivery. (0, 0): none."""
         while self.again:
             seq = next(iter(self.again))
             del self.again[seq]
@@ -61,12 +61,12 @@ class Deliveries:
         return 0, 0
 
     def put_back(self, seq: int) -> None:
-        """A delivery that was not made; it is tried again."""
+        """Undo a redelivery that was not sent; it is tried again."""
         self.uncount(seq)
         self.again.setdefault(seq)
 
     def settle(self, seq: int) -> bool:
-        """An answer that ends it. False: it was never delivered."""
+        """Record a final acknowledgement. False: the message was never delivered."""
         if seq >= self.next_seq:
             return False
         self.repeats.pop(seq, None)
@@ -88,24 +88,24 @@ class Deliveries:
                 return
 
     def is_refusable(self, seq: int, number: int) -> bool:
-        """Whether a negative answer with this number counts."""
+        """Return whether a negative acknowledgement with this number counts."""
         return self.floor[0] < number <= self.number and seq in self.unanswered
 
     def give_up(self, seq: int) -> None:
-        """Delivered as often as allowed: neither answered nor to be delivered again."""
+        """Stop delivering a message that has reached its delivery limit."""
         self.unanswered.pop(seq, None)
 
     def uncount(self, seq: int) -> None:
-        """A delivery that was not made."""
+        """Undo the count of a redelivery that was not sent."""
         self.repeats[seq] -= 1
         if not self.repeats[seq]:
             del self.repeats[seq]
 
     def purged(self, first_seq: int, is_gone: Callable[[int], bool]) -> None:
-        """Messages were purged. `first_seq`: the first one left of what the consumer sees.
+        """Handle a purge. `first_seq` is the first remaining sequence of the consumer.
 
-        Measured: nothing waits for its next delivery any more, it comes again when its ack timer ends; and unanswered
-        messages that are gone are forgotten only if the ack floor was below `first_seq`.
+        Measured: pending redeliveries are dropped, and such messages are redelivered when their ack timer expires; and
+        unacknowledged messages that were purged are forgotten only if the ack floor was below `first_seq`.
         """
         self.next_seq = max(self.next_seq, first_seq)
         self.last_seq = max(self.last_seq, first_seq - 1)
@@ -122,7 +122,7 @@ class Deliveries:
         self.again.clear()
 
     def removed(self, message: Message) -> None:
-        """A message that is gone needs no answer."""
+        """Settle a removed message, which needs no acknowledgement any more."""
         self.repeats.pop(message.seq, None)
         if message.seq in self.unanswered:
             self.settle(message.seq)

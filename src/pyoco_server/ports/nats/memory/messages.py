@@ -12,20 +12,20 @@ from pyoco_server.ports.nats.memory.subjects import is_pattern, matcher
 __all__ = ["SECOND_NS", "Message", "Messages", "Sequences", "instant"]
 
 SECOND_NS = 1_000_000_000
-#: What the server's file store adds to subject, headers and data: to each message, and to one with headers.
+#: What the server's file store adds to subject, headers and data: for each message, and for one with headers.
 _OVERHEAD_BYTES, _HEADER_BYTES = 30, 4
 _COMPACT_FROM = 64
 
 
 def instant(ns: int) -> str:
-    """RFC 3339 with nanoseconds, as the server writes times."""
+    """Format a time as RFC 3339 with nanoseconds, as the server does."""
     seconds, rest = divmod(ns, SECOND_NS)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def stored_size(subject: str, head: bytes, data: bytes) -> int:
-    """Bytes that a message takes in the server's file store, measured with 2.15."""
+    """Return the bytes that a message takes in the server's file store, measured with 2.15."""
     return _OVERHEAD_BYTES + len(subject.encode()) + len(data) + (_HEADER_BYTES + len(head) if head else 0)
 
 
@@ -45,7 +45,7 @@ class Message:
 
 
 class Sequences:
-    """Ascending numbers. Removed ones stay in the list until half of it is dead."""
+    """Ascending numbers. Removed ones stay in the list until it is compacted, when more than half of it is removed."""
 
     __slots__ = ("_alive", "_first", "_list")
 
@@ -82,7 +82,7 @@ class Sequences:
         return self._list[-1] if self._alive else None
 
     def since(self, seq: int) -> Iterator[int]:
-        """Those from `seq` on. The caller may remove what it was given."""
+        """Yield the numbers from `seq` on. The caller may remove those that it has received."""
         at = bisect_left(self._list, seq, self._first)
         while at < len(self._list):
             each = self._list[at]
@@ -95,7 +95,7 @@ class Sequences:
 
 
 class Messages:
-    """The messages of one stream. Knows nothing of limits."""
+    """The messages of one stream, without any limits."""
 
     def __init__(self) -> None:
         self.last_seq = 0
@@ -141,7 +141,7 @@ class Messages:
 
     @property
     def first_seq(self) -> int:
-        """Of a stream that was neither written to nor purged: 0."""
+        """The first sequence; 0 for a stream that was neither written to nor purged."""
         first = self._order.first
         if first is not None:
             return first
@@ -157,7 +157,7 @@ class Messages:
         return len(self._by_subject)
 
     def count(self, subject: str) -> int:
-        """Of one literal subject."""
+        """Count the messages of one literal subject."""
         found = self._by_subject.get(subject)
         return 0 if found is None else len(found)
 
@@ -171,12 +171,12 @@ class Messages:
         return [subject for subject in self._by_subject if test(subject)]
 
     def last(self, pattern: str) -> Message | None:
-        """The newest that matches."""
+        """Return the newest message that matches."""
         last = max((self._by_subject[subject].last or 0 for subject in self._subjects(pattern)), default=0)
         return self._by_seq.get(last)
 
     def next(self, pattern: str, seq: int) -> Message | None:
-        """The first from this sequence on that matches."""
+        """Return the first message that matches, from this sequence on."""
         return next(self.since(seq, pattern), None)
 
     def since(self, seq: int, pattern: str = ">") -> Iterator[Message]:
@@ -193,5 +193,5 @@ class Messages:
                 yield message
 
     def gaps(self) -> list[int]:
-        """The sequences between the first message and the last sequence that are gone."""
+        """Return the removed sequences between the first message and the last sequence."""
         return [seq for seq in range(self.first_seq, self.last_seq + 1) if seq not in self._by_seq]

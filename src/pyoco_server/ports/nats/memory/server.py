@@ -1,4 +1,4 @@
-"""The server: connections, subjects, streams, and the clock they share."""
+"""The server: connections, subjects, streams, and their timer."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _SCHEME = "memory://"
 
 
 class Wire:
-    """How messages travel. This one is at once and loses nothing; the simulator has another."""
+    """The transport of messages. This one is immediate and lossless; the simulator uses another."""
 
     def up(self, client: MemoryClient, act: Callable[[], None], subject: str = "") -> None:
-        """From a client to the server. `subject`: of a message; empty for what is no message."""
+        """Transport an action from a client to the server. `subject` is empty if it is not a message."""
         act()
 
     def down(self, client: MemoryClient, act: Callable[[], None], subject: str = "") -> None:
-        """From the server to a client."""
+        """Transport an action from the server to a client."""
         client.call_soon(act)
 
 
 class MemoryNats:
-    """One server without a cluster. Everything happens in the thread of the event loop that uses it."""
+    """One server without a cluster. It runs in the thread of the event loop that uses it."""
 
     def __init__(self, wire: Wire | None = None) -> None:
         self.wire = wire or Wire()
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
         self._clients: dict[MemoryClient, dict[int, str]] = {}
-        #: Subscriptions by subject; one is known by the numbers of its connection and itself.
+        #: Subscriptions by subject; the key is the connection number and the subscription number.
         self._literal: dict[str, dict[tuple[int, int], MemoryClient]] = {}
         self._patterns: SubjectTable[tuple[int, int], MemoryClient] = SubjectTable()
         self._stream_table: SubjectTable[str, Stream] = SubjectTable()
@@ -106,7 +106,7 @@ class MemoryNats:
     # Messages.
 
     def publish(self, client: MemoryClient | None, subject: str, reply: str, data: bytes, head: bytes) -> None:
-        """A message from a client, or from the server itself."""
+        """Route a message from a client, or from the server itself."""
         self._timer.arm()
         if subject.startswith("$JS.API."):
             self._api.call(subject[8:], reply, data)
@@ -141,21 +141,21 @@ class MemoryNats:
             stream.announce(message)
         return True
 
-    def _answer(self, subject: str, reply: str, word: bytes) -> None:
+    def _answer(self, subject: str, reply: str, payload: bytes) -> None:
         _, _, stream, name, _, seq, number, *_ = subject.split(".")
         consumer = self.consumers.get(stream, {}).get(name)
         if consumer is None or consumer.is_deleted or not consumer.is_explicit:
             if reply:
                 self.status(reply, "503")
             return
-        consumer.answer(int(seq), int(number), word)
+        consumer.answer(int(seq), int(number), payload)
         if reply:
             self.send(reply, b"")
 
     def send(self, subject: str, data: bytes) -> None:
         self._send(self._listeners(subject), Raw(subject, "", data, b""))
 
-    # What consumers need.
+    # Used by consumers.
 
     def deliver(self, to: str, message: Message, reply: str) -> None:
         self._send(self._listeners(to), Raw(message.subject, reply, message.data, message.head))
@@ -201,15 +201,15 @@ class MemoryNats:
         for subject in self.streams.pop(name).config["subjects"]:
             self._stream_table.remove(subject, name)
 
-    # Faults, for tests and the simulator.
+    # Fault injection, for tests and the simulator.
 
     def cut(self, client: MemoryClient) -> None:
-        """The connection breaks. What the client had parked here goes with it."""
+        """Break the client's connection. Its subscriptions and waiting pull requests are lost."""
         self.disconnect(client)
         client.lose()
 
     def stop(self) -> None:
-        """Take no connection until `start`. What is stored stays."""
+        """Drop all connections and accept none until `start`. Stored messages are kept."""
         self.is_up = False
         for client in self.clients:
             self.cut(client)
@@ -218,7 +218,7 @@ class MemoryNats:
         self.is_up = True
 
     def accepts(self, client: MemoryClient) -> bool:
-        """Whether this client could connect now."""
+        """Return whether this client could connect now."""
         return self.is_up
 
 
@@ -226,15 +226,15 @@ _SERVERS: dict[str, MemoryNats] = {}
 
 
 def server_at(url: str) -> MemoryNats:
-    """The server of this process with that address, `memory://<name>`; made when it is asked for first."""
+    """Return the in-process server at an address, `memory://<name>`; creates it on first use."""
     return _SERVERS.setdefault(url.removeprefix(_SCHEME), MemoryNats())
 
 
 def put_server(url: str, server: MemoryNats) -> None:
-    """Serve this address by `server`, as the simulator does."""
+    """Serve this address by `server`; used by the simulator."""
     _SERVERS[url.removeprefix(_SCHEME)] = server
 
 
 def drop_server(url: str) -> None:
-    """Forget it and what it holds."""
+    """Drop the server and everything it stores."""
     _SERVERS.pop(url.removeprefix(_SCHEME), None)

@@ -1,4 +1,4 @@
-"""One stream: the limits it was made with, the conditions a write may name, and expiry.
+"""One stream: its limits, the conditions of writes, and expiry.
 
 The order of the checks, the error codes and their texts are those of nats-server 2.15. The contract classes of all
 ports run on both, and `tests/ports/test_memory_agrees.py` compares the answers.
@@ -23,13 +23,13 @@ _TTL_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNIT_NS = {"ms": 1_000_000, "s": SECOND_NS, "m": 60 * SECOND_NS, "h": 3600 * SECOND_NS}
 _MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: %s\r\nNats-Rollup: sub\r\n\r\n"
 _TTL_LINE = re.compile(rb"Nats-TTL:[^\r]*\r\n")
-#: A time to live that is none, and no time to live.
+#: An invalid TTL, and no expiry.
 _INVALID, _FOR_EVER = -1, 0
 _NEVER = "0001-01-01T00:00:00Z"
 
 
 class Refusal(Exception):
-    """An error answer: the HTTP-like code, JetStream's own code, and a text."""
+    """An error response: an HTTP-like code, JetStream's own code, and a text."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
         super().__init__(description)
@@ -40,8 +40,11 @@ class Refusal(Exception):
 
 
 class Stream:
-    """Messages in order. The consumers are called back: `on_stored` at once, `on_ready` when it may be delivered,
-    `on_removed` and `on_purged`. `on_due` asks for a call of `expire` at that time."""
+    """Messages in order, with callbacks for consumers.
+
+    `on_stored` is called immediately, `on_ready` when the message may be delivered; `on_removed` and `on_purged` after
+    removals. The stream calls `on_due` to request a call of `expire` at that time.
+    """
 
     def __init__(self, config: Mapping[str, Any], on_due: Callable[[int], None]) -> None:
         self.config = stream_config(config)
@@ -49,11 +52,11 @@ class Stream:
         self.created_ns = time.time_ns()
         self.messages = Messages()
         self.messages.last_seq = max(0, self.config.get("first_seq", 1) - 1)
-        #: Ids of the duplicate window with their sequences, and when each was stored.
+        #: The message ids of the duplicate window with their sequences, and when each was stored.
         self._ids: dict[str, int] = {}
         self._id_times: deque[tuple[int, str]] = deque()
         self._last_id = ""
-        #: (when in ns, sequence) of what will expire.
+        #: A heap of (expiry in ns, sequence).
         self._expiring: list[tuple[int, int]] = []
         self._on_due = on_due
         self.on_stored: list[Callable[[Message], None]] = []
@@ -68,9 +71,10 @@ class Stream:
     # Writes.
 
     def store(self, subject: str, data: bytes, headers: Mapping[str, str], head: bytes) -> tuple[Message | None, int]:
-        """The stored message and its sequence. None: a duplicate of the message with that sequence. Raises Refusal.
+        """Store a message. Returns it and its sequence; None: a duplicate of the message with that sequence.
 
-        The caller answers the publisher and then calls `announce`: the server acknowledges before it delivers.
+        Raises Refusal. The caller must acknowledge to the publisher and then call `announce`: the server acknowledges
+        before it delivers.
         """
         now = time.time_ns()
         limit = self.config["max_msg_size"]
@@ -109,14 +113,14 @@ class Stream:
 
     def _append(self, subject: str, data: bytes, head: bytes, now: int) -> Message:
         message = self.messages.append(subject, data, head, now)
-        for tell in self.on_stored:
-            tell(message)
+        for callback in self.on_stored:
+            callback(message)
         return message
 
     def announce(self, message: Message) -> None:
-        """Have a new message delivered."""
-        for tell in list(self.on_ready):
-            tell(message)
+        """Let the consumers deliver a new message."""
+        for callback in list(self.on_ready):
+            callback(message)
 
     def _known(self, message_id: str, now: int) -> int:
         window = self.config["duplicate_window"]
@@ -162,7 +166,7 @@ class Stream:
             raise Refusal(503, 10077, "maximum bytes exceeded")
 
     def keep_limits(self, *subjects: str) -> None:
-        """Remove the oldest messages beyond the limits; `subjects`: where there may be too many of one subject."""
+        """Remove the oldest messages beyond the limits. `subjects` are checked for the limit per subject."""
         config, messages = self.config, self.messages
         per_subject = config["max_msgs_per_subject"]
         for subject in subjects if per_subject > 0 else ():
@@ -173,7 +177,7 @@ class Stream:
                 self.remove(messages.first_seq)
 
     def change(self, config: Mapping[str, Any]) -> None:
-        """New settings, for what is stored already, too."""
+        """Replace the settings, and apply them to stored messages, too."""
         old_age = self.config["max_age"]
         self.config = stream_config(config)
         self.keep_limits(*self.messages.counts(">"))
@@ -185,7 +189,7 @@ class Stream:
 
     @property
     def _marker_ns(self) -> int:
-        """How long a marker stays where the last message of a subject has expired; 0: none is left."""
+        """How long the delete marker of an expired subject is kept; 0: no markers."""
         return int(self.config.get("subject_delete_marker_ttl", 0))
 
     def _expire_later(self, message: Message, lives_ns: int) -> None:
@@ -195,10 +199,10 @@ class Stream:
             self._on_due(due)
 
     def expire(self) -> None:
-        """Remove what has expired, and leave a marker where the stream was made to.
+        """Remove expired messages, and write delete markers if configured.
 
-        Measured: a marker outlives `max_age`, a message that never expires does, too, and a deletion that a client has
-        written leaves a marker like any other message.
+        Measured: a marker outlives `max_age`, as does a message that never expires; and a deletion that a client has
+        written leaves a marker when it expires, like any other message.
         """
         now, marker_ns = time.time_ns(), self._marker_ns
         while self._expiring and self._expiring[0][0] <= now:
@@ -221,25 +225,25 @@ class Stream:
         message = self.messages.remove(seq)
         if message is None:
             return False
-        for tell in list(self.on_removed):
-            tell(message)
+        for callback in list(self.on_removed):
+            callback(message)
         return True
 
     def purge(self, pattern: str = ">", below: int = 0, keep: int = 0) -> int:
-        doomed = [each.seq for each in self.messages.since(0, pattern) if not below or each.seq < below]
+        purged = [each.seq for each in self.messages.since(0, pattern) if not below or each.seq < below]
         if keep:
-            doomed = doomed[:-keep]
-        for seq in doomed:
+            purged = purged[:-keep]
+        for seq in purged:
             self.messages.remove(seq)
         self.messages.was_purged |= pattern == ">"
-        for tell in list(self.on_purged):
-            tell(pattern)
-        return len(doomed)
+        for callback in list(self.on_purged):
+            callback(pattern)
+        return len(purged)
 
-    # What is shown.
+    # Reporting.
 
     def state(self, *, with_deleted: bool = False) -> dict[str, Any]:
-        """Counts that are 0 are left out, as the server does."""
+        """Return the state. Some counts are omitted if they are 0, as the server does."""
         messages, first = self.messages, self.messages.first
         shown: dict[str, Any] = {
             "messages": len(messages),
@@ -255,13 +259,13 @@ class Stream:
         if deleted and first:
             shown["num_deleted"] = deleted
         if with_deleted and deleted:
-            # Measured: a stream that was never written to says that it lacks message 0.
+            # Measured: a stream that was never written to reports message 0 as deleted.
             shown |= {"num_deleted": deleted, "deleted": messages.gaps()}
         return shown
 
 
 def _ttl_ns(text: str | None) -> int | None:
-    """A message's own time to live: seconds, a duration of Go, or never. None: it has none."""
+    """Parse a message's own TTL: seconds, a Go duration, or "never". None: the message has no TTL."""
     if not text:
         return None
     if text == "never":
@@ -275,13 +279,16 @@ def _ttl_ns(text: str | None) -> int | None:
 
 
 def _with_ttl(head: bytes, ns: int) -> bytes:
-    """Measured: a time to live below that of the stream's markers is raised to it, in the stored headers, too. Streams
-    that keep one message for each subject do not raise it."""
+    """Return the headers with this TTL.
+
+    Measured: a TTL below that of the stream's markers is raised to it, in the stored headers, too. Streams that keep
+    one message per subject do not raise it.
+    """
     return _TTL_LINE.sub(b"", head)[:-2] + b"Nats-TTL: %d\r\n\r\n" % (ns // SECOND_NS)
 
 
 def _duration(ns: int) -> str:
-    """Whole seconds as Go writes them: 1h0m0s."""
+    """Format whole seconds as Go does: 1h0m0s."""
     minutes, seconds = divmod(ns // SECOND_NS, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

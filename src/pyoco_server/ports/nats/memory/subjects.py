@@ -1,4 +1,4 @@
-"""Subjects and the patterns that match them: `*` stands for one token, `>` for one or more at the end."""
+"""Subjects and patterns: `*` matches one token, `>` matches one or more at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_pattern(subject: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A test for literal subjects. One per pattern, so that nothing is parsed again for each message."""
+    """Return a test for literal subjects. Cached, so that patterns are not parsed for each message."""
     if pattern == ">":
         return lambda subject: True
     if not is_pattern(pattern):
@@ -38,16 +38,16 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a literal subject falls under a pattern."""
+    """Return whether a literal subject matches a pattern."""
     return matcher(pattern)(subject)
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether some subject falls under both patterns."""
-    mine, theirs = one.split("."), other.split(".")
-    for at in range(max(len(mine), len(theirs))):
-        left = mine[at] if at < len(mine) else None
-        right = theirs[at] if at < len(theirs) else None
+    """Return whether any subject matches both patterns."""
+    one_tokens, other_tokens = one.split("."), other.split(".")
+    for at in range(max(len(one_tokens), len(other_tokens))):
+        left = one_tokens[at] if at < len(one_tokens) else None
+        right = other_tokens[at] if at < len(other_tokens) else None
         if left is None or right is None:
             return False
         if ">" in (left, right):
@@ -58,18 +58,18 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every subject under `narrow` also falls under `wide`."""
+    """Return whether every subject that matches `narrow` also matches `wide`."""
     outer, inner = wide.split("."), narrow.split(".")
-    for at, word in enumerate(outer):
-        if word == ">":
+    for at, part in enumerate(outer):
+        if part == ">":
             return len(inner) > at
-        if at >= len(inner) or inner[at] == ">" or (word != "*" and word != inner[at]):
+        if at >= len(inner) or inner[at] == ">" or (part != "*" and part != inner[at]):
             return False
     return len(outer) == len(inner)
 
 
 class SubjectTable(Generic[K, V]):
-    """Values by pattern, found by the literal tokens that each pattern begins with."""
+    """Values by pattern, indexed by the literal tokens at the start of each pattern."""
 
     def __init__(self) -> None:
         self._by_prefix: dict[str, dict[str, dict[K, V]]] = {}
@@ -88,7 +88,7 @@ class SubjectTable(Generic[K, V]):
             self._by_prefix.pop(prefix, None)
 
     def find(self, subject: str) -> Iterator[tuple[K, V]]:
-        """Everything whose pattern matches this literal subject."""
+        """Yield the keys and values whose pattern matches this literal subject."""
         end = len(subject)
         while end >= 0:
             for pattern, values in self._by_prefix.get(subject[:end], {}).items():
@@ -103,7 +103,7 @@ class SubjectTable(Generic[K, V]):
 
 
 def _prefix(pattern: str) -> str:
-    """The literal tokens at the beginning."""
+    """Return the literal tokens at the start."""
     if not is_pattern(pattern):
         return pattern
     tokens = pattern.split(".")

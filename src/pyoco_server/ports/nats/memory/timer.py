@@ -1,4 +1,4 @@
-"""Calls at times of the clock, by one timer of the running event loop."""
+"""Calls functions at clock times, with one timer of the running event loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Timer"]
 
 
 class Timer:
-    """Calls at times of `time.time_ns`, by one timer of the running loop.
+    """Calls functions at times of `time.time_ns`, with one timer of the running loop.
 
-    A server may outlive the loop it was made in, as when several commands use it one after another. Its timer is set
-    again by whoever uses it next.
+    A server may outlive the event loop it was created in, for example if several commands use it one after another. Its
+    timer is then set again on the next use.
     """
 
     def __init__(self) -> None:

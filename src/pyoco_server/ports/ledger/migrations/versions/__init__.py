@@ -1,1 +1,1 @@
-"""The steps. Each has a way back."""
+"""The migrations. Each can be reverted."""

@@ -43,7 +43,7 @@ def _on_postgres() -> bool:
 
 
 def _table(name: str, *parts: sa.schema.SchemaItem) -> None:
-    # STRICT: in SQLite, too, an amount is a whole number or is not stored.
+    # STRICT: in SQLite, too, an amount must be an integer to be stored.
     op.create_table(name, *parts, sqlite_strict=True)
 
 
@@ -252,7 +252,7 @@ def _make_rate_buckets() -> None:
 
 
 def _refuse_changes_of_the_journal() -> None:
-    """PRICED-56: not even the owner of the tables changes what happened to money."""
+    """PRICED-56: not even the owner of the tables may change the history of money."""
     if _on_postgres():
         op.execute(
             "CREATE FUNCTION refuse_journal_change() RETURNS trigger LANGUAGE plpgsql AS "

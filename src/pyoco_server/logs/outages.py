@@ -1,4 +1,4 @@
-"""Failures that repeat are logged once when they begin and once when they end, with their number (CLI-2, SAFE-15).
+"""Repeated failures are logged once when they begin and once when they end, with their count (CLI-2, SAFE-15).
 
     self._outage = Outage(log)
     while True:
@@ -8,8 +8,8 @@
             self._outage.failed("turn failed; retrying", error, loop=name)
         self._outage.settle()
 
-All loops of a process share one list of open outages, keyed by the cause: when a dozen loops miss one dependency, that
-is one line. Not for requests: each of those is logged by its door.
+All loops of a process share one list of open outages, keyed by the cause: if a dozen loops fail because of the same
+dependency, that is one line. Not for requests: each of those is logged by its door.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ __all__ = ["Outage", "cause_of"]
 
 log = get_logger(__name__)
 
-#: Ids and numbers, which differ between warnings about the same cause.
+#: Ids and numbers, which differ between warnings with the same cause.
 _VARYING = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|\d+")
-#: A loop that has not failed again for so long does not keep an outage open: its next turn may be an hour away.
+#: A loop that has not failed for this long no longer keeps an outage open: its next turn may be an hour away.
 _STALE_SECONDS = 60.0
-#: Bounds memory when every error text is another one. The oldest outage is dropped without a line.
+#: Bounds memory if every error text is different. The oldest outage is dropped without a log line.
 _OPEN_MAX = 1_000
 
 
 def cause_of(error: BaseException) -> str:
-    """What two equal warnings have in common: the missing resource, the unreadable record, or the text of the first
-    error of the chain, without ids and numbers."""
+    """Return the key under which warnings count as the same.
+
+    It is the missing resource, the unreadable record, or the text of the first error of the chain without ids and
+    numbers.
+    """
     missing = missing_resource(error)
     if missing is not None:
         return missing.resource
@@ -55,11 +58,11 @@ class _Episode:
 
     reason: str
     began_at: float
-    #: Warnings that were not written.
+    #: Suppressed warnings.
     repeats: int = 0
-    #: When each loop last failed for this cause.
+    #: When each loop last failed with this cause.
     failing: WeakKeyDictionary[Outage, float] = field(default_factory=WeakKeyDictionary)
-    #: At least one of them has worked since.
+    #: At least one of the loops has succeeded since.
     has_healed: bool = False
 
 
@@ -67,26 +70,26 @@ _open: dict[str, _Episode] = {}
 
 
 class Outage:
-    """What one loop, or one watch, reports about its failures."""
+    """Reports the failures of one loop or one watch."""
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
-        #: Causes that this loop has failed for, and those since the last `settle`.
+        #: Causes of this loop's failures: all known ones, and those since the last `settle`.
         self._causes: set[str] = set()
         self._lately: set[str] = set()
 
     def failed(self, message: str, error: BaseException, **fields: object) -> None:
-        """Write a warning with the error, unless this cause has been logged since it began."""
+        """Log a warning with the error, unless an outage with this cause is already open."""
         if self._is_new(cause_of(error), str(error)):
-            self._log.warning(message, **_told(error), **fields)
+            self._log.warning(message, **_error_fields(error), **fields)
 
     def crashed(self, message: str, error: BaseException, **fields: object) -> None:
-        """As `failed`, for a defect: at level ERROR."""
+        """Like `failed`, for a defect: at level ERROR."""
         if self._is_new(cause_of(error), str(error)):
-            self._log.error(message, **_told(error), **fields)
+            self._log.error(message, **_error_fields(error), **fields)
 
     def settle(self) -> None:
-        """To be called after each turn: what has not failed since the last call works again."""
+        """Call after each turn: causes that have not failed since the last call count as recovered."""
         for cause in self._causes - self._lately:
             episode = _open.get(cause)
             if episode is not None and episode.failing.pop(self, None) is not None:
@@ -96,12 +99,12 @@ class Outage:
             self._close_ended()
 
     def worked(self) -> None:
-        """The only thing that this loop does has worked: whatever it failed for before is over."""
+        """The loop's only operation has succeeded: all its earlier causes count as recovered."""
         self._lately.clear()
         self.settle()
 
     def forget(self) -> None:
-        """The loop ends: nobody knows whether the cause is gone."""
+        """The loop ends: whether its causes still exist is unknown, so they are dropped without a log line."""
         for cause in self._causes | self._lately:
             episode = _open.get(cause)
             if episode is not None:
@@ -133,16 +136,16 @@ class Outage:
             del _open[cause]
             if episode.has_healed:
                 seconds = round(now - episode.began_at, 1)
-                log.info("works again", reason=episode.reason, repeats=episode.repeats, seconds=seconds)
+                log.info("recovered", reason=episode.reason, repeats=episode.repeats, seconds=seconds)
 
 
-def _told(error: BaseException) -> dict[str, object]:
-    """The error with its traceback; of an unreadable record the reason says all (SAFE-16)."""
+def _error_fields(error: BaseException) -> dict[str, object]:
+    """Return the error with its traceback; for an unreadable record the reason is enough (SAFE-16)."""
     if isinstance(error, RecordUnreadable):
         return {"reason": str(error), "err_id": error.text.err_id}
     return {"error": error}
 
 
 def _is_stale(episode: _Episode, now: float) -> bool:
-    """Whether nobody has failed for it lately."""
+    """Return whether no loop has failed with this cause lately."""
     return all(now - at > _STALE_SECONDS for at in episode.failing.values())

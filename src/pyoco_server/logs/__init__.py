@@ -30,12 +30,12 @@ from pyoco_server.errors import CATALOGUE, PyocoError
 
 __all__ = ["Log", "configure_logging", "get_logger", "redact_url"]
 
-#: Their records take the same way as ours. uvicorn must be run with `log_config=None`, or it puts its own back.
+#: Their records are written like ours. uvicorn must be run with `log_config=None`, or it restores its own handlers.
 _LIBRARIES = ("asyncio", "nats", "uvicorn", "uvicorn.access", "uvicorn.error")
 
-#: Where a Log leaves its fields in a record; one attribute, so that no field can overwrite one of logging's.
+#: The record attribute that holds a Log's fields; one attribute, so that no field can overwrite one of logging's.
 _FIELDS = "pyoco_fields"
-#: Not fields: what logging keeps in a record, and uvicorn's message once more with colours.
+#: Record attributes that are not fields: those of logging, and uvicorn's coloured copy of the message.
 _NO_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",
@@ -48,14 +48,14 @@ _RESERVED = frozenset(
     | {"exc_type", "exc_message", "exc_traceback", "exc_origin", "exc_chain"}
 )
 
-#: A guard, not a licence: whoever logs should not pass these at all.
+#: Only a safety net: code should not log these at all.
 _SECRET_NAMES = frozenset({"key", "params", "workflow_yaml", "authorization", "x_api_key"})
 _SECRET_ENDINGS = ("api_key", "pepper", "token", "password", "secret")
 _HIDDEN = "***"
 
 _USERINFO = re.compile(r"://[^\s/\"'<>]*@")
 _API_KEY = re.compile(r"(pyoco_[0-9a-f]{16}_)[A-Za-z0-9_-]+")
-#: What ends a line for some reader or moves a terminal's cursor, and what JSON leaves as it is.
+#: Characters that some readers treat as line ends or that move a terminal's cursor, and that JSON leaves unescaped.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
@@ -68,12 +68,13 @@ _CHAIN_MAX = 10
 
 
 def configure_logging(service: str, settings: LogSettings | None = None) -> None:
-    """Send every record of this process to stdout as it is now (FLOW-422). Calling it again replaces the first call.
+    """Send every record of this process to the current stdout (FLOW-422). Another call replaces the earlier one.
 
-    Never raises: a bad setting or an unusable output is a warning, ERR-PYOCO-0013, and the program goes on (FLOW-530).
+    Never raises (FLOW-530): a bad setting or an unusable output causes a warning, ERR-PYOCO-0013, and the program
+    continues.
     """
     settings = settings if settings is not None else LogSettings.from_env()
-    # Bound here, not looked up at each record: the engine swaps sys.stdout while a task runs, to keep what it prints.
+    # Bound now, not looked up for each record: the engine swaps sys.stdout while a task runs, to capture its output.
     handler = _Output(sys.stdout)
     handler.setFormatter((_Text if settings.log_format == "text" else _Json)(service, settings))
     root = logging.getLogger()
@@ -86,7 +87,7 @@ def configure_logging(service: str, settings: LogSettings | None = None) -> None
         library.handlers.clear()
         library.propagate = True
     for problem in settings.problems:
-        get_logger(__name__).warning("a log setting is not used", reason=problem, **_LOG_OUTPUT_FAILED)
+        get_logger(__name__).warning("log setting ignored", reason=problem, **_LOG_OUTPUT_FAILED)
 
 
 _LOG_OUTPUT_FAILED = {"err_id": CATALOGUE[13].err_id, "msg_id": CATALOGUE[13].msg_id}
@@ -98,14 +99,17 @@ def get_logger(name: str) -> Log:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A logger with fields. `error=` takes an exception: it is written with its causes, and with its ids if it is ours
-    (FLOW-526). A record below the level costs one dictionary and one look-up."""
+    """A logger with fields.
+
+    `error=` takes an exception: it is written with its causes, and with its error ids if it is one of ours (FLOW-526).
+    A record below the level costs one dictionary and one lookup.
+    """
 
     _logger: logging.Logger
     _fields: Mapping[str, object] = field(default_factory=dict)
 
     def bind(self, **fields: object) -> Log:
-        """A logger that adds `fields` to every record. This one stays as it is."""
+        """Return a logger that adds `fields` to every record. The original is not changed."""
         return Log(self._logger, {**self._fields, **fields})
 
     def debug(self, message: str, /, **fields: object) -> None:
@@ -121,7 +125,7 @@ class Log:
         self._emit(logging.ERROR, message, fields)
 
     def exception(self, message: str, /, **fields: object) -> None:
-        """`error` with the exception that is being handled."""
+        """Like `error`, with the exception being handled."""
         self._emit(logging.ERROR, message, {"error": sys.exception(), **fields})
 
     def _emit(self, level: int, message: str, fields: Mapping[str, object]) -> None:
@@ -134,18 +138,18 @@ class Log:
         if isinstance(error, PyocoError):
             merged = {"err_id": error.text.err_id, "msg_id": error.text.msg_id, **merged}
         raised = error if isinstance(error, BaseException) else None
-        # Three frames up stands the line that logs: above this one and above `info`, `error`, …
+        # The calling line is three frames up: above this method and above `info`, `error`, …
         self._logger.log(level, message, exc_info=raised, extra={_FIELDS: merged}, stacklevel=3)
 
 
 def redact_url(url: str) -> str:
-    """The same address without its user, password or token. Several addresses with commas between are understood."""
+    """Return the address without user, password or token. Supports several addresses separated by commas."""
     parts = re.split(r",(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)", url)
     return ",".join(map(_redact_one, parts))
 
 
 def _redact_one(url: str) -> str:
-    """Everything up to the last `@` goes: in doubt we hide too much."""
+    """Everything before the last `@` is removed: if in doubt, hide too much."""
     credentials, at, rest = url.rpartition("@")
     if not at:
         return url
@@ -154,7 +158,7 @@ def _redact_one(url: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """No credentials, and no more than we are ready to write. The end stays: there stands what an error means."""
+    """Remove credentials and shorten long texts. The end is kept, because it usually holds the meaning of an error."""
     if "://" in text:
         text = _USERINFO.sub(f"://{_HIDDEN}@", text)
     if "pyoco_" in text:
@@ -171,7 +175,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """What JSON can say of any value. Bytes are counted, not shown."""
+    """Convert any value to one that JSON can represent. For bytes only their number is shown."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -179,18 +183,18 @@ def _plain(value: object, depth: int = 0) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     if isinstance(value, BaseException):
-        return f"{type(value).__name__}: {_said(value)}"
-    return _clean(value) if isinstance(value, str) else _said(value)
+        return f"{type(value).__name__}: {_text_of(value)}"
+    return _clean(value) if isinstance(value, str) else _text_of(value)
 
 
 def _plain_items(value: Mapping[object, object] | Collection[object], depth: int) -> object:
     if not isinstance(value, Mapping):
         return [_plain(each, depth) for each in islice(value, _ITEMS_MAX)]
-    named = ((_said(name), each) for name, each in islice(value.items(), _ITEMS_MAX))
+    named = ((_text_of(name), each) for name, each in islice(value.items(), _ITEMS_MAX))
     return {name: _HIDDEN if _is_secret(name) else _plain(each, depth) for name, each in named}
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     try:
         return _clean(str(value))
     except Exception as error:  # noqa: BLE001 - somebody else's __str__; a log line must not fail for it
@@ -198,7 +202,7 @@ def _said(value: object) -> str:
 
 
 class _Facts(logging.Formatter):
-    """What is written of a record; `_Json` and `_Text` say how."""
+    """Collects the facts of a record; `_Json` and `_Text` format them."""
 
     def __init__(self, service: str, settings: LogSettings) -> None:
         super().__init__()
@@ -238,7 +242,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return _clean(record.getMessage())
     except Exception as error:  # noqa: BLE001 - a library whose arguments do not fit its format
-        return f"{_said(record.msg)} (arguments do not fit: {type(error).__name__})"
+        return f"{_text_of(record.msg)} (arguments do not fit: {type(error).__name__})"
 
 
 def _exception_facts(
@@ -246,14 +250,14 @@ def _exception_facts(
 ) -> dict[str, object]:  # FLOW-523
     facts: dict[str, object] = {
         "exc_type": type(error).__name__,
-        "exc_message": _said(error),
+        "exc_message": _text_of(error),
         "exc_origin": _origin(trace),
     }
     causes = [
-        {"type": type(cause).__name__, "message": _said(cause), "origin": _origin(cause.__traceback__)}
+        {"type": type(cause).__name__, "message": _text_of(cause), "origin": _origin(cause.__traceback__)}
         for cause in _causes(error)
     ]
-    if causes:  # FLOW-526: the original is named even where tracebacks are off
+    if causes:  # FLOW-526: the original error is named even without tracebacks
         facts["exc_chain"] = causes
     if include_traceback:
         facts["exc_traceback"] = _clean("".join(traceback.format_exception(type(error), error, trace)))
@@ -261,7 +265,7 @@ def _exception_facts(
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """What this one was raised from, nearest first; chains may be long, and even circles."""
+    """Return the causes of an error, nearest first; chains may be long or even circular."""
     found: list[BaseException] = []
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None and cause is not error and cause not in found and len(found) < _CHAIN_MAX:
@@ -271,7 +275,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _origin(trace: TracebackType | None) -> dict[str, object] | None:
-    """Where it arose: the innermost frame."""
+    """Return the innermost frame: where the error was raised."""
     if trace is None:
         return None
     while trace.tb_next is not None:
@@ -285,14 +289,14 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class _Json(_Facts):
-    """One object per line, no line break inside, whatever counts as one (FLOW-521)."""
+    """One object per line, without any kind of line break inside (FLOW-521)."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _CONTROL.sub(_escape, _encode(self.facts(record)))
 
 
 class _Text(_Facts):
-    """The same for the eye: one line, and an exception's traceback indented below it (FLOW-528)."""
+    """The same for people: one line, and an exception's traceback indented below it (FLOW-528)."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = self.facts(record)
@@ -309,7 +313,7 @@ _HEAD = frozenset({"ts", "level", "service", "logger", "message", "pathname", "l
 
 
 class _Output(logging.Handler):
-    """Writes lines to one stream, and to stderr once that is broken. Never raises into the program."""
+    """Writes lines to one stream, and to stderr once that stream is broken. Never raises into the program."""
 
     def __init__(self, stream: TextIO | None) -> None:
         super().__init__()
@@ -331,12 +335,13 @@ class _Output(logging.Handler):
         try:
             _write(stream, line)
         except BrokenPipeError as error:
-            # Nobody reads any more, and never will. What still lies in the buffer would fail again at exit.
+            # The reader is gone for good. Buffered data would fail again at exit.
             self._stream = None
             self._warn(str(error))
             with contextlib.suppress(OSError, ValueError):
-                _send_to_nowhere(stream)
-        except (OSError, ValueError, RuntimeError) as error:  # full disk; closed; a signal handler inside a write
+                _redirect_to_null(stream)
+        # disk full, stream closed, or called from a signal handler during a write
+        except (OSError, ValueError, RuntimeError) as error:
             if getattr(stream, "closed", True):
                 self._stream = None
                 self._warn(str(error))
@@ -351,7 +356,7 @@ class _Output(logging.Handler):
 def _write(stream: TextIO, line: str) -> None:
     try:
         stream.write(line + "\n")
-    except UnicodeEncodeError:  # a stream that is not UTF-8, or half of a surrogate pair; \u… is valid JSON, too
+    except UnicodeEncodeError:  # not a UTF-8 stream, or a lone surrogate; \u… is valid JSON, too
         stream.write(_NOT_ASCII.sub(_escape, line) + "\n")
     stream.flush()
 
@@ -362,7 +367,7 @@ def _write_to_stderr(line: str) -> None:
             _write(sys.stderr, line)
 
 
-def _send_to_nowhere(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())
