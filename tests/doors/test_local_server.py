@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.discovery import is_quiet
 from pyoco_server.discovery.server_file import LocalServer
 from pyoco_server.doors.cli import admin, keeper, server, worker
@@ -19,6 +20,7 @@ from pyoco_server.doors.cli.grid import cli as grid
 from pyoco_server.doors.cli.local_server import find_door, settle, settle_nats
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.doors.mcp import stdio
+from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.errors import SettingError, SeveralServers
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
 from support.discovery import Machine, a_server
@@ -127,6 +129,21 @@ def test_what_somebody_has_named_wins(
     capsys.readouterr()
     assert (settle().config.nats_url, settle().config.data_dir) == ("nats://127.0.0.1:3", "from-file")
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_data_of_a_stopped_server_are_not_combined_with_another_servers_nats(
+    machine: Machine, local: LocalServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FIND-4: neither is a mixture backed up, nor is one restored into the other."""
+    stopped = machine.place("stopped") / ".pyoco"
+    nats = EmbeddedNats(stopped, NatsBackendConfig(), host="127.0.0.1", port=4777, http_port=0)
+    nats.command()  # writes its configuration
+    settled = settle(data_dir=str(stopped))
+    assert (settled.config.nats_url, settled.config.data_dir) == ("nats://127.0.0.1:4777", str(stopped))
+    assert (settled.found, settled.has_nats) == (None, False)
+    assert capsys.readouterr() == ("", "")
+    machine.announce(a_server(machine.place("stopped"), nats=("nats://127.0.0.1:4778",)))  # it runs again
+    assert settle(data_dir=str(stopped)).config.nats_url == "nats://127.0.0.1:4778"
 
 
 def test_a_dotenv_file_can_turn_it_off(machine: Machine, local: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

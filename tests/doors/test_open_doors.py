@@ -106,7 +106,7 @@ def test_up_with_an_open_door_beside_closed_http_needs_the_flag_and_says_so(
         _up()
     _up(frames_port=None)
     facts = _up(open_frames=True).facts("http://x", tmp_path, "nats://x", "127.0.0.1:1")
-    assert "the TCP door asks for no key" in banner(facts)
+    assert "the TCP door requires no key" in banner(facts)
 
 
 # At an open door ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -40,9 +41,22 @@ def settle_nats(*, nats_url: str | None = None, option: str = "--nats-url", **gi
     found = find(Need("nats", option), data_dir=known_dir)
     if found is None:
         return Settled(config, None, has_nats=False)
+    if known_dir is not None and (own := _own_nats(Path(known_dir), found)) is not None:
+        return Settled(replace(config, nats_url=own), None, has_nats=False)
     say(found)
     data_dir = known_dir or found.server.data_dir
     return Settled(replace(config, nats_url=found.server.nats_url, data_dir=data_dir), found, has_nats=True)
+
+
+def _own_nats(data_dir: Path, found: Found) -> str | None:
+    """The address of the NATS of a stopped server whose data directory was named, while another server runs (FIND-4):
+    data of one are not combined with the NATS of the other. None: the server runs, or has no NATS of its own."""
+    from pyoco_server.embedded import reachable_host  # noqa: PLC0415 - not for --help
+    from pyoco_server.ports.deployment.machine import own_nats_of  # noqa: PLC0415
+
+    if data_dir.resolve() == Path(found.server.data_dir).resolve() or (own := own_nats_of(data_dir)) is None:
+        return None
+    return f"nats://{reachable_host(own.host)}:{own.port}"
 
 
 def settle(*, nats_url: str | None = None, data_dir: str | None = None, **given: Any) -> Settled:

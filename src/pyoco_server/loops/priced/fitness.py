@@ -38,6 +38,7 @@ class Fitness(Loop):
         #: Exactly one of the two is set.
         self.well, self.unwell = asyncio.Event(), asyncio.Event()
         self.unwell.set()  # until the first check
+        self._is_reported = False
 
     async def turn(self) -> None:
         async with self._checking:
@@ -60,13 +61,16 @@ class Fitness(Loop):
         if ready.can_execute:
             if self.unwell.is_set():
                 log.info("the stores of priced runs answer")
+            self._is_reported = False
             self._checked_at, self._every_seconds, self._pause = time.monotonic(), _CHECK_SECONDS, _FIRST_PAUSE_SECONDS
             self.unwell.clear()
             self.well.set()
             return
         self._turn_unwell()
         self._every_seconds, self._pause = self._pause, min(self._pause * 2, _CHECK_SECONDS)
-        log.warning("receiving no priced runs: a store does not answer", checks=ready.document()["checks"])
+        if not self._is_reported:  # once for each outage
+            self._is_reported = True
+            log.warning("receiving no priced runs: a store does not answer", checks=ready.document()["checks"])
 
     def _turn_unwell(self) -> None:
         self.well.clear()
