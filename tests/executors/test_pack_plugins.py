@@ -144,7 +144,7 @@ class TestTheSetting:
     ) -> None:
         shelf.add("words", "raise ValueError")
         assert set(wiring_offer.offered_packs(PricedConfig(packs=("words", "decision")))) == {"decision"}
-        (line,) = [record for record in caplog.records if "left out" in record.getMessage()]
+        (line,) = [record for record in caplog.records if "cannot be offered" in record.getMessage()]
         assert "words 1.0" in str(line.__dict__)
 
 

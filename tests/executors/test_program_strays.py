@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -149,3 +150,21 @@ async def test_another_attempt_finds_nothing_of_a_dead_worker(
         if outcome.archive is not None:
             outcome.archive.discard()
         assert len(alive_with(token)) == (COUNT - WITH_MARK if with_runner else 0)
+
+
+_EXITING_CHILD = """
+import os, time
+from pathlib import Path
+from pyoco_server.executors.program.strays import EXITING, end_strays
+pid = os.fork() or os._exit(0)
+while " Z " not in Path(f"/proc/{pid}/stat").read_text():
+    time.sleep(0.001)
+assert end_strays((), {}) == {EXITING}, "a child without memory belongs to no known program"
+os.waitpid(pid, 0)
+assert end_strays((), {}) == set()
+"""
+
+
+def test_a_child_that_is_exiting_is_not_taken_for_one_of_another_program() -> None:
+    """SAFE-6: what it started is adopted after its environment is gone, so its program is not over yet"""
+    subprocess.run([sys.executable, "-c", _EXITING_CHILD], check=True, timeout=60)

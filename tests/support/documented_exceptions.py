@@ -47,7 +47,6 @@ NOT_RUN = {
     "docs/guides/migrating-from-the-csharp-grid.md: ": "doors and workers of the reader's: tests/grid",
     "docs/guides/operating-nats.md: : ": "three nodes: tests/system/test_nats_bootstrap.py runs this script",
     "docs/guides/operating-nats.md: #!/bin/sh": "tests/system/test_nats_bootstrap.py runs this script",
-    "docs/guides/priced-stack.md: docker compose": "containers: tests/repository/test_deploy.py reads the file",
     "docs/guides/wheels.md: pyoco-worker": "does not end: tests/system/test_worker_wheels.py",
     "docs/guides/wheels.md: from pathlib": "the same upload a second time is refused; tests/client uploads",
     "docs/guides/python-client.md: ": "tests/client/test_client_guide.py runs this page",

@@ -61,7 +61,7 @@ class Keeper:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     async def ready(self) -> Keeper:
-        await eventually(lambda: any("keeper keeps" in line["message"] for line in self.lines), 60.0)
+        await eventually(lambda: any("keeper started" in line["message"] for line in self.lines), 60.0)
         return self
 
 
@@ -102,7 +102,7 @@ def keepers(backend: Backend, tmp_path: Path) -> Iterator[Keepers]:
 
 async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
     keeper = await keepers.start()
-    (line,) = [line for line in keeper.lines if "keeper keeps" in line["message"]]
+    (line,) = [line for line in keeper.lines if "keeper started" in line["message"]]
     of_flows = [
         "KeeperHeartbeat",
         "ResourceKeeper",

@@ -139,7 +139,7 @@ def test_a_broken_pack_is_told_once_and_is_not_offered(deployed: Deployed) -> No
     assert answer.status_code == 422
     assert "word_count, words" in answer.json()["errors"][0]["message"]
     for process in (deployed.gateway, deployed.worker):
-        until(lambda process=process: process.has_said("left out"), 10, "the log")  # type: ignore[misc]
-        lines = [line for line in process.output.read_text().splitlines() if "left out" in line]
+        until(lambda process=process: process.has_said("cannot be offered"), 10, "the log")  # type: ignore[misc]
+        lines = [line for line in process.output.read_text().splitlines() if "cannot be offered" in line]
         assert len(lines) == 1
         assert "broken 1.0" in lines[0]

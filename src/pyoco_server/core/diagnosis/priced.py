@@ -43,7 +43,8 @@ def reachable(facts: Facts) -> Iterator[Remark]:
         yield note(
             f"there is no ledger at {known.ledger.where}",
             "priced runs are not accepted from here, and workers and keepers here know of none",
-            "`pyoco-server up` creates it unless the deployment already uses another ledger; PYOCO_LEDGER_URL names another, --data-dir another folder; "
+            "`pyoco-server up` creates it unless the deployment uses another ledger; "
+            "PYOCO_LEDGER_URL names another, --data-dir another folder; "
             "PYOCO_PRICED_ENABLED=0 where none is wanted",
         )
     else:

@@ -27,7 +27,7 @@ from pyoco_server.executors.program.find import NotFound
 from pyoco_server.executors.program.outputs import LIGHT, Staged, TooMuch, find_outputs, pack
 from pyoco_server.executors.program.running import NotStarted, Running, Tail, start
 from pyoco_server.executors.program.settings import Settings
-from pyoco_server.executors.program.strays import end_strays
+from pyoco_server.executors.program.strays import EXITING, end_strays
 from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Ended, Frames, Order, frame
 from pyoco_server.executors.strays.reaper import adopt_orphans, die_with_parent, end_children, has_children
 
@@ -223,7 +223,7 @@ class Runner:
             return False
         if now >= until + self._settings.linger_seconds or not has_children():
             return True
-        return running.place.path not in self._end_strays()
+        return not {running.place.path, EXITING} & self._end_strays()
 
     def _end_strays(self) -> set[str | None]:
         now = time.monotonic()

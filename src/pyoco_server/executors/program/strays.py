@@ -15,7 +15,10 @@ from collections.abc import Container, Mapping
 from pyoco_server.executors.strays.marks import environment_of
 from pyoco_server.executors.strays.reaper import children
 
-__all__ = ["end_strays"]
+__all__ = ["EXITING", "end_strays"]
+
+#: Stands for a child that is exiting: its environment is gone already, and its own children are not adopted yet.
+EXITING = ""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -25,13 +28,16 @@ def end_strays(programs: Container[int], running: Mapping[str, float]) -> set[st
 
     `running`: directories of programs that are not over, each with its start by the monotonic clock. Returns the
     directories that children belong to, killed or not; None stands for children of an unknown program. Those are killed
-    once no program is left that could have started them.
+    once no program is left that could have started them. With EXITING, another call is needed to see what is left.
     """
     left: set[str | None] = set()
     for pid in children():
         if pid in programs:
             continue
         home = _home(pid)
+        if home is None and _is_exiting(pid):
+            left.add(EXITING)
+            continue
         left.add(home)
         if home not in running if home is not None else not _has_older(pid, running):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -43,6 +49,15 @@ def _home(pid: int) -> str | None:
     """Return the HOME of a process, or None if it is a zombie or was started with its own environment."""
     homes = [variable for variable in environment_of(pid) if variable.startswith(b"HOME=")]
     return os.fsdecode(homes[0][len(b"HOME=") :]) if homes else None
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether the memory of a process is released: it is a zombie, or about to be one."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return not file.read(1)
+    except OSError:  # it has exited
+        return True
 
 
 def _has_older(pid: int, running: Mapping[str, float]) -> bool:
