@@ -75,7 +75,7 @@ async def strangers(door: PricedDoor) -> list[dict[str, str]]:
 
 async def answer_of(door: PricedDoor, each: Operation, headers: dict[str, str], **names: str) -> tuple[int, Any, Any]:
     path = each.path
-    for name, value in ({"name": "result.json"} | names).items():
+    for name, value in ({"name": "result.json", "task": "a"} | names).items():
         path = path.replace(f"{{{name}}}", value)
     assert "{" not in path, f"give {path} values, and let it pass the owner guard"
     sent: dict[str, Any] = {"json": {}} if each.method in {"POST", "PUT", "PATCH"} else {}
@@ -99,9 +99,11 @@ async def test_every_route_below_a_run_answers_strangers_as_for_an_unknown_run(
 async def test_every_route_below_a_run_knows_the_run_of_the_key(
     door: PricedDoor, payer: Payer, run_id: str, each: Operation
 ) -> None:
-    """SAFE-5: a valid key is honoured in mode `none`, too. Files of programs are not there for priced runs."""
+    """SAFE-5: a valid key is honoured in mode `none`, too. Priced runs have no files of programs, and no tasks."""
     status, _, _ = await answer_of(door, each, payer.headers, run_id=run_id)
-    assert status == (404 if "/artifacts" in each.path else 409 if each.method == "POST" else 200)
+    assert status == (
+        404 if "/artifacts" in each.path or "/outputs" in each.path else 409 if each.method == "POST" else 200
+    )
 
 
 @pytest.mark.parametrize("each", BELOW_BUDGETS, ids=lambda each: each.path)

@@ -212,6 +212,8 @@ class TestDocument:
             ("DELETE /dlq/{letter_id}", "200 401 403 404 503"),
             ("POST /dlq/{letter_id}/requeue", "200 401 403 404 409 410 422 503"),
             ("POST /jobs", "200 401 403 409 413 422 503"),
+            ("GET /runs/{run_id}/result", "200 206 304 401 403 404 409 410 416 503"),
+            ("GET /runs/{run_id}/outputs/{task}", "200 206 304 401 403 404 409 410 416 503"),
             ("GET /runs/{run_id}/artifacts", "200 304 401 403 404 409 410 422 503"),
             ("GET /runs/{run_id}/artifacts/{name}", "200 304 401 403 404 409 410 503"),
             ("GET /exec/state", "200 401 403 422 503"),

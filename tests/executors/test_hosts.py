@@ -108,12 +108,16 @@ class TestATask:
         assert hosts.restarts == 0
 
     async def test_with_a_huge_output_is_completed_and_its_record_is_cut(self, hosts: HostExecutor) -> None:
-        """FLOW-359, FLOW-360"""
+        """FLOW-359, FLOW-360, RES-4"""
         outcome = await outcome_of(hosts, work("speaks_at_length"))
         assert isinstance(outcome, Completed)
         assert outcome.progress.truncated
         assert outcome.progress.tasks == {"speaks_at_length": "SUCCEEDED"}
-        assert "output" not in outcome.progress.task_records["speaks_at_length"]
+        record = outcome.progress.task_records["speaks_at_length"]
+        assert (len(record["output"]), record["output_truncated"]) == (1024, True)
+        assert outcome.kept is not None
+        assert outcome.kept.file is not None
+        outcome.kept.file.close()
 
     @pytest.mark.parametrize("flow", ["prints", "closes_everything"])
     async def test_may_do_what_it_likes_with_the_standard_streams(self, hosts: HostExecutor, flow: str) -> None:

@@ -181,6 +181,19 @@ class NatsBackendConfig:
         "pyoco_workflows", NAME, "GWK", "Object store of submitted `flow.yaml` files, for re-runs."
     )
 
+    # Results and outputs of runs.
+    result_inline_max_bytes: int = declare(
+        16_384, MESSAGE_BYTES, "GW", "A result or output up to this size is kept in the record of its run."
+    )
+    output_max_bytes: int = declare(1_073_741_824, BYTES, "W", "A larger output of a task is not kept.")
+    run_outputs_max_bytes: int = declare(4_294_967_296, BYTES, "W", "What one run may keep outside of its record.")
+    tenant_outputs_max_bytes: int = declare(
+        68_719_476_736,
+        whole(0, 2**62),
+        "W",
+        "What the runs of one tenant may keep outside of their records; 0 = no bound.",
+    )
+
     # Sizes and wheels.
     max_run_snapshot_bytes: int = declare(262_144, MESSAGE_BYTES, "GWK", "A larger snapshot is compacted.")
     workflow_yaml_max_bytes: int = declare(262_144, MESSAGE_BYTES, "GW", "A larger `flow.yaml` is refused.")
@@ -256,7 +269,16 @@ class NatsBackendConfig:
             "receipts_kv_bucket",
         )
         check_apart(self, "wheel_object_store_bucket", "workflow_object_store_bucket")
+        if self.outputs_bucket in (self.wheel_object_store_bucket, self.workflow_object_store_bucket):
+            raise SettingError(
+                f"{self.outputs_bucket} is the object store of outputs; use another name for other files"
+            )
         check_apart(self, "work_subject_prefix", "dlq_subject_prefix")
+
+    @property
+    def outputs_bucket(self) -> str:
+        """The object store of results and outputs. Deployments that share a NATS differ in their bucket of runs."""
+        return "pyoco_outputs" if self.runs_kv_bucket == "pyoco_runs" else f"{self.runs_kv_bucket}_outputs"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:

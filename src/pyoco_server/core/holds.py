@@ -20,6 +20,7 @@ class Holds(StrEnum):
     WHEELS = "wheels"
     WHEEL_HISTORY = "wheel_history"
     WORKFLOWS = "workflows"
+    OUTPUTS = "outputs"
     PACK_JOBS = "pack_jobs"
     PACK_LETTERS = "pack_letters"
     RESULTS = "results"
@@ -56,6 +57,7 @@ LOST: dict[Holds, tuple[str, str]] = {
     Holds.WHEELS: ("registered wheels", "登録済みのwheel"),
     Holds.WHEEL_HISTORY: ("the wheel history", "wheelの履歴"),
     Holds.WORKFLOWS: ("uploaded flow.yaml files, which re-runs need", "再実行に必要なflow.yaml"),
+    Holds.OUTPUTS: ("large results and outputs of runs", "runの大きな結果と出力"),
     Holds.PACK_JOBS: ("the queue of priced runs; QUEUED runs are sent again", "課金runのキュー（QUEUEDは再送信）"),
     Holds.PACK_LETTERS: ("dead letters of priced runs", "課金runのdead letter"),
     Holds.RESULTS: ("results of priced runs", "課金runの結果"),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pyoco_server.core.values.kept import Kept
+
 __all__ = [
     "GRAPH_BYTES_MAX",
     "GRAPH_TASKS_MAX",
@@ -74,6 +76,8 @@ class Outcome:
     """How one attempt ended. An executor always returns an outcome; it never raises."""
 
     progress: Progress = NOTHING_YET
+    #: What its tasks have returned. None: it was stopped before it could report that.
+    kept: Kept | None = None
 
     @property
     def error(self) -> str | None:

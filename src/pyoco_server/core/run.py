@@ -119,6 +119,9 @@ class Run:
     #: Each task of the flow and its dependencies. Empty until the flow has been built, or if it is too large. Kept as
     #: read; its format is checked when it is shown (`shown_snapshot`).
     graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: The result, and the outputs that their task records do not hold (`core/values/kept.py`). Private: the public form
+    #: of a run shows them in their own members.
+    kept_values: Mapping[str, Any] = field(default_factory=dict)
     #: Incremented by each claim. The newest attempt owns the run; older ones are fenced.
     attempt: int = 0
     #: Unique per attempt (FLOW-311), so that a write of another attempt is never mistaken for this one's.
@@ -213,6 +216,7 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
         task_records={},
         task_records_truncated=False,
         graph={},
+        kept_values={},
         error=None,
     )
 
@@ -291,6 +295,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
         task_records=_settle_records(progress.task_records or run.task_records, status),
         task_records_truncated=progress.truncated or (run.task_records_truncated and not progress.task_records),
         graph=progress.graph or run.graph,
+        kept_values=outcome.kept.stored() if outcome.kept is not None else {},
         ended_by=ended_by,
     )
 
@@ -316,6 +321,7 @@ class RunChanges(TypedDict, total=False):
     task_records: Mapping[str, Any]
     task_records_truncated: bool
     graph: Mapping[str, Sequence[str]]
+    kept_values: Mapping[str, Any]
     attempt: int
     attempt_id: str | None
     worker_id: str | None

@@ -12,6 +12,7 @@ from pyoco_server.core.programs.record import EXEC, PRIVATE
 from pyoco_server.core.programs.stored import MEMBERS, program_members, read_program
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.core.states import RunState
+from pyoco_server.core.values.shown import RESULT_BYTES_MAX, not_run, shown_records, shown_result
 from pyoco_server.errors import CATALOGUE, Corrupt, SnapshotTooLargeError
 
 __all__ = [
@@ -78,6 +79,8 @@ def to_snapshot(run: Run) -> dict[str, Any]:
         snapshot["graph"] = run.graph
     if run.earlier_attempts:
         snapshot["earlier_attempts"] = list(run.earlier_attempts)
+    if run.kept_values:
+        snapshot["kept_values"] = run.kept_values
     if run.program is not None:
         snapshot.update(program_members(run.program))
         snapshot["token"] = snapshot.pop("attempt_id", None)
@@ -86,14 +89,21 @@ def to_snapshot(run: Run) -> dict[str, Any]:
     return snapshot
 
 
-def shown_snapshot(run: Run) -> dict[str, Any]:
+def shown_snapshot(run: Run, result_bytes_max: int = RESULT_BYTES_MAX) -> dict[str, Any]:
     """Return the public form of the run: without an invalid graph, and without the private members of a program's run
-    (GRID-154). O(graph)."""
+    (GRID-154); with its result, and what became of its outputs (RES-3, RES-4). O(graph + tasks)."""
     snapshot = to_snapshot(run)
+    snapshot.pop("kept_values", None)
     if run.is_exec:
         snapshot = _without(snapshot, *PRIVATE)
     if run.graph and not _is_graph(run.graph):
         del snapshot["graph"]
+    if run.is_flow:
+        snapshot["task_records"] = shown_records(run)
+    if run.status is RunState.FAILED:
+        snapshot["not_run"] = not_run(run)
+    if (result := shown_result(run, result_bytes_max)) is not None:
+        snapshot["result"] = result
     return snapshot
 
 
@@ -128,6 +138,8 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         if not isinstance(known.get("graph", {}), dict):  # an invalid graph must not prevent the run from executing
             del known["graph"]
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
+        if not isinstance(known.get("kept_values", {}), dict):
+            del known["kept_values"]
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])

@@ -21,6 +21,7 @@ PyocoError
 │   ├── DeadLetterNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
+│   ├── ResultNotFound    the run has no such task, or is of a kind without such values
 │   └── ObjectNotFound
 ├── Conflict              the request conflicts with the current state (409)
 │   ├── KeyReused         an idempotency key was used for another submission
@@ -28,10 +29,14 @@ PyocoError
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
 │   ├── RunNotEnded       not available before the run has ended
+│   ├── ResultNotReady    the run or task has not ended with a value
+│   ├── ResultNotEncodable  a value could not be encoded
+│   ├── ResultTooLarge    a value exceeded a bound
 │   └── KeyBusy           the same idempotency key is being submitted right now
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
+├── ResultGone            a stored value is no longer there (410)
 ├── ArtifactExpired       the files of a program are no longer kept (410)
 ├── TenantRateLimited     the tenant sends too many requests (429)
 ├── Unavailable           NATS did not answer: the write may have happened (503)
@@ -112,6 +117,11 @@ __all__ = [
     "RecordUnreadable",
     "Refused",
     "ResourceMissing",
+    "ResultGone",
+    "ResultNotEncodable",
+    "ResultNotFound",
+    "ResultNotReady",
+    "ResultTooLarge",
     "RunExpired",
     "RunNotEnded",
     "RunNotFound",
@@ -127,6 +137,7 @@ __all__ = [
     "TooSlow",
     "Unavailable",
     "UsageError",
+    "ValueMissing",
     "WheelNotFound",
     "WheelNotNewer",
     "WheelSyncFailed",
@@ -324,6 +335,50 @@ class RunNotFound(NotFound):
 
     number = 5
     phrase = "run not found"
+
+
+class ValueMissing(PyocoError):
+    """Base of the reasons why a run has no result or output to read."""
+
+    def __init__(self, message: str, **members: object) -> None:
+        super().__init__(message)
+        #: Additional members of the response.
+        self.members = members
+
+
+class ResultNotFound(ValueMissing, NotFound):
+    """The run has no such task, or is of a kind that has no such value."""
+
+    number = 53
+    phrase = "no such result"
+
+
+class ResultNotReady(ValueMissing, Conflict):
+    """The run or task has not ended, or not ended with a value."""
+
+    number = 53
+    phrase = "no result"
+
+
+class ResultNotEncodable(ValueMissing, Conflict):
+    """The value could not be encoded."""
+
+    number = 54
+    phrase = "value could not be encoded"
+
+
+class ResultTooLarge(ValueMissing, Conflict):
+    """The value exceeded a bound."""
+
+    number = 55
+    phrase = "value is too large"
+
+
+class ResultGone(ValueMissing):
+    """The value was stored, or should have been, and is no longer there."""
+
+    number = 56
+    phrase = "stored value is no longer there"
 
 
 class DeadLetterNotFound(NotFound):

@@ -253,6 +253,30 @@ CATALOGUE: dict[int, Text] = {
             "Set PYOCO_AUTH_PEPPER to the value that the gateways have.",
         ),
         Text(
+            53,
+            "There is no such result.",
+            "該当する結果がありません",
+            "Check the run's status, and the name of the task.",
+        ),
+        Text(
+            54,
+            "The value could not be encoded.",
+            "値をエンコードできませんでした",
+            "`detail` names the type and its place; return plain data, or bytes.",
+        ),
+        Text(
+            55,
+            "The value is too large to be kept.",
+            "値が大きすぎるため保存できません",
+            "`detail` names the bound; return less, or raise it.",
+        ),
+        Text(
+            56,
+            "The stored value is no longer there.",
+            "保存された値はもうありません",
+            "Repeat the run.",
+        ),
+        Text(
             75,
             "A stored run record cannot be read.",
             "保存されたrunの記録を読み取れません",

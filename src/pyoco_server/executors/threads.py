@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Outcome, Progress
+from pyoco_server.core.snapshot import encode
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
+from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.port import Work
 from pyoco_server.logs import get_logger
@@ -24,8 +27,8 @@ log = get_logger(__name__)
 
 
 class _ThreadExecution:
-    def __init__(self, run: EngineRun, when_free: Callable[[], None]) -> None:
-        self._run, self._when_free = run, when_free
+    def __init__(self, run: EngineRun, bytes_max: int, when_free: Callable[[], None]) -> None:
+        self._run, self._bytes_max, self._when_free = run, bytes_max, when_free
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Outcome] = self._loop.create_future()
         # A daemon thread, so that a task that never ends does not keep the program from exiting.
@@ -33,9 +36,19 @@ class _ThreadExecution:
         self._thread.start()
 
     def _work(self) -> None:
-        outcome = self._run.execute()
+        outcome = self._kept(self._run.execute())
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end, outcome)
+
+    def _kept(self, outcome: Outcome) -> Outcome:
+        """Attach what the tasks have returned. Large records are truncated later, after their outputs were kept."""
+        outputs = self._run.outputs
+        if len(encode(outcome.progress.task_records)) > self._bytes_max:
+            outputs.keep_rest()
+        kept = outputs.kept()
+        outcome = replace(outcome, kept=replace(kept, file=outputs.spool.opened()))
+        outputs.spool.close()
+        return outcome
 
     def _end(self, outcome: Outcome) -> None:
         self._when_free()
@@ -56,8 +69,11 @@ class _ThreadExecution:
 
 
 class ThreadExecutor:
-    def __init__(self, build: FlowBuilder) -> None:
-        self._build = build
+    def __init__(
+        self, build: FlowBuilder, limits: OutputLimits | None = None, records_bytes_max: int = 1 << 17
+    ) -> None:
+        """With records of more than `records_bytes_max`, all outputs are kept outside of the run's record."""
+        self._build, self._limits, self._bytes_max = build, limits or OutputLimits(), records_bytes_max
         self._running = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -111,7 +127,7 @@ class ThreadExecutor:
             when_free()
 
         # Decoded again: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
-        run = EngineRun(decode_job(work.data), self._build)
+        run = EngineRun(decode_job(work.data), self._build, self._limits)
         self._running += 1
         self._is_idle.clear()
-        return _ThreadExecution(run, freed)
+        return _ThreadExecution(run, self._bytes_max, freed)

@@ -10,10 +10,12 @@ from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
+from pyoco_server.actions.keep_outputs import TenantUse, keep_outputs
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
 from pyoco_server.core.run import Owner, Run
+from pyoco_server.core.values.kept import Kept
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.logs import get_logger
@@ -71,6 +73,7 @@ class DeliveryProcessor:
     def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
         self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
         self._outage = Outage(log)
+        self._outputs_use = TenantUse()
         self.max_deliver = max_deliver
         # The last deliveries end the run instead of executing it: if this worker crashes too, the next delivery can
         # still end the run.
@@ -157,7 +160,17 @@ class DeliveryProcessor:
         self._pulse.touch()  # FLOW-197: the registry lists the run too
         outcome = await execution.outcome()
         live.execution = None
+        if outcome.kept is not None:
+            outcome = replace(outcome, kept=await self._kept(outcome.kept, held, live))
         return outcome
+
+    async def _kept(self, kept: Kept, held: FlowAttempt, live: Live) -> Kept:
+        """Store what the tasks have returned, before the record refers to it. A fenced attempt stores nothing."""
+        try:
+            return kept if live.fenced else await keep_outputs(self._backend, held.run, kept, self._outputs_use)
+        finally:
+            if kept.file is not None:
+                kept.file.close()
 
     async def _end(self, delivery: Delivery, held: FlowAttempt, live: Live, outcome: Outcome) -> Worked:
         async with held.lock:  # a release in progress decides first

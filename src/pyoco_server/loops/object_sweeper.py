@@ -7,6 +7,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.objects.port import Objects, Stray
+from pyoco_server.ports.outputs.port import Outputs
 
 __all__ = ["ObjectSweeper"]
 
@@ -19,8 +20,8 @@ _OLDER_THAN_SECONDS = 3600.0
 
 
 class ObjectSweeper(Loop):
-    """Sweeps the strays of wheels, submitted flow.yaml files and program files: bytes that no object references and to
-    which nothing was added for an hour.
+    """Sweeps the strays of wheels, submitted flow.yaml files, outputs and program files: bytes that no object
+    references and to which nothing was added for an hour.
 
     A put in progress is never swept. The hour is measured by the clock of NATS, which may jump; so a stray is removed
     only if the previous turn found exactly the same one. Two turns are ten minutes apart, and a put that has added
@@ -42,9 +43,10 @@ class ObjectSweeper(Loop):
     ) -> None:
         super().__init__(every_seconds=every_seconds)
         config = backend.config
-        self._stores = {
+        self._stores: dict[str, Objects | Outputs] = {
             config.wheel_object_store_bucket: backend.wheels,
             config.workflow_object_store_bucket: backend.workflows,
+            config.outputs_bucket: backend.outputs,
         }
         if backend.programs is not None:
             self._stores[backend.programs.config.exec_artifacts_bucket] = backend.programs.artifacts
@@ -60,7 +62,7 @@ class ObjectSweeper(Loop):
             except (Unavailable, Corrupt) as error:
                 self.outage.failed("could not sweep an object store; retrying later", error, bucket=bucket)
 
-    async def _sweep(self, bucket: str, store: Objects) -> None:
+    async def _sweep(self, bucket: str, store: Objects | Outputs) -> None:
         known = self._found.get(bucket, frozenset())
         found = await store.strays(self._older_than_seconds)
         self._found[bucket] = frozenset(found)

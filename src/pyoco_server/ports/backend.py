@@ -12,6 +12,7 @@ from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.keys.port import Keys
 from pyoco_server.ports.objects.kept import Kept
 from pyoco_server.ports.objects.port import Objects
+from pyoco_server.ports.outputs.port import Outputs
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.queue.port import Queue
@@ -38,6 +39,8 @@ class Backend:
     wheels: Objects
     #: Submitted flow.yaml files by their sha256, for re-runs.
     workflows: Objects
+    #: Results and outputs of runs that are too large for their records.
+    outputs: Outputs
     #: Returns Unix seconds. Injected, so that a test can freeze it.
     clock: Callable[[], float]
     #: Returns a new UUID as text.

@@ -22,6 +22,7 @@ from pyoco_server.config import (
 )
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.executors.flow.build import FlowBuilder
+from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.host.pool import HostExecutor
@@ -47,6 +48,7 @@ from pyoco_server.ports.nats.grid_resources import ensure_product
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import beyond_door, beyond_worker, ensure, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
+from pyoco_server.ports.outputs.jetstream import JetStreamOutputs
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
@@ -137,6 +139,10 @@ def _runs(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
     return JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes, config.runs_retention_sec)
 
 
+def _outputs(link: Link, config: NatsBackendConfig) -> JetStreamOutputs:
+    return JetStreamOutputs(JetStreamObjects(link, config.outputs_bucket))
+
+
 @contextlib.asynccontextmanager
 async def open_backend(
     config: NatsBackendConfig,
@@ -174,6 +180,7 @@ async def open_backend(
             registry=registry,
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+            outputs=_outputs(link, config),
             clock=clock,
             new_id=new_id,
             is_up=lambda: link.is_up,
@@ -205,6 +212,7 @@ async def open_door_backend(
             keys=JetStreamKeys(link, config.auth_kv_bucket),
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+            outputs=_outputs(link, config),
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
@@ -236,6 +244,7 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
             dead_letters=JetStreamDeadLetters(link, config),
             wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
             workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+            outputs=_outputs(link, config),
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
@@ -295,6 +304,7 @@ async def open_gateway_backend(
                 dead_letter_index=dead_letter_index,
                 flow_files=YamlFlowFiles(config.workflow_yaml_max_bytes),
                 workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
+                outputs=_outputs(link, config),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
                 wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
                 wheel_files=ArchiveWheelFiles(config.wheel_unpacked_max_bytes),
@@ -322,7 +332,7 @@ async def open_deployment(
 ) -> AsyncIterator[JetStreamDeployment]:
     """Open a read-only view of a deployment: creates nothing, and does not raise if NATS is unreachable."""
     link = Link(PATIENCE)
-    buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket)
+    buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket, config.outputs_bucket)
     stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
     try:
         known = JetStreamKnownLedger(link, config)
@@ -407,6 +417,7 @@ def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -
         workflow_bytes_max=config.workflow_yaml_max_bytes,
         records_bytes_max=config.max_run_snapshot_bytes,
         memory_bytes_max=config.host_memory_max_bytes or int(memory_bytes() * 0.8),
+        outputs=_output_limits(config),
     )
     return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec)
 
@@ -415,7 +426,11 @@ def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] |
     files = YamlFlowFiles(config.workflow_yaml_max_bytes)
     # Runs in the caller's own process: its environment variables cannot be removed.
     build = FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
-    return ThreadExecutor(build)
+    return ThreadExecutor(build, _output_limits(config), config.max_run_snapshot_bytes // 2)
+
+
+def _output_limits(config: NatsBackendConfig) -> OutputLimits:
+    return OutputLimits(config.result_inline_max_bytes, config.output_max_bytes, config.run_outputs_max_bytes)
 
 
 @contextlib.asynccontextmanager

@@ -76,6 +76,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
     from pyoco_server.loops.object_sweeper import ObjectSweeper  # noqa: PLC0415
+    from pyoco_server.loops.output_sweeper import OutputSweeper  # noqa: PLC0415
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.loops.registry_sweeper import RegistrySweeper  # noqa: PLC0415
     from pyoco_server.loops.rescuer import Rescuer  # noqa: PLC0415
@@ -97,6 +98,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
                 Rescuer(backend, index, feeder),
                 RegistrySweeper(backend),
                 ObjectSweeper(backend),
+                OutputSweeper(backend),
                 *([] if backend.programs is None else [ProgramSweeper(backend, index, feeder)]),
             ]
             await feeder.start()

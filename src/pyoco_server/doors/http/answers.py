@@ -30,11 +30,13 @@ from pyoco_server.errors import (
     RecordUnreadable,
     Refused,
     ResourceMissing,
+    ResultGone,
     RunExpired,
     TenantRateLimited,
     TooLarge,
     TooSlow,
     Unavailable,
+    ValueMissing,
     missing_resource,
 )
 
@@ -60,6 +62,7 @@ STATUS: dict[type[PyocoError], int] = {
     TooSlow: 408,
     Conflict: 409,
     RunExpired: 410,
+    ResultGone: 410,
     ArtifactExpired: 410,
     TooLarge: 413,
     HostRefused: 421,
@@ -130,6 +133,8 @@ def error_body(error: PyocoError) -> dict[str, Any]:
         body["resource"] = error.resource
     if isinstance(error, RecordUnreadable):
         body["key"] = error.key
+    if isinstance(error, ValueMissing):
+        body |= {"detail": str(error), **error.members}
     if isinstance(error, GridRefused):
         body |= _of_the_grid(error)
     if error.problems:

@@ -31,6 +31,7 @@ from pyoco_server.doors.http import (
     jobs,
     lists,
     metrics,
+    outputs,
     probes,
     queues,
     repeat,
@@ -61,7 +62,7 @@ __all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
 
 log = get_logger(__name__)
 
-_RUNS = (runs, lists, cancel_many, repeat, watch)
+_RUNS = (runs, outputs, lists, cancel_many, repeat, watch)
 _PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
 _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)

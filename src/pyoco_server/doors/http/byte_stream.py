@@ -33,10 +33,15 @@ class ByteStream(Response):
     media_type = "application/octet-stream"
 
     def __init__(
-        self, first: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str], done: Callable[[], None]
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        done: Callable[[], None],
+        status: int = 200,
     ) -> None:
         """`done` is called once nothing is being read anymore."""
-        super().__init__(headers=headers)
+        super().__init__(headers=headers, status_code=status)
         self._first, self._rest, self._done = first, rest, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,8 +11,11 @@ from starlette.responses import Response
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.explain_wait import Wait, explain_wait
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
+from pyoco_server.actions.read_output import pack_result
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.run import Caller, Run, Submission
+from pyoco_server.core.states import RunState
+from pyoco_server.core.values.shown import not_run, shown_records, shown_value
 from pyoco_server.core.waiting import waits
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
@@ -29,9 +32,13 @@ from pyoco_server.doors.http.submissions import (
     read_key,
     read_submission,
 )
+from pyoco_server.errors import ResultNotReady, Unavailable
+from pyoco_server.logs import get_logger
 from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
+
+log = get_logger(__name__)
 
 
 async def submit_run(request: Request) -> Response:
@@ -76,7 +83,21 @@ async def get_run(request: Request) -> Response:
     state.told(found.revision)
     facts = await worker_facts(state.backend, found.run)
     wait = await _wait(state, caller_of(request), found.run)
-    return json_answer(_public(found, facts, wait, records=wants_records(request.query_params)))
+    bytes_max = state.backend.config.result_inline_max_bytes
+    snapshot = _public(found, facts, wait, bytes_max, records=wants_records(request.query_params))
+    if found.run.is_pack and found.run.status is RunState.COMPLETED:
+        snapshot |= await _pack_result(state, found.run, bytes_max)
+    return json_answer(snapshot)
+
+
+async def _pack_result(state: State, run: Run, bytes_max: int) -> dict[str, Any]:
+    """Best effort: the run can be read although the store of results does not answer."""
+    try:
+        value = await pack_result(state.backend, run)
+    except (Unavailable, ResultNotReady) as error:
+        log.warning("could not read the result of a pack to show it", run_id=run.run_id, error=error)
+        return {}
+    return {"result": shown_value(f"/runs/{run.run_id}/result", value, bytes_max)}
 
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
@@ -89,16 +110,17 @@ async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
 async def get_run_tasks(request: Request) -> Response:
     found = await read_run(state_of(request).backend, caller_of(request), request.path_params["run_id"])
     run = found.run
-    return json_answer(
-        {
-            "run_id": run.run_id,
-            "flow_name": run.flow_name,
-            "status": run.status,
-            "tasks": run.tasks,
-            "task_records": run.task_records,
-            "task_records_truncated": run.task_records_truncated,
-        }
-    )
+    tasks: dict[str, Any] = {
+        "run_id": run.run_id,
+        "flow_name": run.flow_name,
+        "status": run.status,
+        "tasks": run.tasks,
+        "task_records": shown_records(run) if run.is_flow else run.task_records,
+        "task_records_truncated": run.task_records_truncated,
+    }
+    if run.status is RunState.FAILED:
+        tasks["not_run"] = not_run(run)
+    return json_answer(tasks)
 
 
 async def cancel_run(request: Request) -> Response:
@@ -111,9 +133,11 @@ async def cancel_run(request: Request) -> Response:
     return json_answer(snapshot)
 
 
-def _public(found: Stored, facts: WorkerFacts | None, wait: Wait | None, *, records: bool) -> dict[str, Any]:
+def _public(
+    found: Stored, facts: WorkerFacts | None, wait: Wait | None, result_bytes_max: int, *, records: bool
+) -> dict[str, Any]:
     """FLOW-88 to FLOW-93."""
-    snapshot = shown_run(found.run)
+    snapshot = shown_run(found.run, result_bytes_max)
     if not records:
         del snapshot["task_records"]
     if facts is not None:

@@ -133,6 +133,8 @@ _SNAPSHOT: dict[str, Any] = {
     "worker_tags": or_null(TEXTS),
     "worker_state": or_null(TEXT),
     "waiting": ref("RunWaiting"),
+    "result": ref("RunResult"),
+    "not_run": TEXTS,
 }
 #: Only for runs of kind `pack`.
 _PACK: dict[str, Any] = {

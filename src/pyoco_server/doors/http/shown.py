@@ -8,14 +8,15 @@ from pyoco_server.core.change import last_change
 from pyoco_server.core.priced.projection import is_withheld, redacted
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.snapshot import shown_snapshot
+from pyoco_server.core.values.shown import RESULT_BYTES_MAX
 from pyoco_server.ports.index.port import Summary
 
 __all__ = ["shown_line", "shown_listed", "shown_run"]
 
 
-def shown_run(run: Run) -> dict[str, Any]:
+def shown_run(run: Run, result_bytes_max: int = RESULT_BYTES_MAX) -> dict[str, Any]:
     """Render the complete record and its last change."""
-    snapshot = shown_snapshot(run)
+    snapshot = shown_snapshot(run, result_bytes_max)
     change = last_change(run)
     by = {"kind": change.by.kind.value, "id": change.by.id}
     snapshot["last_change"] = {"what": change.what.value, "at": change.at, "by": by}
@@ -25,6 +26,7 @@ def shown_run(run: Run) -> dict[str, Any]:
 def shown_listed(run: Run, caller: Caller) -> dict[str, Any]:
     """Render a run of a list. Lists also contain priced runs of other tenants, which are redacted (SAFE-5)."""
     snapshot = shown_run(run)
+    snapshot.get("result", {}).pop("value", None)  # RES-3
     return redacted(snapshot) if is_withheld(caller, run.kind, run.tenant_id) else snapshot
 
 

@@ -13,8 +13,11 @@ from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.core.states import TaskState
 from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
 from pyoco_server.executors.flow.graph import graph_of
+from pyoco_server.executors.flow.limits import OutputLimits
+from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.executors.flow.told import told
 
@@ -37,8 +40,10 @@ _SILENCE = _Silence()
 class EngineRun:
     """One attempt. `execute` blocks; `progress` and `ask_cancel` may be called from other threads meanwhile."""
 
-    def __init__(self, job: Job, resolve: Callable[[Job], Flow]) -> None:
+    def __init__(self, job: Job, resolve: Callable[[Job], Flow], limits: OutputLimits | None = None) -> None:
         self._job, self._resolve = job, resolve
+        #: The values that the run has returned, once `execute` has returned.
+        self.outputs = OutputKeeper(limits or OutputLimits())
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
         self._context = RunContext(run_id=job.run_id, status=RunStatus.RUNNING)
         self._graph: Mapping[str, tuple[str, ...]] = {}
@@ -61,17 +66,34 @@ class EngineRun:
             # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
             Engine(trace_backend=_SILENCE).run(flow, params=dict(self._job.params), run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
-            return Failed(message=told(error), progress=self.progress())
-        return self._returned()
+            return Failed(message=told(error), progress=self._last_progress())
+        return self._returned(flow)
 
-    def _returned(self) -> Outcome:
+    def _returned(self, flow: Flow) -> Outcome:
         """Return the outcome by the engine's status, regardless of cancel requests (FLOW-379 to FLOW-384)."""
-        status = self._context.status
+        status, progress = self._context.status, self._last_progress()
         if status is RunStatus.COMPLETED:
-            return Completed(progress=self.progress())
+            self._keep_result(flow, progress)
+            return Completed(progress=progress)
         if status in (RunStatus.CANCELLED, RunStatus.CANCELLING):  # ENG-22: CANCELLING: the request came too late
-            return Cancelled(progress=self.progress())
-        return Failed(message=f"the engine returned with status {status.value}", progress=self.progress())
+            return Cancelled(progress=progress)
+        return Failed(message=f"the engine returned with status {status.value}", progress=progress)
+
+    def _last_progress(self) -> Progress:
+        """Return the progress, and keep the outputs of all tasks that have succeeded."""
+        progress = self.progress()
+        records = progress.task_records
+        self.outputs.keep_outputs(
+            (name, self._context.task_records[name].output, "output_truncated" not in records[name])
+            for name in _succeeded(progress)
+        )
+        return progress
+
+    def _keep_result(self, flow: Flow, progress: Progress) -> None:
+        records = self._context.task_records
+        ends = ends_of(flow, progress.tasks, {name: records[name].ended_at or 0.0 for name in progress.task_records})
+        if ends is not None:
+            self.outputs.keep_result(ends, {name: records[name].output for name in _succeeded(progress)})
 
     def ask_cancel(self) -> None:
         """Request cancellation as Engine.cancel does, but without its race: an early or intermediate request is not
@@ -95,6 +117,10 @@ class EngineRun:
         states, records = dict(self._context.tasks), dict(self._context.task_records)
         names = sorted(states.keys() & records.keys(), key=lambda name: (records[name].started_at or math.inf, name))
         return {name: str(states[name].value) for name in names}
+
+
+def _succeeded(progress: Progress) -> list[str]:
+    return [name for name in progress.task_records if progress.tasks[name] == TaskState.SUCCEEDED]
 
 
 def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[str, Any]]:

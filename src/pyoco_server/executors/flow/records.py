@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["plain", "plain_records", "slim_records"]
+from pyoco_server.core.values.forms import KIND
+
+__all__ = ["plain", "plain_records", "plain_whole", "slim_records"]
 
 DEPTH_MAX = 32
 #: A value with more parts than this is shown as text: nobody reads it, and converting it is expensive.
@@ -25,30 +27,71 @@ class _TooMuch(Exception):
 
 def plain(value: Any) -> Any:
     """Convert a value to strict JSON; what JSON cannot hold becomes text (FLOW-345). O(parts), bounded."""
+    return plain_whole(value)[0]
+
+
+def plain_whole(value: Any) -> tuple[Any, bool]:
+    """The same, and whether it is the whole value: the encoding of section 3.1 of the contract would be the same."""
+    budget = _Budget()
     try:
-        return _plain(value, DEPTH_MAX, [PARTS_MAX])
+        return _plain(value, DEPTH_MAX, budget), budget.is_whole
     except Exception:  # noqa: BLE001  (too large, or a third-party __str__ of a key)
-        return _text(value)
+        return _text(value), False
 
 
-def _plain(value: Any, depth: int, left: list[int]) -> Any:
-    left[0] -= 1
-    if left[0] < 0 or depth < 0:
+class _Budget:
+    """The parts that are left, and whether all so far could be converted without loss."""
+
+    __slots__ = ("is_whole", "parts")
+
+    def __init__(self) -> None:
+        self.parts = PARTS_MAX
+        self.is_whole = True
+
+
+def _plain(value: Any, depth: int, left: _Budget) -> Any:  # noqa: PLR0911  (a table, by type)
+    left.parts -= 1
+    if left.parts < 0 or depth < 0:
         raise _TooMuch
     if value is None or value is True or value is False:
         return value
+    kind = type(value)
+    if kind is str:
+        left.is_whole = left.is_whole and (value.isascii() or _has_no_surrogates(value))
+        return value
+    if kind is int:
+        return value if -_INT_MAX <= value <= _INT_MAX else _lossy(_text(value), left)
+    if kind is dict and left.is_whole:
+        left.is_whole = KIND not in value and all(type(key) is str for key in list(value))
+    elif kind not in (list, float):
+        left.is_whole = False
     # Call the methods of the built-in type: JSON treats a subclass (an enum, an OrderedDict) as that type, and
     # overridden methods must not run.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int | float):
-        return _number(value)
+        number = _number(value)
+        return number if type(number) is kind else _lossy(number, left)
     if isinstance(value, dict):
         return {_key(key): _plain(item, depth - 1, left) for key, item in list(dict.items(value))}
     if isinstance(value, list | tuple):
         items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
         return [_plain(item, depth - 1, left) for item in list(items)]
     return _text(value)
+
+
+def _lossy(value: Any, left: _Budget) -> Any:
+    left.is_whole = False
+    return value
+
+
+def _has_no_surrogates(text: str) -> bool:
+    """A record cannot hold them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _number(value: int | float) -> int | float | str:
@@ -71,8 +114,16 @@ def _text(value: Any) -> str:
 
 
 def plain_records(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Convert the records of all tasks to JSON values."""
-    return {name: {key: plain(item) for key, item in record.items()} for name, record in records.items()}
+    """Convert the records of all tasks to JSON values. Outputs that are not shown as a whole are marked (RES-4)."""
+    return {name: _plain_record(record) for name, record in records.items()}
+
+
+def _plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {key: plain(item) for key, item in record.items() if key != "output"}
+    if "output" not in record:
+        return shown
+    shown["output"], is_whole = plain_whole(record["output"])
+    return shown if is_whole else shown | {"output_truncated": True}
 
 
 def slim_records(records: Mapping[str, Any]) -> dict[str, Any]:

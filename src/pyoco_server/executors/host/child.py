@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyoco_server.core.job import trust_job
-from pyoco_server.core.outcome import Failed
+from pyoco_server.core.outcome import Failed, Outcome
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import wire
@@ -25,6 +25,11 @@ from pyoco_server.executors.host.scene import Scene
 if TYPE_CHECKING:
     from pyoco_server.executors.flow.build import FlowBuilder
     from pyoco_server.executors.flow.engine import EngineRun
+    from pyoco_server.executors.flow.outputs import OutputKeeper
+    from pyoco_server.executors.flow.spool import Spool
+
+#: Everything in a record except params, task records and kept values; a generous estimate.
+_REST_OF_RECORD_BYTES = 4096
 
 
 class Child:
@@ -33,6 +38,8 @@ class Child:
         self._run: EngineRun | None = None
         self._jobs = 0
         self._bytes_max = 0
+        #: The outputs of the last run, which the worker opens when it receives the answer.
+        self._spool: Spool | None = None
 
     def serve(self) -> None:
         greeting = self._work.receive()
@@ -58,16 +65,32 @@ class Child:
         self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
             self._jobs += 1
-            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)))
+            self._forget_outputs()
+            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)), settings.outputs)
             outcome = contextvars.copy_context().run(self._run.execute)
+            body, has_failed = self._pack(outcome, len(data), self._run.outputs), isinstance(outcome, Failed)
             self._run = None
-            body, has_failed = wire.pack_outcome(outcome, self._bytes_max), isinstance(outcome, Failed)
             del outcome
             # Before the answer, since the next job arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_failed or shed_memory(settings.memory_bytes_max))
             self._answer((wire.MORE if is_fit else wire.LAST) + body)
             if not is_fit:
+                if self._spool is not None:
+                    self._work.receive()  # returns once the worker has opened it, and discards this process
                 return
+
+    def _pack(self, outcome: Outcome, job_bytes: int, outputs: OutputKeeper) -> bytes:
+        """The worker adds the params to the record, so there must be room for them."""
+        room = self._bytes_max - job_bytes - _REST_OF_RECORD_BYTES
+        body = wire.pack_outcome(outcome, max(room, self._bytes_max // 2), outputs)
+        self._spool = outputs.spool if outputs.spool.place is not None else None
+        return body
+
+    def _forget_outputs(self) -> None:
+        """Delete what the run before has left in its file. The worker opened that before it sent the next job."""
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
 
     def _answer(self, body: bytes) -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.outcome import (
     GRAPH_BYTES_MAX,
@@ -29,7 +30,13 @@ from pyoco_server.core.outcome import (
     Progress,
 )
 from pyoco_server.core.run import ERROR_LENGTH_MAX
+from pyoco_server.core.values.kept import Kept
+from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.records import slim_records
+from pyoco_server.executors.flow.spool import SpoolFile
+
+if TYPE_CHECKING:
+    from pyoco_server.executors.flow.outputs import OutputKeeper
 
 __all__ = [
     "CANCEL",
@@ -82,6 +89,7 @@ class Settings:
     #: Directories of wheels for `sys.path`, and the modules they contain. They never change for a host.
     paths: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    outputs: OutputLimits = field(default_factory=OutputLimits)
 
     def pack(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -90,7 +98,8 @@ class Settings:
     def unpack(cls, data: bytes) -> Settings:
         document = json.loads(data)
         lists = {name: tuple(document.get(name, ())) for name in ("callable_allow", "paths", "modules")}
-        return cls(**{**document, **lists})
+        outputs = OutputLimits(**document.get("outputs", {}))
+        return cls(**{**document, **lists, "outputs": outputs})
 
 
 def frame(body: bytes) -> bytes:
@@ -132,49 +141,99 @@ def _encoded(document: dict[str, Any]) -> bytes:
     return _encoder.encode(document).encode("utf-8", "surrogatepass")  # matches how json.loads decodes bytes
 
 
-def _pack(document: dict[str, Any], progress: Progress, bytes_max: int) -> bytes:
-    """Encode a document, once if it is small. The host that made a huge record pays for truncating it; the worker never
-    receives it untruncated."""
-    document |= {"tasks": progress.tasks, "records": progress.task_records, "truncated": progress.truncated}
-    with_graph = {"graph": progress.graph} if progress.graph else {}
-    body = _encoded(document | with_graph)
-    if len(body) <= bytes_max:
-        return body
-    # The results of tasks take precedence over the graph.
-    if with_graph and len(body := _encoded(document)) <= bytes_max:
-        return body
-    for records in (slim_records(progress.task_records), {}):
-        document |= {"records": records, "truncated": True}
-        for more in (with_graph, {}) if with_graph else ({},):
+def _pack(variants: Iterator[dict[str, Any]], progress: Progress, bytes_max: int) -> bytes:
+    """Encode the first variant that fits, with the graph if possible: the results of tasks take precedence over it. The
+    host that made a huge record pays for truncating it; the worker never receives it untruncated."""
+    body = b""
+    for document in variants:
+        for more in ({"graph": progress.graph}, {}) if progress.graph else ({},):
             body = _encoded(document | more)
             if len(body) <= bytes_max:
                 return body
     return body
 
 
+def _variants(document: dict[str, Any], progress: Progress) -> Iterator[dict[str, Any]]:
+    document |= {"tasks": progress.tasks}
+    yield document | {"records": progress.task_records, "truncated": progress.truncated}
+    yield document | {"records": slim_records(progress.task_records), "truncated": True}
+    yield document | {"records": {}, "truncated": True}
+
+
 def pack_progress(progress: Progress, bytes_max: int) -> bytes:
-    return _pack({}, progress, bytes_max)
+    return _pack(_variants({}, progress), progress, bytes_max)
+
+
+def pack_outcome(outcome: Outcome, bytes_max: int, outputs: OutputKeeper | None = None) -> bytes:
+    document: dict[str, Any] = {"end": next(word for word, kind in _ENDS.items() if isinstance(outcome, kind))}
+    if isinstance(outcome, Failed):
+        document |= {"message": outcome.message[:ERROR_LENGTH_MAX], "why": outcome.why}
+    progress = outcome.progress
+    variants = _variants(document, progress) if outputs is None else _with_kept(document, progress, outputs, bytes_max)
+    return _pack(variants, progress, bytes_max)
+
+
+def _with_kept(
+    document: dict[str, Any], progress: Progress, outputs: OutputKeeper, bytes_max: int
+) -> Iterator[dict[str, Any]]:
+    """Before the outputs are dropped from the task records, all of them are kept for the store."""
+    records = progress.task_records
+    if outputs.spool.size <= bytes_max:
+        yield from islice(_variants(document | _kept_form(outputs), progress), 1)
+    if outputs.spool.size:
+        shorter = replace(progress, task_records=outputs.without_stored(records), truncated=True)
+        yield from islice(_variants(document | _kept_form(outputs), shorter), 1)
+    outputs.keep_rest()
+    yield from islice(_variants(document | _kept_form(outputs), progress), 1, None)
+
+
+def _kept_form(outputs: OutputKeeper) -> dict[str, Any]:
+    kept = outputs.kept()
+    form = {**kept.stored(), "parts": kept.parts, "place": outputs.spool.place} if kept.parts else kept.stored()
+    return {"kept": form} if form else {}
 
 
 def unpack_progress(data: bytes) -> Progress:
     return _progress_of(_read(data))
 
 
-def pack_outcome(outcome: Outcome, bytes_max: int) -> bytes:
-    document: dict[str, Any] = {"end": next(word for word, kind in _ENDS.items() if isinstance(outcome, kind))}
-    if isinstance(outcome, Failed):
-        document |= {"message": outcome.message[:ERROR_LENGTH_MAX], "why": outcome.why}
-    return _pack(document, outcome.progress, bytes_max)
-
-
 def unpack_outcome(data: bytes) -> Outcome:
     document = _read(data)
     end, message, progress = document.get("end"), document.get("message"), _progress_of(document)
-    if end == "failed" and isinstance(message, str):
-        return Failed(message=message[:ERROR_LENGTH_MAX], why=DeadReason(str(document.get("why"))), progress=progress)
-    if end not in ("completed", "cancelled"):
+    if end not in _ENDS:
         raise ValueError("no end of a run")
-    return _ENDS[end](progress=progress)
+    if end == "failed" and not isinstance(message, str):
+        raise ValueError("no message of a failed run")
+    kept = _kept_of(document.get("kept"))
+    if end == "failed":
+        why = DeadReason(str(document.get("why")))
+        return Failed(message=str(message)[:ERROR_LENGTH_MAX], why=why, progress=progress, kept=kept)
+    return _ENDS[end](progress=progress, kept=kept)
+
+
+def _kept_of(document: Any) -> Kept | None:
+    if document is None:
+        return None
+    if not isinstance(document, dict):
+        raise ValueError("no values")  # noqa: TRY004  (what is wrong is the text)
+    result, outputs, parts = document.get("result"), document.get("outputs", {}), document.get("parts", [])
+    if not (result is None or isinstance(result, dict)) or not isinstance(outputs, dict) or not _are_sizes(parts):
+        raise ValueError("no entries of values")
+    if not all(isinstance(entry, dict) for entry in outputs.values()):
+        raise ValueError("no entries of values")
+    place = document.get("place")
+    if not parts:
+        return Kept(result, outputs)
+    if not isinstance(place, list) or not _are_sizes(place) or len(place) != 2:
+        raise ValueError("no place of values")
+    try:
+        return Kept(result, outputs, tuple(parts), SpoolFile.of(place[0], place[1]))
+    except OSError as error:
+        raise ValueError(f"no file of values: {error}") from error
+
+
+def _are_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
 
 
 def pack_ready(faults: Mapping[str, str]) -> bytes:

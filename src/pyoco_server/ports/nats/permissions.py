@@ -183,10 +183,19 @@ class _Flows:
         self.wheel_history = _bucket(config.wheel_history_kv_bucket)
         self.wheels = _store(config.wheel_object_store_bucket)
         self.workflows = _store(config.workflow_object_store_bucket)
+        self.outputs = _store(config.outputs_bucket)
 
     def shared(self) -> set[str]:
         """Every process checks that these exist, writes runs, and may write dead letters."""
-        places: Sequence[_Place] = (self.work, self.letters, self.advisories, self.workers, self.wheels, self.workflows)
+        places: Sequence[_Place] = (
+            self.work,
+            self.letters,
+            self.advisories,
+            self.workers,
+            self.wheels,
+            self.workflows,
+            self.outputs,
+        )
         infos = set[str]().union(*(place.info() for place in places))
         return infos | self.runs.read() | self.runs.write() | self.letters.write()
 
@@ -211,6 +220,7 @@ def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.wheel_history.write()
         | _all_of(flows.wheels)
         | _all_of(flows.workflows)
+        | flows.outputs.read()
     )
 
 
@@ -221,7 +231,7 @@ def _all_of(store: _Store) -> set[str]:
 def _worker_of_flows(config: NatsBackendConfig) -> set[str]:
     flows = _Flows(config)
     workers = flows.workers.read() | flows.workers.watch() | flows.workers.write()
-    return flows.shared() | flows.work.take() | workers | flows.wheels.read()
+    return flows.shared() | flows.work.take() | workers | flows.wheels.read() | _all_of(flows.outputs)
 
 
 def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
@@ -240,6 +250,7 @@ def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.wheels.purge()
         | flows.workflows.read()
         | flows.workflows.purge()
+        | _all_of(flows.outputs)
     )
 
 

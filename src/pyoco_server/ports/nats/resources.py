@@ -33,6 +33,7 @@ __all__ = [
     "keep_as_long",
     "make",
     "object_store",
+    "outputs_resource",
     "pack_queue_resources",
     "priced_bucket_resources",
     "priced_resources",
@@ -151,6 +152,17 @@ def object_store(name: str, replicas: int, max_age_seconds: float = 0.0, *, hold
     )
 
 
+def outputs_resource(config: NatsBackendConfig) -> Resource:
+    """The store of results and outputs.
+
+    A keeper removes them with their runs (`loops/output_sweeper.py`); the age limit is for deployments without one. The
+    retention of a run begins when its outputs are already stored, so these must stay for somewhat longer.
+    """
+    seconds = config.runs_retention_sec
+    age = seconds + max(_DAY, seconds / 10) if seconds else 0.0
+    return object_store(config.outputs_bucket, config.jetstream_replicas, age, holds=Holds.OUTPUTS)
+
+
 _SHARED_INBOX = "_INBOX"
 
 
@@ -219,6 +231,7 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
         ),
         object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS),
         object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS),
+        outputs_resource(config),
         # The server publishes an advisory only once when it stops delivering a job: this stream stores it.
         stream(
             config.advisory_stream,

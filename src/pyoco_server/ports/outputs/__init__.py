@@ -1,0 +1,1 @@
+"""Large results and outputs of runs."""
