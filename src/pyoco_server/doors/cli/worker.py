@@ -35,7 +35,11 @@ __all__ = ["cli", "main"]
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
 @click.option("--worker-id", default="worker", show_default=True, help="Name in the registry; unique among workers.")
-@click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where to find flows by name; flow.yaml needs none.")
+@click.option(
+    "--flow-resolver",
+    metavar="MODULE:CALLABLE",
+    help="Where to find flows by name. [env: PYOCO_FLOW_RESOLVER]",
+)
 @click.option("--slots", metavar="N", help="Runs at once. [env: PYOCO_WORKER_SLOTS; default: the CPUs]")
 @click.option("--wheel-sync", is_flag=True, help="Install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]")
 @click.option("--wheel-sync-dir", metavar="DIR", help="Where to keep them. [env: PYOCO_WHEEL_SYNC_DIR]")
@@ -122,7 +126,7 @@ async def _work(
     async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend:
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
-        executor = wiring.host_executor(config, flow_resolver, slots)
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.
