@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 #: A worker would lose its runs, so it waits longer for NATS than a caller that needs a response.
-WORKER_PATIENCE = Patience(down_seconds=15.0)
+WORKER_PATIENCE = Patience(down_seconds=15.0, full_seconds=15.0)
 
 
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
@@ -307,7 +307,7 @@ async def open_gateway_backend(
                 outputs=_outputs(link, config),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
                 wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
-                wheel_files=ArchiveWheelFiles(config.wheel_unpacked_max_bytes),
+                wheel_files=ArchiveWheelFiles(config.unpacked_wheel_bytes_max),
                 wheel_history=JetStreamWheelHistory(link, config.wheel_history_kv_bucket),
                 clock=clock,
                 new_id=new_id,
