@@ -96,6 +96,7 @@ _ERROR = schemas.object_of(
     ["err_id", "message", "message_ja"],
     "Why a value could not be kept.",
 )
+_ANY = {"anyOf": [schemas.OBJECT, schemas.array_of(schemas.OBJECT), schemas.TEXT, schemas.NUMBER, schemas.FLAG]}
 _REFERENCE: dict[str, Any] = {
     "href": schemas.TEXT,
     "content_type": schemas.TEXT,
@@ -107,7 +108,12 @@ SCHEMAS: dict[str, Any] = {
     "ValueError": _ERROR,
     "RunResult": schemas.object_of(
         _REFERENCE
-        | {"value": {}, "preview": schemas.TEXT, "truncated": schemas.FLAG, "error": schemas.ref("ValueError")},
+        | {
+            "value": schemas.or_null(_ANY),
+            "preview": schemas.TEXT,
+            "truncated": schemas.FLAG,
+            "error": schemas.ref("ValueError"),
+        },
         ["href", "truncated"],
         "The result of a completed run. `value` is present if it is JSON and small; otherwise `preview` is the "
         "beginning of its text.",
@@ -118,7 +124,7 @@ _BYTES = {"type": "string", "format": "binary"}
 _ANSWER = {
     "description": "The value.",
     "content": {
-        JSON_TYPE: {"schema": {"description": "Any JSON value."}},
+        JSON_TYPE: {"schema": _ANY},
         "application/octet-stream": {"schema": _BYTES},
     },
 }
