@@ -222,6 +222,7 @@ NAMED_IN_CODE = {
     "standing": "actions.attempt:Standing",
     "stray": "executors.strays",
     "wakeup": "ports.wakeups.port:Wakeup",
+    "warm pool": "executors.host.warm_pool:WarmPool",
     "worker credit": "loops.tcp_worker.credits:Credits",
     "worker description": "core.worker_description:WorkerDescription",
 }
