@@ -202,6 +202,8 @@ NAMED_IN_CODE = {
     "idempotency lock": "ports.idempotency_locks.port:IdempotencyLocks",
     "idle slot": "loops.programs.idle_slots:IdleSlots",
     "in flight": "loops.programs.in_flight:InFlight",
+    "in-flight event": "loops.programs.in_flight_events:InFlightEvent",
+    "room": "loops.programs.client_slots:Room",
     "index": "ports.index.port:Index",
     "intake": "ports.queue.port:Intake",
     "ledger": "ports.ledger.port:Ledger",
