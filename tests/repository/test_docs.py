@@ -105,8 +105,9 @@ def test_every_command_is_in_the_docs() -> None:
     page = GENERATED["docs/reference/cli.md"]
     for name, command in COMMANDS.items():
         assert f"## {name}\n" in page
-        for inner in getattr(command, "commands", {}):
-            assert f"### {name} {inner}\n" in page
+        if isinstance(command, click.Group):  # an old spelling is not listed
+            for inner in command.list_commands(click.Context(command)):
+                assert f"### {name} {inner}\n" in page
 
 
 def test_every_public_name_is_in_the_docs() -> None:
@@ -202,6 +203,8 @@ NAMED_IN_CODE = {
     "idempotency lock": "ports.idempotency_locks.port:IdempotencyLocks",
     "idle slot": "loops.programs.idle_slots:IdleSlots",
     "in flight": "loops.programs.in_flight:InFlight",
+    "in-flight event": "loops.programs.in_flight_events:InFlightEvent",
+    "room": "loops.programs.client_slots:Room",
     "index": "ports.index.port:Index",
     "intake": "ports.queue.port:Intake",
     "ledger": "ports.ledger.port:Ledger",
