@@ -65,7 +65,28 @@ CONTRACT = {
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
 #: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
-ELSEWHERE = {1, 4, 6, 7, 8, 9, 10, 11, 12, 13, 18, 21, 24, 31, 33, *range(37, 42), 43, 45, *range(47, 50), 51, 52}
+ELSEWHERE = {
+    1,
+    4,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    18,
+    21,
+    24,
+    31,
+    33,
+    *range(37, 42),
+    43,
+    45,
+    *range(47, 50),
+    *range(51, 57),
+}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ BODILESS = {("POST", "/dlq/{letter_id}/requeue")}
 
 #: An archive, or what it was packed from.
 ARTIFACTS = ("/runs/{run_id}/artifacts", "/runs/{run_id}/artifacts/{name}")
+VALUES = ("/runs/{run_id}/result", "/runs/{run_id}/outputs/{task}")
 
 Schema = dict[str, Any]
 
@@ -212,8 +213,8 @@ class TestDocument:
             ("DELETE /dlq/{letter_id}", "200 401 403 404 422 503"),
             ("POST /dlq/{letter_id}/requeue", "200 401 403 404 409 410 422 503"),
             ("POST /jobs", "200 401 403 409 413 422 503"),
-            ("GET /runs/{run_id}/result", "200 206 304 416 401 403 404 409 410 422 503"),
-            ("GET /runs/{run_id}/outputs/{task}", "200 206 304 416 401 403 404 409 410 422 503"),
+            ("GET /runs/{run_id}/result", "200 304 416 401 403 404 409 410 422 503 206"),
+            ("GET /runs/{run_id}/outputs/{task}", "200 304 416 401 403 404 409 410 422 503 206"),
             ("GET /runs/{run_id}/artifacts", "200 304 401 403 404 409 410 422 503"),
             ("GET /runs/{run_id}/artifacts/{name}", "200 304 401 403 404 409 410 422 503"),
             ("GET /exec/state", "200 401 403 422 503"),
@@ -250,11 +251,11 @@ class TestDocument:
             "403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs"))
         )
         for status, answer in item["responses"].items():
-            is_empty = status in {"204", "304"} or (path.startswith("/mcp") and status == "202")
+            is_empty = status in {"204", "304", "416"} or (path.startswith("/mcp") and status == "202")
             assert (answer["content"] == {}) == is_empty
             if is_empty:
                 continue
-            of_any_type = {"/static/{path}", "/v1/results/{token}"} | set(ARTIFACTS)
+            of_any_type = {"/static/{path}", "/v1/results/{token}", *ARTIFACTS, *VALUES}
             assert len(answer["content"]) == 1 or path in of_any_type
             if path.startswith("/v1/") and status[0] != "2":
                 assert answer["content"] == {"application/problem+json": {"schema": PROBLEM}}

@@ -128,8 +128,8 @@ _ANSWER = {
         "application/octet-stream": {"schema": _BYTES},
     },
 }
+_RANGE_ANSWER = _ANSWER | {"description": "The requested range."}
 _MORE = {
-    206: "The requested range.",
     304: "`If-None-Match` matches.",
     416: "The requested range is outside of the value.",
 }
@@ -156,6 +156,7 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(schemas.path_run_id, schemas.IF_NONE_MATCH, _RANGE_PARAMETER),
         answer=_ANSWER,
         more_answers=_MORE,
+        other_answers={206: _RANGE_ANSWER},
         errors=(404, 409, 410),
     ),
     Operation(
@@ -178,6 +179,7 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
         answer=_ANSWER,
         more_answers=_MORE,
+        other_answers={206: _RANGE_ANSWER},
         errors=(404, 409, 410),
         tail=True,
     ),
