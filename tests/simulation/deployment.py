@@ -20,6 +20,7 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
 from pyoco_server.loops.advisories import Advisories
 from pyoco_server.loops.canceller import Canceller
+from pyoco_server.loops.clock.duties import clock_duties
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
@@ -240,6 +241,7 @@ class Deployment:
                     Canceller(backend, index, feeder),
                     Rescuer(backend, index, feeder),
                     RegistrySweeper(backend),
+                    *clock_duties(backend, index, feeder),
                 ]
                 async with AsyncExitStack() as started:
                     await feeder.start()

@@ -27,6 +27,7 @@ PyocoError
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
+│   ├── NotDelayed        the run does not wait for its time
 │   ├── RunNotEnded       not available before the run has ended
 │   └── KeyBusy           the same idempotency key is being submitted right now
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
@@ -97,6 +98,7 @@ __all__ = [
     "KeyReused",
     "LedgerOutdated",
     "NoRoom",
+    "NotDelayed",
     "NotFound",
     "NotOfThisKind",
     "NotRepeatable",
@@ -297,6 +299,13 @@ class NotOfThisKind(Conflict):
 
     number = 42
     phrase = "not for runs of this kind"
+
+
+class NotDelayed(Conflict):
+    """The run does not wait for its time, so it cannot be started before it."""
+
+    number = 58
+    phrase = "run does not wait for its time"
 
 
 class RunNotEnded(Conflict):

@@ -66,6 +66,8 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
     await programs.reached("submit.recorded")
     if not is_new:
         return await _answer_repeat(backend, stored)
+    if stored.run.waits_for_time:  # a keeper queues it at its time (DELAY-4)
+        return Submitted(stored.run, False, stored.revision)
     job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
     await _enqueue_new(backend, stored, job)
     return Submitted(stored.run, False, stored.revision)
@@ -77,7 +79,7 @@ async def _answer_repeat(backend: Backend, stored: Stored) -> Submitted:
     The process that recorded it may have crashed before it queued the job. A claimed job has a message, which is
     removed only after the end; one that was never claimed is queued again.
     """
-    if not stored.run.is_terminal and stored.run.attempt == 0:
+    if not stored.run.is_terminal and stored.run.attempt == 0 and not stored.run.waits_for_time:
         stored = await _enqueue_again(backend, stored)
     return Submitted(stored.run, True, stored.revision)
 
