@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyoco_server.actions.bury import bury_run
 from pyoco_server.actions.finish import write_terminal
+from pyoco_server.actions.priced.release import release_due_pack, release_pack
 from pyoco_server.actions.programs.release import enqueue_released
 from pyoco_server.actions.queue_again import submission_of
 from pyoco_server.actions.read import read_run
@@ -34,9 +35,18 @@ async def start_now(backend: Backend, caller: Caller, run_id: str) -> Stored:
         found = await read_run(backend, caller, run_id)
         if not found.run.waits_for_time:
             raise NotDelayed(f"the run is {found.run.status} and does not wait for its time")
+        if found.run.is_pack:
+            return await _start_pack(backend, found)
         released = await _release(backend, found)
         if isinstance(released, Stored):
             return released
+
+
+async def _start_pack(backend: Backend, found: Stored) -> Stored:
+    """The projection follows in a moment; what it will show is returned."""
+    if not await release_pack(backend, found):
+        raise NotDelayed("the run does not wait for its time any more")
+    return Stored(release(found.run, backend.clock()), found.revision)
 
 
 async def release_due(backend: Backend, run_id: str) -> float:
@@ -52,6 +62,8 @@ async def release_due(backend: Backend, run_id: str) -> float:
         found = await backend.runs.find(run_id)
         if not isinstance(found, Stored) or found.run.status is not RunState.PENDING:
             return 0.0
+        if found.run.is_pack:
+            return await release_due_pack(backend, run_id) / 1_000_000
         if found.run.waits_for_time:
             seconds = (found.run.due_at or 0.0) - backend.clock()
             if seconds > 0:
