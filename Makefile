@@ -12,7 +12,7 @@ PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: up up-priced setup dev test thorough proofs chaos simulate check jscheck programs format lock bench site screenshots peers clean help
+.PHONY: up up-priced setup dev test thorough proofs chaos simulate check jscheck package programs format lock bench site screenshots peers clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -27,10 +27,10 @@ setup: $(VENV)/.runtime ## Create .venv from the hashed lock
 
 dev: $(VENV)/.dev
 
-test: dev programs ## Run the suite against real servers
+test: dev programs $(TSC) ## Run the suite against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-thorough: dev programs ## Run what the suite leaves out: long tests, and property tests with all their examples
+thorough: dev programs $(TSC) ## Run what the suite leaves out: long tests, and property tests with all their examples
 	PYOCO_TEST_PROFILE=thorough $(BIN)/python -m pytest $(PARALLEL) -m "thorough or hypothesis"
 
 # One after another: each of them wants the whole machine. The lines with their numbers are added to PYOCO_PROOFS_REPORT.
@@ -64,6 +64,10 @@ jscheck: $(TSC) ## Types of the dashboard's modules, from their comments
 # Chrome.
 programs: dev
 	@$(BIN)/python tools/programs.py
+
+package: jscheck ## Build the wheel into dist/, with the dashboard bundled
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # A broken link or anchor ends the build. The pages load nothing from elsewhere, and also open from the folder.
 site: dev ## Build the documentation into site/

@@ -10,10 +10,15 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,7 +28,7 @@ from playwright.sync_api import Browser, Page
 from bench.browser import Wire, bare_site, open_browser, opening, press, scroll
 from bench.fill import fill
 from bench.report import heading, median, percentiles, table
-from bench.stack import Stack
+from bench.stack import Stack, free_port
 
 _RUNS = int(os.environ.get("BENCH_DASHBOARD_RUNS", "100000"))
 _SECONDS = float(os.environ.get("BENCH_DASHBOARD_SECONDS", "60"))
@@ -105,16 +110,46 @@ def _fill(stack: Stack) -> None:
     uvloop.run(fill(stack.nats_url, 0, _RUNS))
     api = Api(stack.port)
     api.submit("noop", "bench-last")
-    while not api.call("GET", "/runs?tag=bench-last&envelope=true&limit=1")["items"]:
+    _wait_for_runs(stack.port)
+
+
+@contextlib.contextmanager
+def _packaged(stack: Stack) -> Iterator[str]:
+    """A second gateway, whose dashboard is bundled as in an installed package. Gives its address."""
+    root, port = Path(__file__).parents[1], free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        package = shutil.copytree(root / "src" / "pyoco_server", Path(folder, "pyoco_server"))
+        bundler = [sys.executable, str(root / "tools" / "bundle_dashboard.py")]
+        subprocess.run([*bundler, str(package / "doors" / "dashboard" / "static")], check=True)
+        command = [sys.executable, "-m", "pyoco_server.doors.cli.server", "gateway", "--port", str(port)]
+        places = {"PYTHONPATH": folder, "PYOCO_NATS_URL": stack.nats_url, "PYOCO_DATA_DIR": str(Path(folder, "data"))}
+        alone = {"PYOCO_DISCOVERY": "0", "PYOCO_LOAD_DOTENV": "0", "PYOCO_LOG_LEVEL": "WARNING"}
+        environment = {**os.environ, **places, **alone, "PYOCO_PRICED_ENABLED": "0"}
+        gateway = subprocess.Popen(command, env=environment, cwd=folder)
+        try:
+            _wait_for_runs(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            gateway.terminate()
+            gateway.wait(20)
+
+
+def _wait_for_runs(port: int) -> None:
+    """Return once the gateway's index has all runs."""
+    while True:
+        with contextlib.suppress(OSError, AssertionError):
+            if Api(port).call("GET", "/runs?tag=bench-last&envelope=true&limit=1")["items"]:
+                return
         time.sleep(0.1)
 
 
-def _openings(browser: Browser, address: str, bare: str, run_id: str) -> None:
+def _openings(browser: Browser, address: str, packaged: str, bare: str, run_id: str) -> None:
     heading(f"dashboard: opening it, {_RUNS:,} runs stored, milliseconds, lower is better")
     pages = {
         "bare HTML": (f"{bare}/short", _BARE_ROW),
-        "list of runs": (f"{address}/#/runs", _ROW),
-        "page of a run": (f"{address}/#/runs/{run_id}", "main .badge"),
+        "list of runs, checkout": (f"{address}/#/runs", _ROW),
+        "list of runs, package": (f"{packaged}/#/runs", _ROW),
+        "page of a run, package": (f"{packaged}/#/runs/{run_id}", "main .badge"),
     }
     found: dict[str, list[dict[str, tuple[float, float]]]] = {name: [] for name in pages}
     for _ in range(_ROUNDS):  # interleaved, so that a slow moment hits everybody
@@ -241,7 +276,8 @@ def main(stack: Stack) -> None:
     run_id = Api(stack.port).submit("noop", "bench-nobody")
     try:
         with open_browser() as browser, bare_site(_SCROLL_ROWS + 100) as bare:
-            _openings(browser, address, bare, run_id)
+            with _packaged(stack) as packaged:
+                _openings(browser, address, packaged, bare, run_id)
             _interactions(browser, address, bare)
             _traffic(browser, stack, run_id)
     except FileNotFoundError as error:

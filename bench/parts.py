@@ -101,9 +101,8 @@ async def _executors() -> list[tuple[str, str]]:
 
 
 def _worker_without(what: str) -> list[str]:
-    code = (
-        f"import pyoco_server.loops.worker as w; w.{what} = 0; from pyoco_server.doors.cli.worker import main; main()"
-    )
+    lane = f"import pyoco_server.loops.flow_lane as lane; lane.{what} = 0"
+    code = f"{lane}; from pyoco_server.doors.cli.worker import main; main()"
     return [sys.executable, "-c", code]
 
 

@@ -14,7 +14,9 @@ import uvloop
 from bench.peers.flows import resolve
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner
-from pyoco_server.loops.worker import Worker, WorkerDescription
+from pyoco_server.core.worker_description import WorkerDescription
+from pyoco_server.loops.flow_lane import FlowLane
+from pyoco_server.loops.worker import Worker
 from pyoco_server.wiring import backend as wiring
 
 _TAGS = ["default"]
@@ -27,8 +29,9 @@ async def _work(worker_id: str, slots: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     async with wiring.open_backend(config, worker_id) as backend:
         executor = wiring.thread_executor(config, resolve)
-        description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), _TAGS, slots, wiring.versions())
-        worker = Worker(backend, executor, description, _TAGS, slots)
+        me = Owner(worker_id, backend.new_id())
+        description = WorkerDescription(me=me, tags=tuple(_TAGS), versions=wiring.versions())
+        worker = Worker(backend, description, [FlowLane(backend, executor, me, _TAGS, slots)])
         await worker.start()
         await told.wait()
         await worker.stop("sigterm", 5.0)

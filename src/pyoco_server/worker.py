@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.names import check_worker_names
 from pyoco_server.core.run import Owner
-from pyoco_server.core.worker_record import WorkerRecord, stopped
-from pyoco_server.errors import Unavailable
+from pyoco_server.core.worker_description import LaneReport, LastEnd, WorkerDescription
+from pyoco_server.core.worker_record import FLOWS, WorkerRecord
 from pyoco_server.executors.port import Executor
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.delivery_processor import DeliveryProcessor
+from pyoco_server.loops.flow_lane import flow_members
 from pyoco_server.loops.pulse import Pulse
+from pyoco_server.loops.registration import Registration
 from pyoco_server.loops.wheel_sync import WheelSync
-from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 from pyoco_server.wiring import backend as wiring
@@ -52,8 +54,12 @@ class PyocoNatsWorker:
             intake,
             wheels,
         )
-        self._pulse = Pulse(backend, self._describe, intake.ack_wait_seconds)
-        self._processor = DeliveryProcessor(backend, executor, description.me, self._pulse, intake.max_deliver)
+        self._last_end: LastEnd | None = None
+        self._registration = Registration(backend, self._describe)
+        self._pulse = Pulse()
+        self._processor = DeliveryProcessor(
+            backend, executor, description.me, self._pulse, intake, self._registration.touch
+        )
         self._closed = False
 
     @classmethod
@@ -79,17 +85,24 @@ class PyocoNatsWorker:
             if wheels is not None:
                 await wheels.first_sync()
             intake = await backend.queue.open_intake(tags, _not_expected)
-            description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, 1, wiring.versions())
-            description.intake = intake
+            me = Owner(worker_id, backend.new_id())
+            description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
             worker = cls(stack.pop_all(), backend, description, intake, executor, wheels)
-        await worker._pulse.announce()
+        await worker._registration.write()
+        await worker._registration.start()
         await worker._pulse.start()
         return worker
 
     def _describe(self) -> WorkerRecord:
-        self._description.running = self._pulse.run_ids
-        self._description.wheels = self._wheels.report if self._wheels is not None else None
-        return self._description.describe()
+        now = self._backend.clock()
+        flows = LaneReport(
+            lane=FLOWS,
+            slots=1,
+            running=self._processor.running,
+            last_end=self._last_end,
+            members=flow_members(now, self._intake, self._wheels),
+        )
+        return self._description.record((flows,), now)
 
     async def run_once(self, timeout: float = 1.0) -> str | None:
         """Handle at most one job. Returns its run id, or None if no job arrived within `timeout` seconds.
@@ -105,11 +118,11 @@ class PyocoNatsWorker:
         delivery = await self._intake.take(timeout)
         if delivery is None:
             return None
-        self._pulse.touch()
+        self._registration.touch()
         worked = await self._processor.work(delivery, lambda: None)
         if worked.ended is not None:
-            self._description.last_status = worked.ended
-        await self._pulse.announce()
+            self._last_end = LastEnd(worked.ended, time.monotonic())
+        await self._registration.write()
         return worked.run_id
 
     async def close(self, reason: str = "close") -> None:
@@ -119,10 +132,7 @@ class PyocoNatsWorker:
         self._closed = True
         await self._intake.close()
         await self._pulse.stop()
-        try:
-            await self._backend.registry.retire(stopped(self._describe(), reason, self._backend.clock()))
-        except Unavailable as error:
-            log.warning("orderly stop not recorded", error=error)
+        await self._registration.retire(reason)
         await self._stack.aclose()
 
 

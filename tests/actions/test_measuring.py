@@ -12,10 +12,13 @@ from typing import Any, cast
 import pytest
 
 from contracts.runs import a_run
-from pyoco_server.actions.measure import Lag, crowd_of
+from pyoco_server.actions.list_queues import crowds_by_tag
+from pyoco_server.actions.measure import Crowd, Lag, crowd_of
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.run import Owner
 from pyoco_server.core.states import WorkerState
-from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.core.worker_description import LaneReport, WorkerDescription
+from pyoco_server.core.worker_record import FLOWS, PACKS, PROGRAMS, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import GatewayBackend
@@ -149,3 +152,18 @@ def test_only_the_living_have_slots() -> None:
         worker(WorkerState.STOPPED_GRACEFUL, 100.0, 16),
     ]
     assert vars(crowd_of(crowd, 100.0, 20.0)) == {"alive": 3, "slots": 7, "slots_busy": 3, "gone": 2}
+
+
+def test_programs_and_packs_do_not_make_the_slots_of_flows_look_busy() -> None:
+    """Metrics, queues and the list of workers take the figure from the same place."""
+    reports = (
+        LaneReport(lane=FLOWS, slots=2, running=("f1",)),
+        LaneReport(lane=PACKS, slots=2, running=("p1", "p2")),
+        LaneReport(lane=PROGRAMS, slots=4, running=("e1", "e2", "e3")),
+    )
+    record = WorkerDescription(me=Owner("anna", "i"), tags=("a", "b")).record(reports, 100.0)
+    expected = Crowd(alive=1, slots=2, slots_busy=1, gone=0)
+    assert crowd_of([record], 100.0, 20.0) == expected
+    assert crowds_by_tag([record], 100.0, 20.0) == {"a": expected, "b": expected}
+    assert crowd_of([record], 100.0, 20.0, PACKS) == replace(expected, slots_busy=2)
+    assert crowd_of([record], 100.0, 20.0, PROGRAMS) == replace(expected, slots=4, slots_busy=3)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import posixpath
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,36 @@ def shown(folder: Path, version: str = "1.2", **settings: Any) -> str:
     page = open_dashboard(NatsBackendConfig(**settings), version, folder).page
     assert page is not None
     return page.content.decode()
+
+
+class TestBundle:
+    """An installed package serves each page's modules and style sheets as one file each."""
+
+    def test_replaces_the_modules_and_the_style_sheets_of_a_page(self, folder: Path) -> None:
+        write(folder, bundle__main_js="let a;", bundle__main_css="a{}")
+        page = shown(folder)
+        version = read_assets(folder).folder
+        assert re.findall(r'(?:src|href)="([^"]+)"', page) == [
+            f"static/{version}/bundle/main.css",
+            f"static/{version}/bundle/main.js",
+        ]
+
+    def test_holds_everything_that_the_pages_import(self, tmp_path: Path) -> None:
+        static = shutil.copytree(STATIC, tmp_path / "static")
+        subprocess.run([sys.executable, ROOT / "tools" / "bundle_dashboard.py", static], check=True, timeout=60)
+        for name, sheets in (("main", 11), ("docs", 4)):
+            module = (static / "bundle" / f"{name}.js").read_text(encoding="utf-8")
+            assert re.findall(FROM, module, re.MULTILINE) == []
+            assert "日本語" in module
+            page = (STATIC / ("index.html" if name == "main" else "docs.html")).read_text(encoding="utf-8")
+            assert page.count('rel="stylesheet"') >= sheets
+            assert "@import" not in (static / "bundle" / f"{name}.css").read_text(encoding="utf-8")
+        dashboard = open_dashboard(NatsBackendConfig(), "1.2", static)
+        for asset in (dashboard.page, dashboard.docs):
+            assert asset is not None
+            text = asset.content.decode()
+            assert text.count("<script") == text.count('rel="stylesheet"') == 1
+            assert "modulepreload" not in text
 
 
 class TestAssets:

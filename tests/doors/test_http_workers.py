@@ -188,6 +188,7 @@ class TestAWorker:
             "last_pull_at": NOW,
             "tags": ["a", "b"],
             "slots": 4,
+            "busy": 2,
             "running": ["r1", "r2"],
             "current_run_id": "r1",
             "last_run_status": "FAILED",

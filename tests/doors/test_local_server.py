@@ -170,6 +170,22 @@ def test_without_a_server_the_default_holds(machine: Machine, capsys: pytest.Cap
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_client_of_a_stopped_server_is_not_sent_to_another_one(
+    machine: Machine, local: LocalServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FIND-4: PYOCO_DATA_DIR names a server; while it is stopped, the default address is used, with a warning."""
+    stopped = str(machine.place("stopped") / ".pyoco")
+    monkeypatch.setenv("PYOCO_DATA_DIR", stopped)
+    assert outcome(client, "pyoco-client", ["config"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["server"] == {"value": "http://127.0.0.1:8000", "from": "default"}
+    assert f"no server runs in PYOCO_DATA_DIR={stopped}; trying http://127.0.0.1:8000" in err
+    assert find_door() is None
+    machine.announce(a_server(machine.place("stopped"), http=("http://127.0.0.1:8124",)))
+    assert outcome(client, "pyoco-client", ["config"]) == 0
+    assert json.loads(capsys.readouterr().out)["server"]["value"] == "http://127.0.0.1:8124"
+
+
 def test_the_line_can_be_left_out(
     machine: Machine, local: LocalServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,8 +51,8 @@ from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter, letter_of
 from pyoco_server.core.outcome import Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.run import Caller, Owner, claim, conclude
+from pyoco_server.core.worker_description import WorkerDescription
 from pyoco_server.http_api import create_app
-from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
@@ -227,8 +227,8 @@ async def _seed(config: NatsBackendConfig) -> Known:
         others = [(await _run(backend, None)).run.run_id for _ in range(2)]
         await cancel(backend, TEAM_A, others[0], "because")
         others.append((await recorded(backend, caller=TEAM_A))[0].run.run_id)
-        description = WorkerDescription(backend, Owner("anna", "a1"), ["default"], 1, {})
-        await backend.registry.announce(description.describe())
+        description = WorkerDescription(me=Owner("anna", "a1"), tags=("default",))
+        await backend.registry.announce(description.record((), backend.clock()))
     letter, plain_letter = (letter_of(run, DeadReason.EXECUTION_ERROR, time.time()) for run in (failed, plain))
     runs = [*ended, *others]
     return {

@@ -68,6 +68,16 @@ def test_who_wants_none_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "EXEC_DIR" not in environment
 
 
+def test_the_resolver_of_the_environment_is_used_before_the_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOCO_FLOW_RESOLVER", "my_flows:resolve")
+    command, _ = worker(tmp_path, with_examples=True)
+    assert command[command.index("--flow-resolver") + 1] == "my_flows:resolve"
+    command, _ = worker(tmp_path, with_examples=True, flow_resolver="others:resolve")
+    assert command[command.index("--flow-resolver") + 1] == "others:resolve"
+
+
 def test_a_keeper_that_gives_up_by_itself_is_not_killed_in_the_same_moment(tmp_path: Path) -> None:
     stop_seconds = part_of("keeper", tmp_path, keeper=True).stop_seconds
     assert stop_seconds is not None

@@ -17,11 +17,11 @@ from pyoco_server.actions.cancel import cancel
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Caller, Owner, Run
 from pyoco_server.core.states import RunState
-from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.wiring import backend as wiring
 from support.backends import dead_letters, has_ended, jobs_left, opened_backend, run_now, submitted
+from support.flow_workers import a_worker
 from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("warm_hosts")
@@ -42,8 +42,8 @@ class Working:
     def __init__(self, backend: Backend, slots: int = 1, **settings: Any) -> None:
         self._backend = replace(backend, config=replace(backend.config, **settings))
         executor = wiring.host_executor(self._backend.config, "support.naughty:resolve", slots)
-        description = WorkerDescription(self._backend, Owner("w", self._backend.new_id()), ("default",), slots, {})
-        self._worker = Worker(self._backend, executor, description, ("default",), slots)
+        me = Owner("w", self._backend.new_id())
+        self._worker = a_worker(self._backend, executor, me, slots=slots)
 
     async def __aenter__(self) -> Working:
         await self._worker.start()

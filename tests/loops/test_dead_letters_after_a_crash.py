@@ -23,7 +23,6 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import SnapshotTooLargeError, Unavailable
 from pyoco_server.loops.delivery_processor import DeliveryProcessor
 from pyoco_server.loops.pulse import Pulse
-from pyoco_server.loops.worker import WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Leftover, Reply
@@ -38,6 +37,7 @@ from support.backends import (
     run_now,
 )
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
+from support.flow_workers import terms
 
 pytestmark = pytest.mark.virtual_time
 
@@ -66,11 +66,8 @@ async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 async def delivered(backend: Backend, data: bytes, count: int = 2) -> Hand:
     """To a worker that could not execute anything."""
     hand = Hand(data, count)
-    description = WorkerDescription(backend, BERT, ("default",), 1, {})
     nobody: Any = None
-    await DeliveryProcessor(backend, nobody, BERT, Pulse(backend, description.describe, 30.0), 20).work(
-        hand, lambda: None
-    )
+    await DeliveryProcessor(backend, nobody, BERT, Pulse(), terms()).work(hand, lambda: None)
     return hand
 
 

@@ -20,15 +20,16 @@ from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.executors.port import Work
-from pyoco_server.loops import worker as worker_module
+from pyoco_server.loops import flow_lane as flow_lane_module
 from pyoco_server.loops.delivery_processor import DeliveryProcessor
+from pyoco_server.loops.flow_lane import FlowLane
 from pyoco_server.loops.pulse import Pulse
-from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.queue.puller import JetStreamDelivery
 from support.backends import ANNA, BERT, a_submission, has_ended, jobs_left, opened_backend, run_now, submitted
+from support.flow_workers import a_flow_lane, a_worker, terms, worker_with
 from support.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
@@ -99,8 +100,7 @@ async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 
 def crew_of(backend: Backend, executor: Any, max_deliver: int = 20) -> DeliveryProcessor:
-    description = WorkerDescription(backend, ANNA, ("default",), 1, {})
-    return DeliveryProcessor(backend, executor, ANNA, Pulse(backend, description.describe, 30.0), max_deliver)
+    return DeliveryProcessor(backend, executor, ANNA, Pulse(), terms(max_deliver))
 
 
 async def a_job(backend: Backend) -> Job:
@@ -180,7 +180,7 @@ async def test_a_cancelled_run_is_told_within_two_heartbeat_intervals(backend: B
                 self.ends.set_result(Cancelled())
 
     executor = Obedient()
-    worker = Worker(backend, executor, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    worker = a_worker(backend, executor)
     await worker.start()
     run_id = await submitted(backend, "flow")
     await eventually(lambda: executor.begun == [run_id])
@@ -207,11 +207,12 @@ class TestWhatADrainLeavesBehind:
             await answer(self, reply, delay_seconds)
 
         monkeypatch.setattr(JetStreamDelivery, "answer", note)
-        monkeypatch.setattr(worker_module, "_KILLED_SECONDS", 0.2)
+        monkeypatch.setattr(flow_lane_module, "_KILLED_SECONDS", 0.2)
         return heard
 
-    async def left(self, backend: Backend, puppet: Puppet, **meanwhile: Any) -> tuple[Worker, str]:
-        worker = Worker(backend, puppet, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    async def left(self, backend: Backend, puppet: Puppet, **meanwhile: Any) -> tuple[FlowLane, str]:
+        lane = a_flow_lane(backend, puppet)
+        worker = worker_with(backend, lane)
         await worker.start()
         run_id = await submitted(backend, "flow")
         await eventually(lambda: puppet.begun == [run_id])
@@ -219,28 +220,28 @@ class TestWhatADrainLeavesBehind:
             await cancel(backend, Caller(), run_id, None)
         await worker.stop("sigterm", 0.1)
         assert puppet.killed >= 1
-        return worker, run_id
+        return lane, run_id
 
     async def test_says_nothing_of_a_run_that_was_handed_back(
         self, link: Link, backend: Backend, answers: list[Reply]
     ) -> None:
         puppet = Puppet()
-        worker, run_id = await self.left(backend, puppet)
+        lane, run_id = await self.left(backend, puppet)
         assert (await run_now(backend, run_id)).attempt_id is None  # anybody may claim it
         job = Job(run_id=run_id, flow_name="flow", tag="default", submitted_at=1.0)
         again = await claim_run(backend, job, BERT, first_delivery=False)
         assert isinstance(again, FlowAttempt)
         puppet.ends.set_result(Failed(message="killed"))
-        await eventually(lambda: not worker._tasks)
+        await eventually(lambda: not lane._tasks)
         assert await run_now(backend, run_id) == again.run
         assert set(answers) <= {Reply.NOTHING}
         assert len(await jobs_left(link, backend.config)) == 1
 
     async def test_leaves_a_cancelled_run_to_others(self, link: Link, backend: Backend, answers: list[Reply]) -> None:
         puppet = Puppet()
-        worker, run_id = await self.left(backend, puppet, cancel=True)
+        lane, run_id = await self.left(backend, puppet, cancel=True)
         puppet.ends.set_result(Completed())
-        await eventually(lambda: not worker._tasks)
+        await eventually(lambda: not lane._tasks)
         assert (await run_now(backend, run_id)).status is RunState.CANCELLING
         assert set(answers) <= {Reply.NOTHING}
 
@@ -249,9 +250,10 @@ async def test_a_worker_that_can_run_nothing_asks_for_nothing(backend: Backend) 
     """Its hosts do not start for a while, say: what it took and gave back would be ended as delivered too often."""
     puppet = Puppet(Completed())
     puppet.is_able = False
-    worker = Worker(backend, puppet, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    lane = a_flow_lane(backend, puppet)
+    worker = worker_with(backend, lane)
     await worker.start()
-    intake = worker._intake
+    intake = lane._intake
     assert intake is not None
     want, wanted = intake.want, list[int]()
 
@@ -272,9 +274,10 @@ async def test_a_worker_that_can_run_nothing_asks_for_nothing(backend: Backend) 
 async def test_a_worker_whose_asking_failed_asks_again(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
     """A defect in there must not leave a worker that lives, beats and takes nothing."""
     puppet = Puppet(Completed())
-    worker = Worker(backend, puppet, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1)
+    lane = a_flow_lane(backend, puppet)
+    worker = worker_with(backend, lane)
     await worker.start()
-    intake = worker._intake
+    intake = lane._intake
     assert intake is not None
     want, asked = intake.want, 0
 

@@ -225,9 +225,9 @@ class TestTheRegistry:
             with caplog.at_level(logging.WARNING):
                 async with working(other) as second:
                     newer = await second.registered()
-                    await first.worker._pulse.stop()  # type: ignore[union-attr]  # its ticker would take the record back
-                    await second.worker._pulse.announce()  # type: ignore[union-attr]
-                    await first.worker.stop("sigterm", 0.0)
+                    await first.worker.registration.stop()  # it would take the record back
+                    await second.worker.registration.write()
+                    await first.worker.stop("sigterm", None)
                     record = await second.registered()
                     assert (record.state, record.instance_id) == (WorkerState.IDLE, newer.instance_id)
             assert "another live worker" in caplog.text

@@ -94,7 +94,7 @@ class TestStopping:
         async with working(backend) as team:
             first = await submitted(backend, "waits_for", path=str(tmp_path / "go"))
             await running(backend, first)
-            stopping = asyncio.create_task(team.worker.stop("sigterm", 0.0))
+            stopping = asyncio.create_task(team.worker.stop("sigterm", None))
             await asyncio.sleep(0.1)
             second = await submitted(backend, "fine")
             (tmp_path / "go").touch()
@@ -139,7 +139,7 @@ class TestStopping:
         for _ in range(4):
             async with working(backend, slots=2) as team:
                 await asyncio.sleep(0.02)
-                await team.worker.stop("sigterm", 0.0)
+                await team.worker.stop("sigterm", None)
         async with working(backend, slots=2):
             runs = await all_ended(backend, run_ids)
             await eventually(lambda: none_left(link, backend.config))

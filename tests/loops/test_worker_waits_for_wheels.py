@@ -12,10 +12,11 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.wheel_sync import SyncReport
 from pyoco_server.errors import UsageError
-from pyoco_server.loops import worker as worker_module
-from pyoco_server.loops.worker import Worker, WorkerDescription
+from pyoco_server.loops import flow_lane as flow_lane_module
+from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
 from support.backends import ANNA, opened_backend
+from support.flow_workers import a_flow_lane, worker_with
 
 
 class Wheels:
@@ -64,13 +65,13 @@ class Hosts:
 
 @pytest.fixture
 async def backend(config: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
-    monkeypatch.setattr(worker_module, "_WAIT_FOR_WHEELS_SECONDS", 0.0)
+    monkeypatch.setattr(flow_lane_module, "_WAIT_FOR_WHEELS_SECONDS", 0.0)
     async with opened_backend(replace(config, worker_heartbeat_interval_sec=0.5)) as backend:
         yield backend
 
 
 def worker_of(backend: Backend, hosts: Any, wheels: Any) -> Worker:
-    return Worker(backend, hosts, WorkerDescription(backend, ANNA, ("default",), 1, {}), ("default",), 1, wheels)
+    return worker_with(backend, a_flow_lane(backend, hosts, wheels=wheels))
 
 
 async def test_a_worker_looks_at_the_registry_before_its_first_host(backend: Backend) -> None:
@@ -91,7 +92,7 @@ async def test_a_worker_looks_at_the_registry_before_its_first_host(backend: Bac
         "removed": [],
         "failed": [],
     }
-    await worker.stop("close", 0)
+    await worker.stop("close", None)
     assert wheels.log[3:] == ["stop", "hosts stop"]
 
 
@@ -100,7 +101,7 @@ async def test_a_slow_installation_does_not_keep_a_worker_from_starting(backend:
     worker = worker_of(backend, Hosts(wheels), wheels)
     await worker.start()
     assert wheels.log == ["sync", "hosts", "start"]
-    await worker.stop("close", 0)
+    await worker.stop("close", None)
 
 
 async def test_a_worker_whose_resolver_is_in_a_wheel_waits_for_it(backend: Backend) -> None:
@@ -109,7 +110,7 @@ async def test_a_worker_whose_resolver_is_in_a_wheel_waits_for_it(backend: Backe
     worker = worker_of(backend, Hosts(wheels, needs_wheel=True), wheels)
     await worker.start()
     assert wheels.log == ["sync", "hosts", "sync", "sync", "sync", "hosts", "start"]
-    await worker.stop("close", 0)
+    await worker.stop("close", None)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -120,7 +121,7 @@ async def test_a_resolver_that_never_comes_is_told(backend: Backend, passes: int
     with pytest.raises(UsageError, match="resolver"):
         async with asyncio.timeout(200):
             await worker.start()
-    await worker.stop("close", 0)
+    await worker.stop("close", None)
 
 
 async def test_a_worker_without_wheels_says_nothing_of_them(backend: Backend) -> None:
@@ -130,4 +131,4 @@ async def test_a_worker_without_wheels_says_nothing_of_them(backend: Backend) ->
     record = await backend.registry.find(ANNA.worker_id)
     assert record is not None
     assert record.wheel_sync is None
-    await worker.stop("close", 0)
+    await worker.stop("close", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.discovery import FRAMES, HTTP, NATS, Need, find, is_quiet
+from pyoco_server.discovery import FRAMES, HTTP, NATS, Need, find, find_in, is_quiet
 from pyoco_server.discovery.server_file import LocalServer, decode, encode, is_running, read, started_at, state_folder
 from pyoco_server.errors import SettingError, SeveralServers
 from support.discovery import Machine, a_server
@@ -284,3 +284,19 @@ def test_a_current_directory_that_was_removed_is_no_error(machine: Machine, monk
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert server_found(machine, HTTP) == server
+
+
+def test_no_other_server_stands_in_for_that_of_a_named_data_directory(machine: Machine) -> None:
+    """FIND-4: for a client, a data directory is the name of a server."""
+    machine.announce(a_server(machine.place("other")))
+    named = a_server(machine.place("named"))
+    assert find_in(named.data_dir, HTTP, machine.variables) is None
+    for in_data_dir in (True, False):  # FIND-2: one of the two places may not be writable
+        announced = machine.announce(named, data_dir=in_data_dir)
+        found = find_in(named.data_dir, HTTP, machine.variables)
+        assert found is not None
+        assert found.server == named
+        announced.unlink()
+        Path(named.data_dir, "server.json").unlink(missing_ok=True)
+    assert find_in(named.data_dir, HTTP, machine.variables) is None
+    assert find_in(named.data_dir, HTTP, {**machine.variables, "PYOCO_DISCOVERY": "0"}) is None

@@ -8,6 +8,7 @@ import json
 import signal
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,30 @@ async def test_a_stream_that_cannot_write_to_its_disk_is_told_as_such_and_works_
             await eventually(lambda: state(link) is StoreState.TAKES)
             assert await bucket.get("k") is None
             assert await bucket.write("k", b"2", 0) is not None
+    finally:
+        server.kill()
+
+
+async def test_a_caller_is_told_of_a_full_disk_without_waiting_for_a_response(tmp_path: Path) -> None:
+    """SAFE-13: each of many writers, although a response could come for ten minutes. A worker would wait."""
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with opened(server.url) as link:
+            bucket = await make(link, "one")
+            await jam(server.url, tmp_path / "data", "KV_one", "$KV.one.fill")
+            link.patience = Patience(answer_seconds=600.0, unanswered_seconds=600.0)
+            async with asyncio.timeout(60):
+                writes = [bucket.write(f"k{number}", b"1", 0) for number in range(20)]
+                told = await asyncio.gather(*writes, return_exceptions=True)
+            assert {type(each) for each in told} == {NoRoom}
+            link.patience = replace(link.patience, full_seconds=600.0)
+            before = link._count
+            worker = asyncio.create_task(bucket.write("k", b"2", 0))
+            await eventually(lambda: link._count > before + 2)  # the write, the probe, and the write again
+            assert not worker.done()
+            server.restart()
+            assert await worker is not None
     finally:
         server.kill()
 

@@ -43,6 +43,7 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DEV: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.dev.yaml").read_text())
 PRICED_COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.priced.yaml").read_text())
 PRICED: dict[str, dict[str, Any]] = PRICED_COMPOSE["services"]
 OURS_PRICED = [name for name, service in PRICED.items() if service["image"] == "pyoco-server"]
@@ -106,7 +107,7 @@ class TestUnits:
             return
         role = unit.stem.removeprefix("pyoco-")
         variables = dict(line.split("=", 1) for line in found["Environment"])
-        assert set(variables) <= KNOWN
+        assert set(variables) <= KNOWN | {"PYTHONPATH"}
         assert variables["PYOCO_NATS_USER"] == role
         assert variables["PYOCO_NATS_INBOX_PREFIX"] == inbox_prefix(Role(role))
         assert variables["PYOCO_NATS_PASSWORD_FILE"] == "%d/nats-password"
@@ -140,7 +141,7 @@ class TestCompose:
     def test_has_settings_and_secrets_that_are_there(self, name: str) -> None:
         service = SERVICES[name]
         variables: dict[str, str] = service["environment"]
-        assert set(variables) <= KNOWN | {"NODE_NAME", "ROUTES"}
+        assert set(variables) <= KNOWN | {"NODE_NAME", "ROUTES", "PYTHONPATH"}
         secrets = service.get("secrets", [])
         assert set(secrets) <= set(COMPOSE["secrets"])
         role = variables.get("PYOCO_NATS_USER")
@@ -180,7 +181,43 @@ def test_a_container_finds_what_it_is_told_to_read(name: str) -> None:
     (roles,) = re.findall(r"for role in (.*);", section)
     made |= {f"tls/{node}" for node in nodes.split()} | {f"{role}.password" for role in roles.split()}
     for file in files:
-        assert file.removeprefix("./private/") in made or (DEPLOY / file).is_file(), file
+        assert file.removeprefix("./private/") in made or (DEPLOY / file).exists(), file
+
+
+def test_workers_of_a_deployment_find_the_operators_flows() -> None:
+    """Units and containers name a resolver, and the folder it comes from is on the module path."""
+    (dev,) = DEV["services"].values()
+    for service in (dev, SERVICES["worker-1"], SERVICES["worker-2"]):
+        variables = service["environment"]
+        folder = next(source for source, place in map(_source_and_place, service["volumes"]) if place == "/srv/flows")
+        assert variables["PYTHONPATH"] == "/srv/flows"
+        found = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"from {variables['PYOCO_FLOW_RESOLVER'].replace(':', ' import ')} as r; r('hello')",
+            ],
+            env={**os.environ, "PYTHONPATH": str(DEPLOY / folder)},
+            capture_output=True,
+            check=False,
+        )
+        assert found.returncode == 0, found.stderr
+    unit = of_unit(DEPLOY / "systemd" / "pyoco-worker.service")
+    assert "PYTHONPATH=/opt/pyoco/flows" in unit["Environment"]
+    assert "PYOCO_FLOW_RESOLVER=" in (DEPLOY / "systemd" / "worker.env.example").read_text()
+
+
+def _source_and_place(volume: str) -> tuple[str, str]:
+    source, place = volume.split(":")[:2]
+    return source, place
+
+
+def test_the_container_for_development_is_open_to_this_machine_alone() -> None:
+    (service,) = DEV["services"].values()
+    check_command(list(service["command"]))
+    assert set(service["environment"]) <= KNOWN | {"PYTHONPATH"}
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
+    assert service["environment"]["PYOCO_HTTP_HOSTS"] == "localhost"
 
 
 class TestPricedCompose:
@@ -460,7 +497,7 @@ def test_the_guide_tells_of_every_file() -> None:
     guide = "".join((ROOT / "docs" / "guides" / page).read_text() for page in pages)
     named = set(re.findall(r"`((?:nats|systemd)/[\w.*-]+|[\w.-]+\.(?:sh|yaml)|Dockerfile)`", guide))
     told = {path for pattern in named for path in DEPLOY.glob(pattern)}
-    there = {path for path in DEPLOY.rglob("*") if path.is_file()}
+    there = {path for path in DEPLOY.rglob("*") if path.is_file() and path.parent.name not in {"flows", "__pycache__"}}
     assert {path.name for path in there - told} <= {"worker.env.example"}
     assert [name for name in named if not list(DEPLOY.glob(name)) and "/" in name] == []
 

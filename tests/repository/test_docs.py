@@ -203,7 +203,7 @@ NAMED_IN_CODE = {
     "index": "ports.index.port:Index",
     "intake": "ports.queue.port:Intake",
     "ledger": "ports.ledger.port:Ledger",
-    "lane": "loops.worker:Lane",
+    "lane": "loops.lane:Lane",
     "loop": "loops.loop:Loop",
     "notice": "ports.queue.port:Notice",
     "outage": "logs.outages:Outage",
@@ -213,6 +213,7 @@ NAMED_IN_CODE = {
     "put back": "actions.programs.put_back:put_back",
     "reason": "core.outcome:DeadReason",
     "receipt": "ports.receipts.port:Receipt",
+    "registration": "loops.registration:Registration",
     "replica": "ports.program_queue.port:Replica",
     "run": "core.run:Run",
     "spool": "loops.tcp_worker.spool:Spool",
@@ -220,7 +221,7 @@ NAMED_IN_CODE = {
     "stray": "executors.strays",
     "wakeup": "ports.wakeups.port:Wakeup",
     "worker credit": "loops.tcp_worker.credits:Credits",
-    "worker description": "loops.worker:WorkerDescription",
+    "worker description": "core.worker_description:WorkerDescription",
 }
 #: Other words that docs and source share; whoever adds one explains it.
 # fmt: off

@@ -16,16 +16,18 @@ from typing import Any, Generic, TypeVar
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.run import Owner
+from pyoco_server.core.worker_description import WorkerDescription
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
 from pyoco_server.loops.advisories import Advisories
 from pyoco_server.loops.canceller import Canceller
 from pyoco_server.loops.clock.duties import clock_duties
 from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.flow_lane import FlowLane
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.registry_sweeper import RegistrySweeper
 from pyoco_server.loops.rescuer import Rescuer
-from pyoco_server.loops.worker import Worker, WorkerDescription
+from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.nats.memory.server import drop_server, put_server
@@ -220,10 +222,9 @@ class Deployment:
             executor = PretendedExecutor(
                 self.new_host, lambda run_id: self.on_execute(service.name, run_id), self.on_host_death
             )
-            description = WorkerDescription(
-                backend, Owner(service.name, backend.new_id()), ["default"], self.shape.slots, {}
-            )
-            worker = Worker(backend, executor, description, ["default"], self.shape.slots)
+            me = Owner(service.name, backend.new_id())
+            flows = FlowLane(backend, executor, me, ["default"], self.shape.slots)
+            worker = Worker(backend, WorkerDescription(me=me, tags=("default",)), [flows])
             async with AsyncExitStack() as added:
                 await worker.start()
                 for add in self.in_worker:

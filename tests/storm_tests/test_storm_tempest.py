@@ -23,7 +23,6 @@ from pyoco_server.core.run import Caller, Owner
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import PyocoError
 from pyoco_server.executors.port import Work
-from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
 from pyoco_server.ports.runs.port import Stored
@@ -35,6 +34,7 @@ from storm.port import Fault, Site
 from storm.recorder import RecordedRuns, Recorder
 from support.backends import a_submission
 from support.chaos import RECOVERY_SECONDS, impatient, open_eyes
+from support.flow_workers import a_worker
 from support.keepers import keeping
 from support.relays import RelayWire
 from support.servers import NatsServer
@@ -127,10 +127,8 @@ class _Glass:
             self.gateways = [await self._backend(f"gateway-{n}>n1", recorder, stack) for n in range(_GATEWAYS)]
             for name in range(_WORKERS):
                 backend = await self._backend(f"worker-{name}>n1", recorder, stack)
-                description = WorkerDescription(
-                    backend, Owner(f"worker-{name}", backend.new_id()), ("default",), _SLOTS, {}
-                )
-                worker = Worker(backend, self.executions, description, ("default",), _SLOTS)
+                me = Owner(f"worker-{name}", backend.new_id())
+                worker = a_worker(backend, self.executions, me, slots=_SLOTS)
                 await worker.start()
                 stack.push_async_callback(worker.stop, "the end", 1.0)
             backend = await self._backend("keeper>n1", recorder, stack)

@@ -81,7 +81,9 @@ class Scene:
         faulty = with_trouble(self.worker._backend, trouble)
         old = self.worker._processor
         assert old is not None
-        self.worker._processor = DeliveryProcessor(faulty, old._executor, old._me, old._pulse, old.max_deliver)
+        self.worker._processor = DeliveryProcessor(
+            faulty, old._executor, old._me, old._pulse, old._terms, old._when_changed
+        )
 
 
 @pytest.fixture

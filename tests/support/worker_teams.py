@@ -14,7 +14,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.worker_record import WorkerRecord
-from pyoco_server.loops.worker import Worker, WorkerDescription
+from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
@@ -25,6 +25,7 @@ from support.backends import (
     opened_backend,
     run_now,
 )
+from support.flow_workers import a_worker
 from support.waiting import eventually
 
 __all__ = [
@@ -82,8 +83,7 @@ async def working(
     backend: Backend, slots: int = 1, worker_id: str = "w", tags: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Team]:
     executor = wiring.host_executor(backend.config, "support.naughty:resolve", slots)
-    description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
-    worker = Worker(backend, executor, description, tags, slots)
+    worker = a_worker(backend, executor, Owner(worker_id, backend.new_id()), tags, slots)
     await worker.start()
     try:
         yield Team(worker, backend, executor)

@@ -17,13 +17,13 @@ from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Caller, Owner, accept
 from pyoco_server.executors.host.pool import HostExecutor
-from pyoco_server.loops.worker import Worker, WorkerDescription
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery
 from pyoco_server.wiring import backend as wiring
 from support.backends import a_submission, consumer_state, opened_backend, run_now
 from support.dead_letters_http import ask, get
+from support.flow_workers import a_worker
 from support.gateways import Gateway, open_gateway
 from support.keepers import keeping
 from support.servers import config_for, forget
@@ -109,8 +109,7 @@ class Scene:
 @contextlib.asynccontextmanager
 async def working(backend: Backend) -> AsyncIterator[HostExecutor]:
     executor = wiring.host_executor(backend.config, "support.naughty:resolve", 2)
-    description = WorkerDescription(backend, Owner("w", backend.new_id()), ("default",), 2, wiring.versions())
-    worker = Worker(backend, executor, description, ("default",), 2)
+    worker = a_worker(backend, executor, Owner("w", backend.new_id()), slots=2)
     await worker.start()
     try:
         yield executor

@@ -73,7 +73,7 @@ class TestConnecting:
         monkeypatch.setenv("PYOCO_DEFAULT_TAG", "mine")
         monkeypatch.setattr(NatsBackendConfig, "from_env", _with_stream(config.work_stream))
         worker = await PyocoNatsWorker.connect(tags=[])
-        assert worker._description._tags == ("mine",)
+        assert worker._description.tags == ("mine",)
         await worker.close()
 
     def test_and_working_and_closing_are_coroutines(self) -> None:
@@ -108,7 +108,7 @@ class TestClosing:
 
     async def test_leaves_the_record_of_a_newer_worker(self, scene: Scene) -> None:
         """FLOW-200"""
-        await scene.worker._pulse.stop()
+        await scene.worker._registration.stop()
         newer = await PyocoNatsWorker.connect(scene.backend.config, naughty.resolve)
         await scene.worker.close()
         assert (await scene.registered()).state is WorkerState.IDLE

@@ -22,7 +22,7 @@ from pyoco_server.core.waiting import (
     why,
     why_pack,
 )
-from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.core.worker_record import FLOWS, PACKS, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -68,7 +68,8 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         log.debug("cannot determine why the run waits", run_id=run.run_id, error=error)
         return None
     now = backend.clock()
-    crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec)
+    lane = PACKS if run.is_pack else FLOWS
+    crowd = crowd_of(workers, now, backend.config.worker_disconnect_timeout_sec, lane)
     if run.is_pack:
         reason, (message, message_ja) = _judge_pack(backend, run, ahead, workers, now)
     else:

@@ -20,7 +20,7 @@ _LAG_SECONDS_MAX = 1.0
 
 @dataclass(frozen=True)
 class Crowd:
-    """A group of workers: how many are alive, and their slots."""
+    """A group of workers: how many are alive, and their slots of one lane."""
 
     alive: int
     slots: int
@@ -103,13 +103,16 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
     )
 
 
-def crowd_of(workers: list[WorkerRecord], now: float, disconnect_seconds: float) -> Crowd:
-    """Sum up the workers. O(workers). Hidden ones count: hiding affects lists only (FLOW-131)."""
+def crowd_of(workers: list[WorkerRecord], now: float, disconnect_seconds: float, lane: str | None = None) -> Crowd:
+    """Sum up the workers. O(workers). Hidden ones count: hiding affects lists only (FLOW-131).
+
+    `lane`: whose slots count. None: the slots that each worker lists, those of its flows unless it runs programs alone.
+    """
     alive = [record for record in workers if record.is_alive(now, disconnect_seconds)]
+    loads = [record.load if lane is None else record.load_of(lane) for record in alive]
     return Crowd(
         alive=len(alive),
-        slots=sum(record.slots for record in alive),
-        # A worker claims a few runs ahead: its record lists them as running, but they wait for a slot.
-        slots_busy=sum(min(len(record.running), record.slots) for record in alive),
+        slots=sum(load.slots for load in loads),
+        slots_busy=sum(load.busy for load in loads),
         gone=len(workers) - len(alive),
     )

@@ -22,7 +22,7 @@ from pyoco_server.client.config_file import (
     read_file,
     warnings_of,
 )
-from pyoco_server.discovery import HTTP, Found, Need, find
+from pyoco_server.discovery import HTTP, Found, Need, find, find_in
 from pyoco_server.errors import UsageError
 
 __all__ = ["DEFAULT_SERVER", "Access", "Asked", "Connection", "access", "resolve", "shown_address"]
@@ -87,7 +87,9 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need =
         (profile.server, origin),
     )
     is_named = any(address for address, _ in named)
-    found = None if is_named else find(need, data_dir=variables.get("PYOCO_DATA_DIR") or None, environ=variables)
+    found = None if is_named else _local_server(need, variables)
+    if found is None and not is_named and (data_dir := variables.get("PYOCO_DATA_DIR")):
+        warnings = [*warnings, f"no server runs in PYOCO_DATA_DIR={data_dir}; trying {DEFAULT_SERVER}"]
     local = (found.address, found.origin) if found is not None else (None, "")
     server, server_from = _first(*named, local, (DEFAULT_SERVER, "default"))
     address = _checked_address(server, server_from)
@@ -123,6 +125,12 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need =
         found=found,
         warnings=(*warnings, *more),
     )
+
+
+def _local_server(need: Need, variables: Mapping[str, str]) -> Found | None:
+    """Raises SeveralServers, SettingError."""
+    data_dir = variables.get("PYOCO_DATA_DIR")
+    return find_in(data_dir, need, variables) if data_dir else find(need, environ=variables)
 
 
 @dataclass(frozen=True)

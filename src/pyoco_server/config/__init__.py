@@ -37,6 +37,7 @@ from pyoco_server.config.settings import (
     NAME,
     PATH,
     PEPPER,
+    RESOLVER,
     SECONDS_OR_NONE,
     SUBJECT,
     SYNC,
@@ -132,6 +133,7 @@ class NatsBackendConfig:
         "K",
         "Workers without heartbeats for longer are removed from the registry; 0 = never.",
     )
+    flow_resolver: str = declare("", RESOLVER, "WU", "Where workers find flows by name, as `module:callable`.")
     worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
     cancel_grace_period_sec: float = declare(
         30.0, SECONDS_OR_NONE, "W", "Time for a cancelled run to stop by itself before it is killed."

@@ -33,6 +33,7 @@ __all__ = [
     "PACKS",
     "PATH",
     "PEPPER",
+    "RESOLVER",
     "SECONDS_OR_NONE",
     "SUBJECT",
     "SYNC",
@@ -293,6 +294,8 @@ PACKS = Kind(
     "decision,url",
 )
 MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
+#: An optional callable.
+RESOLVER = _text(_matches(r"([\w.]+:[\w.]+)?"), "is not module:callable", "my_flows:resolve")
 
 
 def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:

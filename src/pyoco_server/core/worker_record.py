@@ -11,10 +11,38 @@ from typing import Any
 from pyoco_server.core.states import WorkerState
 from pyoco_server.errors import Corrupt
 
-__all__ = ["ALIVE", "WorkerRecord", "encode_over", "encode_worker", "hide", "read_worker", "stopped", "take_over"]
+__all__ = [
+    "ALIVE",
+    "EXEC_NATIVE",
+    "FLOWS",
+    "PACKS",
+    "PROGRAMS",
+    "Load",
+    "WorkerRecord",
+    "encode_over",
+    "encode_worker",
+    "hide",
+    "read_worker",
+    "stopped",
+    "take_over",
+]
 
 #: The states of a live worker, as far as its heartbeats show.
 ALIVE = frozenset({WorkerState.RUNNING, WorkerState.IDLE})
+
+#: The lanes of a worker, in the order in which their runs are listed.
+FLOWS, PACKS, PROGRAMS = "flows", "packs", "programs"
+
+#: The kind of a worker that takes programs from the queue, and nothing else.
+EXEC_NATIVE = "exec-native"
+
+
+@dataclass(frozen=True)
+class Load:
+    """The slots of one lane, and how many of them execute a run. Never more than there are."""
+
+    slots: int
+    busy: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +65,12 @@ class WorkerRecord:
     stopped_at: float | None = None
     stop_reason: str | None = None
     wheel_sync: Mapping[str, Any] | None = None
-    #: How many runs it executes concurrently, and which.
+    #: How many runs that it takes by tag it executes at once; of a worker of programs alone, how many programs.
     slots: int = 1
+    #: All runs that it executes, of every lane: there may be more than `slots`.
     running: tuple[str, ...] = ()
+    #: By lane: its slots, and how many of them are busy. None: its version does not report them.
+    lanes: Mapping[str, Mapping[str, int]] | None = None
     #: Host processes replaced since it started.
     host_restarts: int = 0
     #: When the queue last answered one of its pulls: a worker may be alive without receiving jobs.
@@ -70,6 +101,19 @@ class WorkerRecord:
     allow: tuple[str, ...] | None = None
     #: Tenants whose runs it may receive, as `tenant_token` encodes them, besides runs without one. None: all.
     tenants: tuple[str, ...] | None = None
+
+    @property
+    def load(self) -> Load:
+        """The load of the lane that `slots` is about."""
+        return self.load_of(FLOWS if self.kind is None else PROGRAMS)
+
+    def load_of(self, lane: str) -> Load:
+        """Return the load of one lane. Workers that report no lanes do not tell whose runs are running: all count."""
+        if self.lanes is not None:
+            found = self.lanes.get(lane, {})
+            return Load(found.get("slots", 0), found.get("busy", 0))
+        slots = self.max_parallel or 0 if lane == PROGRAMS and self.kind is None else self.slots
+        return Load(slots, min(len(self.running), slots))
 
     def derived_state(self, now: float, disconnect_seconds: float) -> WorkerState:
         """FLOW-27: a worker that stopped in an orderly way keeps that state; one without heartbeats is disconnected."""
@@ -109,6 +153,7 @@ def stopped(record: WorkerRecord, reason: str, now: float) -> WorkerRecord:
         last_seen_at=now,
         current_run_id=None,
         running=(),
+        lanes=None if record.lanes is None else {name: {**lane, "busy": 0} for name, lane in record.lanes.items()},
     )
 
 
@@ -145,6 +190,13 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _are_loads(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(lane, dict) and all(_is_count(lane.get(name)) for name in ("slots", "busy"))
+        for lane in value.values()
+    )
+
+
 def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -162,6 +214,7 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     "cpu": _is_instant,
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
     **dict.fromkeys(("tags", "running", "packs", "patterns", "programs", "lacks", "allow", "tenants"), _are_texts),
+    "lanes": _are_loads,
     "packs_missing": _is_mapping_to(_is_text),
     "packs_provide": _is_mapping_to(_are_texts),
     "state": lambda value: value in WorkerState.__members__,

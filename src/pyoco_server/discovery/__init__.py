@@ -23,7 +23,7 @@ from pyoco_server.discovery.server_file import (
 )
 from pyoco_server.errors import SeveralServers
 
-__all__ = ["FRAMES", "GROUPS", "HTTP", "NATS", "Found", "Need", "find", "is_quiet"]
+__all__ = ["FRAMES", "GROUPS", "HTTP", "NATS", "Found", "Need", "find", "find_in", "is_quiet"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,23 @@ def find(
     if len(chosen) > 1:
         raise SeveralServers(_choices(chosen, need))
     return chosen[0] if chosen else None
+
+
+def find_in(data_dir: str, need: Need, environ: Mapping[str, str] | None = None) -> Found | None:
+    """Return the server of exactly this data directory, or None, for callers without data of their own.
+
+    To them, a named data directory is the name of a server: while that server is stopped, no other one takes its place
+    (FIND-4).
+    """
+    variables = os.environ if environ is None else environ
+    if not is_enabled(variables):
+        return None
+    folder = Path(data_dir)
+    for path in (folder / FILE_NAME, *state_files(variables)):
+        found = _usable(path, need, None)
+        if found is not None and Path(found.server.data_dir).resolve() == folder.resolve():
+            return found
+    return None
 
 
 def _distinct(candidates: Sequence[Found]) -> list[Found]:

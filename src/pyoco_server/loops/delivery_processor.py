@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.bury import bury, bury_run
@@ -18,12 +19,13 @@ from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, Snap
 from pyoco_server.executors.port import Executor, Work
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
-from pyoco_server.loops.pulse import Live, Pulse
+from pyoco_server.loops.flow_live import FlowLive
+from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Reply
 from pyoco_server.ports.runs.port import Absent
 
-__all__ = ["DeliveryProcessor", "Worked"]
+__all__ = ["DeliveryProcessor", "QueueTerms", "Worked"]
 
 log = get_logger(__name__)
 
@@ -53,6 +55,15 @@ class Worked:
     ended: str | None = None
 
 
+class QueueTerms(Protocol):
+    """What the queue allows, as an `Intake` reports it."""
+
+    @property
+    def ack_wait_seconds(self) -> float: ...
+    @property
+    def max_deliver(self) -> int: ...
+
+
 class _Once:
     """A callable that calls its target at most once."""
 
@@ -68,16 +79,38 @@ class _Once:
 class DeliveryProcessor:
     """Processes deliveries from receipt to acknowledgement. Used by both the worker loop and the library."""
 
-    def __init__(self, backend: Backend, executor: Executor, me: Owner, pulse: Pulse, max_deliver: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        me: Owner,
+        pulse: Pulse,
+        terms: QueueTerms,
+        when_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`when_changed` is called whenever `running` has one more."""
         self._backend, self._executor, self._me, self._pulse = backend, executor, me, pulse
+        self._terms, self._when_changed = terms, when_changed
         self._outage = Outage(log)
-        self.max_deliver = max_deliver
+        #: Deliveries in flight, in order of receipt.
+        self._lives: dict[FlowLive, None] = {}
+        # FLOW-313: an existing consumer may have a shorter timer than the settings say.
+        self._hold_seconds = min(backend.config.ack_progress_interval_sec, terms.ack_wait_seconds / 2)
         # The last deliveries end the run instead of executing it: if this worker crashes too, the next delivery can
         # still end the run.
-        spare = 2 if max_deliver > 5 else 0
-        self._last_count = max_deliver - spare if max_deliver > 1 else sys.maxsize
+        spare = 2 if terms.max_deliver > 5 else 0
+        self._last_count = terms.max_deliver - spare if terms.max_deliver > 1 else sys.maxsize
         #: When set, no new execution begins and claimed runs are released.
         self.is_closing = False
+
+    @property
+    def lives(self) -> tuple[FlowLive, ...]:
+        return tuple(self._lives)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The runs that are being executed."""
+        return tuple(live.run_id for live in self._lives if live.run_id is not None and live.is_executing)
 
     async def work(self, delivery: Delivery, when_free: Callable[[], None]) -> Worked:
         """Process one delivery, from receipt to acknowledgement. Each step adds one fact; nothing is decided twice.
@@ -117,7 +150,9 @@ class DeliveryProcessor:
         await bury_run(self._backend, run, num_delivered=delivery.count, subject=delivery.subject)
 
     async def _work(self, delivery: Delivery, free: _Once) -> Worked:
-        live = self._pulse.begin(delivery)  # FLOW-314: slow imports are covered too
+        live = FlowLive(self._backend, delivery, self._hold_seconds)
+        self._lives[live] = None
+        self._pulse.begin(live)
         try:
             try:
                 job = decode_job(delivery.data)
@@ -140,9 +175,10 @@ class DeliveryProcessor:
             return await self._end(delivery, taken, live, outcome)
         finally:
             self._pulse.end(live)
+            del self._lives[live]
 
     async def _perform(
-        self, delivery: Delivery, job: Job, held: FlowAttempt, live: Live, free: _Once
+        self, delivery: Delivery, job: Job, held: FlowAttempt, live: FlowLive, free: _Once
     ) -> Outcome | None:
         """Execute the job. Never raises: every result is an outcome. Returns None if there was no capacity to begin."""
         if delivery.count >= self._last_count:
@@ -153,20 +189,20 @@ class DeliveryProcessor:
         execution = await self._executor.begin(Work(job, delivery.data, held.run.attempt), free)
         if execution is None:
             return None
-        live.hold(held, execution)
-        self._pulse.touch()  # FLOW-197: the registry lists the run too
+        live.execute(held, execution)
+        self._when_changed()  # FLOW-197: the registry lists the run too
         outcome = await execution.outcome()
         live.execution = None
         return outcome
 
-    async def _end(self, delivery: Delivery, held: FlowAttempt, live: Live, outcome: Outcome) -> Worked:
+    async def _end(self, delivery: Delivery, held: FlowAttempt, live: FlowLive, outcome: Outcome) -> Worked:
         async with held.lock:  # a release in progress decides first
             given_back = held.given_back
-        if given_back and not live.fenced:
+        if given_back and not live.is_fenced:
             # Increasing delay, so that a worker without hosts does not use up a job's deliveries within a minute.
             await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)
-        result: Ended | Fenced | Unwritten = Fenced() if live.fenced else await finish(self._backend, held, outcome)
+        result: Ended | Fenced | Unwritten = Fenced() if live.is_fenced else await finish(self._backend, held, outcome)
         if not isinstance(result, Ended):
             await delivery.answer(REPLIES[type(result)], LATER_SECONDS)
             return Worked(held.run.run_id)

@@ -1,194 +1,185 @@
-"""One ticker for all runs of a worker: in-progress acks, heartbeats, cancel requests, and the registry record."""
+"""One ticker for all attempts of a worker: it extends deliveries, writes heartbeats, and hears cancel requests."""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyoco_server.actions.attempt import Standing
-from pyoco_server.actions.beat import beat_run, report_overdue_cancel
-from pyoco_server.actions.claim import FlowAttempt
-from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.errors import CATALOGUE, PyocoError, Unavailable
-from pyoco_server.executors.port import Execution
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
+from pyoco_server.loops.cancelling import cancelled
 from pyoco_server.loops.loop import Loop
-from pyoco_server.ports.backend import Backend
-from pyoco_server.ports.queue.port import Delivery
 
-__all__ = ["Live", "Pulse"]
+__all__ = ["Live", "Pulse", "Rhythm"]
 
 log = get_logger(__name__)
 
+#: A delivery whose deadline could not be extended: try again after this, not at every tick.
+_HOLD_AGAIN_SECONDS = 1.0
+#: Heartbeats that are under way when the worker stops may take this long.
+_LAST_BEATS_SECONDS = 5.0
+#: Between two ticks while nothing is in flight.
+_IDLE_SECONDS = 1.0
 
-@dataclass(eq=False)
-class Live:
-    """One delivery in flight, and its run once claimed."""
 
-    delivery: Delivery
-    #: Monotonic times of the last in-progress ack and the last heartbeat.
-    held_at: float
-    beaten_at: float
-    held: FlowAttempt | None = None
-    execution: Execution | None = None
-    beating: asyncio.Task[None] | None = None
-    cancel_seen_at: float | None = None
-    overdue: bool = False
-    fenced: bool = False
+@dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """The intervals at which one attempt is kept alive, in seconds."""
 
-    def hold(self, held: FlowAttempt, execution: Execution) -> None:
-        self.held, self.execution = held, execution
-        self.beaten_at = time.monotonic()  # the claim was the first heartbeat
+    beat: float
+    #: None: its heartbeat extends its delivery, too.
+    hold: float | None = None
+    #: After a heartbeat that failed. None: the next one is early enough.
+    beat_again: float | None = None
+    #: How long the attempt owns its run after a heartbeat. None: the record decides, whenever it can be read.
+    lease: float | None = None
+
+    @property
+    def shortest(self) -> float:
+        return min(self.beat, self.hold or self.beat)
+
+
+class Live(abc.ABC):
+    """One delivery in flight, and its attempt once claimed: what the pulse does for each kind of run.
+
+    No method may block the event loop.
+    """
+
+    def __init__(self, rhythm: Rhythm) -> None:
+        self.rhythm = rhythm
+        #: Monotonic times of the last extension of the delivery, and of the last heartbeat: the claim was the first.
+        self.held_at = self.beaten_at = time.monotonic()
+        #: End of the lease, if it has one.
+        self.lease_until = self.held_at + (rhythm.lease or 0.0)
+        #: Another attempt owns the run: nothing more may be written or acknowledged (FLOW-311).
+        self.is_fenced = False
+        self.beating: asyncio.Task[None] | None = None
+
+    @property
+    @abc.abstractmethod
+    def run_id(self) -> str | None:
+        """The run, once it is known. For the log."""
+
+    @property
+    @abc.abstractmethod
+    def is_executing(self) -> bool:
+        """Whether an attempt is in progress, so that heartbeats are due."""
+
+    async def hold(self) -> None:
+        """Extend the deadline of the delivery. Only called if the rhythm has `hold`. Raises Unavailable."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    async def beat(self) -> Standing:
+        """Write one heartbeat. Raises PyocoError: whether the attempt still owns its run is unknown."""
+
+    async def on_cancel(self) -> None:
+        """Called after each heartbeat that has found a cancel request. Raises PyocoError."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def on_fenced(self) -> None:
+        """Called once, when another attempt owns the run: stop the work."""
 
 
 class Pulse(Loop):
-    """Keeps all deliveries in flight alive. A turn does not wait for heartbeat writes: each run has its own heartbeat
-    task.
+    """Keeps all attempts in flight alive. A turn waits for no heartbeat: each attempt has its own task for it.
 
-    What it cannot do: write heartbeats while this process is suspended or starved of CPU. The heartbeats then become
-    stale, the job is redelivered to another worker, and the first write after resuming reports that the run is fenced.
+    What it cannot do: write heartbeats while this process is suspended or starved of CPU. They then become stale, the
+    job is redelivered to another worker, and the first write after resuming reports that the attempt is fenced.
     """
 
-    def __init__(self, backend: Backend, describe: Callable[[], WorkerRecord], ack_wait_seconds: float) -> None:
-        config = backend.config
-        # FLOW-313: an existing consumer may have a shorter timer than the settings say.
-        self._hold_every = min(config.ack_progress_interval_sec, ack_wait_seconds / 2)
-        shortest = min(config.run_heartbeat_interval_sec, config.worker_heartbeat_interval_sec, self._hold_every)
-        # Four checks per interval: each task is late by at most a quarter of its interval, whatever the ratio of the
-        # intervals.
-        super().__init__(every_seconds=shortest / 4)
-        self._shortest, self._early_seconds = shortest, shortest / 8
-        self._backend, self._describe = backend, describe
+    def __init__(self) -> None:
+        super().__init__(every_seconds=_IDLE_SECONDS)
         #: In order of their begin, so that a simulation is repeatable.
         self._lives: dict[Live, None] = {}
-        self._announced_at = 0.0
-        self._announcing: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
-        self._dirty = True
-        # These writes happen outside of the turns, so they have their own outages.
-        self._unwritten, self._unannounced = Outage(log), Outage(log)
+        #: Heartbeats are written outside of the turns, so they have an outage of their own.
+        self._unwritten = Outage(log)
 
-    def begin(self, delivery: Delivery) -> Live:
-        now = time.monotonic()
-        live = Live(delivery, held_at=now, beaten_at=now)
+    def begin(self, live: Live) -> None:
+        """Keep it alive from now on, until `end`."""
         self._lives[live] = None
-        return live
+        # Four checks per interval: each is late by at most a quarter of it, whatever the ratio of the intervals.
+        if live.rhythm.shortest / 4 < self._every_seconds:
+            self._every_seconds = live.rhythm.shortest / 4
+            self.nudge()
 
     def end(self, live: Live) -> None:
+        """Do nothing more for it. A heartbeat may still be under way. May be called twice."""
         self._lives.pop(live, None)
 
-    @property
-    def lives(self) -> tuple[Live, ...]:
-        return tuple(self._lives)
-
-    @property
-    def run_ids(self) -> tuple[str, ...]:
-        """The runs that are being executed."""
-        return tuple(live.held.run.run_id for live in self._lives if live.held and live.execution)
-
-    def touch(self) -> None:
-        """Mark the registry record as changed; the next turn writes it."""
-        self._dirty = True
+    async def end_at_rest(self, live: Live, seconds: float) -> None:
+        """Do nothing more for it, and return when no heartbeat is under way. One that takes longer is cancelled."""
+        self.end(live)
+        if live.beating is not None and not live.beating.done():
+            await asyncio.wait({live.beating}, timeout=seconds)
+            await cancelled({live.beating})
 
     async def turn(self) -> None:
         now = time.monotonic()
-        for live in self.lives:
-            if self._is_due(live.held_at, self._hold_every, now):
-                await self._hold(live, now)
-            if self._is_due(live.beaten_at, self._backend.config.run_heartbeat_interval_sec, now):
+        for live in [live for live in self._lives if not live.is_fenced]:
+            rhythm = live.rhythm
+            if rhythm.lease is not None and live.is_executing and now >= live.lease_until:
+                self._fence(live)
+                continue
+            if rhythm.hold is not None and self._is_due(live.held_at, rhythm.hold, rhythm, now):
+                await self._hold(live, rhythm.hold, now)
+            if live.is_executing and self._is_due(live.beaten_at, rhythm.beat, rhythm, now):
                 self._beat_soon(live, now)
-        every = self._shortest if self._dirty else self._backend.config.worker_heartbeat_interval_sec
-        if self._is_due(self._announced_at, every, now):
-            self._announce_soon()
 
-    def _is_due(self, last: float, every_seconds: float, now: float) -> bool:
-        return now - last >= every_seconds - self._early_seconds
+    @staticmethod
+    def _is_due(last: float, every_seconds: float, rhythm: Rhythm, now: float) -> bool:
+        return now - last >= every_seconds - rhythm.shortest / 8
 
-    async def _hold(self, live: Live, now: float) -> None:
-        if live.fenced:  # our ack would affect the new owner's delivery
-            return
+    async def _hold(self, live: Live, every_seconds: float, now: float) -> None:
         try:
-            await live.delivery.hold()
+            await live.hold()
             live.held_at = now
         except Unavailable as error:
-            live.held_at = now - self._hold_every + 1.0  # retry in a second, not at every tick
+            live.held_at = now - every_seconds + _HOLD_AGAIN_SECONDS
             text = CATALOGUE[9]
-            log.error(text.en, run_id=_run_id(live), err_id=text.err_id, msg_id=text.msg_id, cause=error)
+            log.error(text.en, run_id=live.run_id, err_id=text.err_id, msg_id=text.msg_id, cause=error)
 
     def _beat_soon(self, live: Live, now: float) -> None:
-        idle = live.beating is None or live.beating.done()
-        if idle and live.execution is not None and not live.fenced:
+        if live.beating is None or live.beating.done():
             live.beaten_at = now
-            live.beating = asyncio.create_task(self._beat(live))
+            live.beating = asyncio.create_task(self._beat(live, now))
 
-    async def _beat(self, live: Live) -> None:
-        held, execution = live.held, live.execution
-        if held is None or execution is None:
-            return
+    async def _beat(self, live: Live, asked_at: float) -> None:
         try:
-            standing = await beat_run(self._backend, held, await execution.progress())
+            standing = await live.beat()
             self._unwritten.worked()
+            live.lease_until = asked_at + (live.rhythm.lease or 0.0)
             if standing is Standing.FENCED:
-                self._fence(live, execution)
+                self._fence(live)
             elif standing is Standing.CANCEL_REQUESTED:
-                await self._request_cancel(live, held, execution)
+                await live.on_cancel()
         except PyocoError as error:
-            self._unwritten.failed("could not write a heartbeat", error, run_id=held.run.run_id)
+            self._unwritten.failed("could not write a heartbeat", error, run_id=live.run_id)
+            self._beat_again(live)
+        except Exception:  # top level of a task: a defect of ours must not leave a run without heartbeats
+            log.exception("heartbeat failed", run_id=live.run_id)
+            self._beat_again(live)
 
-    def _fence(self, live: Live, execution: Execution) -> None:
-        """FLOW-311: stop the work, write nothing more, acknowledge nothing."""
-        live.fenced = True
-        log.warning("the run has a new owner; stopping its execution", run_id=_run_id(live))
-        execution.ask_cancel()
-        execution.kill()
+    @staticmethod
+    def _beat_again(live: Live) -> None:
+        if live.rhythm.beat_again is not None:
+            live.beaten_at = time.monotonic() - live.rhythm.beat + live.rhythm.beat_again
 
-    async def _request_cancel(self, live: Live, held: FlowAttempt, execution: Execution) -> None:
-        """Request cancellation at every heartbeat (FLOW-180); after the grace period, kill the execution if
-        possible."""
-        now = time.monotonic()
-        grace = self._backend.config.cancel_grace_period_sec
-        if live.cancel_seen_at is None:
-            live.cancel_seen_at = now
-            log.info("stopping a run on request", run_id=held.run.run_id)
-        execution.ask_cancel()
-        if live.overdue or now - live.cancel_seen_at < grace:
-            return
-        live.overdue = True  # FLOW-185: once per run
-        text = CATALOGUE[21]
-        log.warning(text.en, run_id=held.run.run_id, err_id=text.err_id, msg_id=text.msg_id, grace_seconds=grace)
-        if not execution.kill():
-            await report_overdue_cancel(self._backend, held, grace)
-
-    def _announce_soon(self) -> None:
-        """Write outside of the turn: an unwritable registry must not delay acks and heartbeats (FLOW-208)."""
-        if self._announcing is None or self._announcing.done():
-            self._announcing = asyncio.create_task(self.announce())
-
-    async def announce(self) -> None:
-        """Write the registry record. Best effort: a failure never fails a run (FLOW-201)."""
-        async with self._writing:
-            self._dirty, self._announced_at = False, time.monotonic()
-            try:
-                await self._backend.registry.announce(self._describe())
-                self._unannounced.worked()
-            except PyocoError as error:
-                self._dirty = True
-                self._unannounced.failed("could not write to the worker registry", error)
+    @staticmethod
+    def _fence(live: Live) -> None:
+        if not live.is_fenced:
+            live.is_fenced = True
+            live.on_fenced()
 
     async def stop(self) -> None:
+        """Stop. Heartbeats that are under way may complete."""
         await super().stop()
         self._unwritten.forget()
-        self._unannounced.forget()
-        under_way = {self._announcing, *(live.beating for live in self._lives)}
-        waited = {task for task in under_way if task is not None and not task.done()}
-        if waited:
-            await asyncio.wait(waited, timeout=5)
-        if self._announcing is not None:  # otherwise it would overwrite the record of the orderly stop
-            self._announcing.cancel()
-
-
-def _run_id(live: Live) -> str | None:
-    return live.held.run.run_id if live.held is not None else None
+        under_way = {live.beating for live in self._lives if live.beating is not None and not live.beating.done()}
+        if under_way:
+            await asyncio.wait(under_way, timeout=_LAST_BEATS_SECONDS)

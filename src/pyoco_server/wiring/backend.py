@@ -83,7 +83,7 @@ __all__ = [
 ]
 
 #: A worker would lose its runs, so it waits longer for NATS than a caller that needs a response.
-WORKER_PATIENCE = Patience(down_seconds=15.0)
+WORKER_PATIENCE = Patience(down_seconds=15.0, full_seconds=15.0)
 
 
 async def ensure_resources(config: NatsBackendConfig | None = None) -> None:

@@ -129,8 +129,7 @@ class Packs(Kind):
         files = Files(Scratch(Path(backend.config.data_dir) / "tmp" / "pack-files"))
         lane = PackWorker(priced, executor, self.deployment.shape.slots, files=files)
         await priced.until_open()
-        worker.add_lane(lane)
-        await lane.start()
+        await worker.join(lane)
 
     @contextlib.asynccontextmanager
     async def _in_keeper(self, keeping: Keeping) -> AsyncIterator[None]:

@@ -39,8 +39,7 @@ class Programs(Kind):
             self.judge.host_died,
         )
         lane = ProgramLane(backend, executor, worker_id, cpu=CpuUse(read=lambda: (0, 0)))
-        await lane.start()
-        worker.add_lane(lane)
+        await worker.join(lane)
         try:
             yield
         finally:

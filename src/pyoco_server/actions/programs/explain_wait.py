@@ -13,7 +13,7 @@ from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.waiting import ProgramQueueing, tell_program, why_program
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.waiting import WaitReason
-from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.core.worker_record import PROGRAMS, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -82,5 +82,5 @@ def _facts(
         workers_gone=len(workers) - len(alive),
         places=places,
         places_busy=max(0, places - free),
-        running=min(places, sum(len(worker.running) for worker in alive)),
+        running=min(places, sum(worker.load_of(PROGRAMS).busy for worker in alive)),
     )

@@ -48,7 +48,7 @@ def is_deaf(record: WorkerRecord, now: float, disconnect_seconds: float) -> bool
     messages"."""
     if record.last_pull_at is None or not record.is_alive(now, disconnect_seconds):
         return False
-    return len(record.running) < record.slots and now - record.last_pull_at > DEAF_SECONDS
+    return record.load.busy < record.load.slots and now - record.last_pull_at > DEAF_SECONDS
 
 
 def _unavailable(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.discovery import FRAMES, NATS, Found, Need, find, is_quiet
+from pyoco_server.discovery import FRAMES, NATS, Found, Need, find, find_in, is_quiet
 from pyoco_server.errors import SeveralServers
 from pyoco_server.frames.addresses import Address
 
@@ -79,7 +79,8 @@ def settle(*, nats_url: str | None = None, data_dir: str | None = None, **given:
 
 def find_door(need: Need = FRAMES) -> Address | None:
     """Return the door of a local server, and print it on stderr. Raises SeveralServers, SettingError."""
-    found = find(need, data_dir=os.environ.get("PYOCO_DATA_DIR"))
+    data_dir = os.environ.get("PYOCO_DATA_DIR")
+    found = find_in(data_dir, need) if data_dir else find(need)
     if found is None:
         return None
     say(found)

@@ -73,9 +73,9 @@ class Plan:
             )
         if self._has_own_nats:
             refuse_logins(config, "--nats-url")
-        self._resolver, self._examples = options.flow_resolver, None
+        self._resolver, self._examples = options.flow_resolver or config.flow_resolver or None, None
         # `make up` always passes --with-examples; an explicit resolver takes precedence.
-        if options.with_examples and options.flow_resolver is None:
+        if options.with_examples and self._resolver is None:
             self._resolver, self._examples = "examples.flows:resolve", _examples_home()
 
         if options.frames_port is not None:

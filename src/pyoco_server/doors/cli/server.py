@@ -76,7 +76,9 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 @click.option("--no-worker", is_flag=True, help="The same as --workers 0.")
 @click.option("--no-keeper", is_flag=True, help="Start no keeper: another machine runs one.")
 @click.option("--with-examples", is_flag=True, help="Without --flow-resolver: offer the example flows.")
-@click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where workers find flows by name.")
+@click.option(
+    "--flow-resolver", metavar="MODULE:CALLABLE", help="Where workers find flows by name. [env: PYOCO_FLOW_RESOLVER]"
+)
 @click.option("--slots", type=click.IntRange(1, 4096), help="Runs at once on each worker. [default: its CPUs]")
 @click.option("--tags", metavar="TAG,…", help="Tags that the workers serve. [default: the default tag]")
 @click.option(

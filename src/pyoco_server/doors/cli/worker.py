@@ -11,12 +11,11 @@ from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
-    import contextlib
     from collections.abc import Awaitable
 
     from pyoco_server.config import AwsSettings, GridConfig, NatsBackendConfig, PricedConfig
     from pyoco_server.doors.cli.signals import StopSignal
-    from pyoco_server.loops.programs.lane import ProgramLane
+    from pyoco_server.loops.lane import Lane
     from pyoco_server.loops.worker import Worker
     from pyoco_server.ports.backend import Backend
 
@@ -36,7 +35,11 @@ __all__ = ["cli", "main"]
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
 @click.option("--worker-id", default="worker", show_default=True, help="Name in the registry; unique among workers.")
-@click.option("--flow-resolver", metavar="MODULE:CALLABLE", help="Where to find flows by name; flow.yaml needs none.")
+@click.option(
+    "--flow-resolver",
+    metavar="MODULE:CALLABLE",
+    help="Where to find flows by name. [env: PYOCO_FLOW_RESOLVER]",
+)
 @click.option("--slots", metavar="N", help="Runs at once. [env: PYOCO_WORKER_SLOTS; default: the CPUs]")
 @click.option("--wheel-sync", is_flag=True, help="Install the wheels of the registry. [env: PYOCO_WHEEL_SYNC_ENABLED]")
 @click.option("--wheel-sync-dir", metavar="DIR", help="Where to keep them. [env: PYOCO_WHEEL_SYNC_DIR]")
@@ -104,14 +107,15 @@ async def _work(
     flow_resolver: str | None,
 ) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
-    import contextlib  # noqa: PLC0415
     import os  # noqa: PLC0415
 
     from pyoco_server.core.run import Owner  # noqa: PLC0415
+    from pyoco_server.core.worker_description import WorkerDescription  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import probe_server  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
-    from pyoco_server.loops.worker import Worker, WorkerDescription  # noqa: PLC0415
+    from pyoco_server.loops.flow_lane import FlowLane  # noqa: PLC0415
+    from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
 
     log = get_logger(__name__)
@@ -119,67 +123,46 @@ async def _work(
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
     grid = None if programs is None else programs[0]
-    async with (
-        wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
-        contextlib.AsyncExitStack() as lanes,
-    ):
-        description = WorkerDescription(backend, Owner(worker_id, backend.new_id()), tags, slots, wiring.versions())
-        executor = wiring.host_executor(config, flow_resolver, slots)
+    async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend:
+        me = Owner(worker_id, backend.new_id())
+        description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
-            worker = Worker(backend, executor, description, tags, slots, wheels)
-            lane = await _run_programs(backend, worker, worker_id, programs, lanes)
+            flows = FlowLane(backend, executor, me, tags, slots, wheels)
+            # Programs first: flows may wait for wheels.
+            worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs), flows])
             packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("worker started", worker_id=worker_id, tags=tags, slots=slots)
                 async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
                     await _until_either(stop, packs)
             log.info("worker stopping", worker_id=worker_id, signal=stop.name)
-            # Concurrently: each may have long runs.
             why = stop.name.lower() if stop.heard else "no_packs"
-            seconds = config.drain_timeout_sec
-            await asyncio.gather(worker.stop(why, seconds), asyncio.wait({packs}), _stop_programs(lane, seconds))
+            # PYOCO_DRAIN_TIMEOUT_SEC=0: no limit but that of programs, WORKER_DRAIN_SEC.
+            await asyncio.gather(worker.stop(why, config.drain_timeout_sec or None), asyncio.wait({packs}))
             packs.result()
     return stop.exit_code
 
 
-async def _run_programs(
-    backend: Backend, worker: Worker, worker_id: str, programs: Programs | None, lanes: contextlib.AsyncExitStack
-) -> ProgramLane | None:
-    """Start the program lane, if there are programs. Raises UsageError if programs cannot run on this machine."""
+def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None) -> list[Lane]:
+    """Return the lane of programs, if there are any."""
     if programs is None:
-        return None
+        return []
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
 
-    lane = program_lane(backend, worker_id, programs[1])
-    lanes.push_async_callback(lane.stop, 0.0)  # also stopped if something fails later
-    await lane.start()
-    worker.add_lane(lane)
-    return lane
-
-
-async def _stop_programs(lane: ProgramLane | None, drain_seconds: float) -> None:
-    """Stop the program lane. The drain time of flows applies, if set; otherwise programs have a setting of their
-    own."""
-    if lane is not None:
-        await lane.stop(drain_seconds or None)
+    return [program_lane(backend, worker_id, programs[1])]
 
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:
-    """Take priced runs, from the moment a ledger exists until the worker stops."""
+    """Take priced runs, from the moment a ledger exists."""
     priced = backend.priced
     if priced is None:
         return
     from pyoco_server.wiring.offer import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
 
     lane = await pack_worker(priced, backend.config)
-    if not await _before(stop.wait(), priced.until_open()):
-        return
-    worker.add_lane(lane)
-    await lane.start()
-    try:
-        await stop.wait()
-    finally:
-        await lane.stop(backend.config.drain_timeout_sec)
+    if await _before(stop.wait(), priced.until_open()):
+        await worker.join(lane)
 
 
 async def _until_either(stop: StopSignal, packs: asyncio.Task[None]) -> None:

@@ -16,10 +16,14 @@ __all__ = ["MAIN", "Dashboard", "imports_of", "open_dashboard"]
 
 #: The entry modules of the dashboard and of the API page.
 MAIN, DOCS_MAIN = "main.js", "docs.js"
+#: In an installed package each entry module, with all it imports, and its page's style sheets are one file below this
+#: folder (`tools/bundle_dashboard.py`). A source checkout has no such folder.
+_BUNDLE = "bundle"
 #: The placeholders in the templates.
 _HTML, _STATIC, _PRELOAD = '<html lang="en" data-pyoco>', "{{static}}", "<!-- modulepreload -->"
 #: `import x, { y as z } from "./a.js"`, `export * from "./a.js"` and `import "./a.js"`, over several lines or one.
 _IMPORT = re.compile(r"""^[ \t]*(?:import|export)\b(?:[\w\s{},*$]*?\bfrom)?\s*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
+_SHEETS = re.compile(r'(?:[ \t]*<link rel="stylesheet" href="\{\{static\}\}/[^"]+">\n)+')
 #: A run without heartbeats for less than this is not reported (FLOW-252).
 _STALE_SECONDS_MIN = 30.0
 
@@ -52,6 +56,12 @@ def _filled(assets: Assets, template: str | None, opening: str, main: str) -> As
     """Fill the template with the settings and the modules that `main` needs. Returns None without a template."""
     if template is None:
         return None
+    bundled = f"{_BUNDLE}/{main}"
+    if bundled in assets.files:
+        sheet = f"{_BUNDLE}/{main.removesuffix('.js')}.css"
+        template = _SHEETS.sub(f'  <link rel="stylesheet" href="{_STATIC}/{sheet}">\n', template, count=1)
+        template = template.replace(f'src="{_STATIC}/{main}"', f'src="{_STATIC}/{bundled}"', 1)
+        main = bundled
     text = (
         template.replace(_HTML, opening, 1)
         .replace(_PRELOAD, _preloads(assets, main), 1)

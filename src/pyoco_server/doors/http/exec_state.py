@@ -77,6 +77,7 @@ SCHEMAS: dict[str, Any] = {
             "credits": schemas.COUNT,
             "running": schemas.TEXTS,
             "max_parallel": schemas.COUNT,
+            "busy": schemas.COUNT,
             "door_id": schemas.TEXT,
             "cpu": schemas.NUMBER,
             "last_seen_at": schemas.NUMBER,

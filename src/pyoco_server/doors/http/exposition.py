@@ -128,14 +128,14 @@ METRICS: tuple[Described[Moment], ...] = (
         "pyoco_worker_slots",
         "gauge",
         (),
-        "Runs that all live workers can execute at once.",
+        "Slots of all live workers: for flows, or for programs if a worker runs these alone.",
         _one(lambda moment: moment.figures.workers.slots),
     ),
     Described(
         "pyoco_worker_slots_busy",
         "gauge",
         (),
-        "Slots of live workers that execute a run, as last reported by the workers.",
+        "Those of these slots that execute a run, as last reported by the workers.",
         _one(lambda moment: moment.figures.workers.slots_busy),
     ),
     Described(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyoco_server.actions.programs.show_state import GridState, GroupState
-from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.core.worker_record import PROGRAMS, WorkerRecord
 from pyoco_server.ports.index.port import Summary
 from pyoco_server.ports.program_queue.port import Replica
 
@@ -64,6 +64,7 @@ def _job(line: Summary) -> dict[str, Any]:
 
 def _worker(worker: WorkerRecord, now: float, disconnect_seconds: float) -> dict[str, Any]:
     shown = {name: getattr(worker, name) for name in _WORKER if getattr(worker, name) is not None}
+    shown["busy"] = worker.load_of(PROGRAMS).busy
     return shown | {"state": worker.derived_state(now, disconnect_seconds)}
 
 

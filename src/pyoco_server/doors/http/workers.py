@@ -110,6 +110,7 @@ def _shown(seen: SeenWorker) -> dict[str, Any]:
         "last_pull_at": record.last_pull_at,
         "tags": record.tags,
         "slots": record.slots,
+        "busy": record.load.busy,
         "running": record.running,
         "current_run_id": record.current_run_id,
         "last_run_status": record.last_run_status,
@@ -117,14 +118,14 @@ def _shown(seen: SeenWorker) -> dict[str, Any]:
         "stop_reason": record.stop_reason,
         "host_restarts": record.host_restarts,
         "packs": record.packs,
-        **{name: value for name in _PACKS if (value := getattr(record, name)) is not None},
+        **{name: value for name in _OPTIONAL if (value := getattr(record, name)) is not None},
         "versions": record.versions,
         "wheel_sync": record.wheel_sync,
     }
 
 
-#: Reported by workers that check the requirements of their packs.
-_PACKS = ("packs_missing", "packs_provide")
+#: Not reported by older workers, or only by those that check the requirements of their packs.
+_OPTIONAL = ("lanes", "packs_missing", "packs_provide")
 _OR_TEXT, _OR_NUMBER = schemas.or_null(schemas.TEXT), schemas.or_null(schemas.NUMBER)
 _STATE = {"type": "string", "enum": list(WorkerState)}
 _WORKER = {
@@ -139,6 +140,8 @@ _WORKER = {
     "last_pull_at": _OR_NUMBER,
     "tags": schemas.TEXTS,
     "slots": schemas.COUNT,
+    "busy": schemas.COUNT,
+    "lanes": schemas.or_null(schemas.OBJECT),
     "running": schemas.TEXTS,
     "current_run_id": _OR_TEXT,
     "last_run_status": _OR_TEXT,

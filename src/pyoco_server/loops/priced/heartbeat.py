@@ -13,7 +13,7 @@ from pyoco_server.actions.priced.beat import beat, keep_hidden
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.priced.cancelling import cancelled, unless
+from pyoco_server.loops.cancelling import cancelled, unless
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 

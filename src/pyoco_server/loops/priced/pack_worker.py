@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pyoco_server.actions.priced.patience import PATIENT, Patience
 from pyoco_server.core.priced.constants import RECEIVE_WAIT_SECONDS
+from pyoco_server.core.worker_description import LaneMembers, LaneReport, LastEnd
+from pyoco_server.core.worker_record import PACKS
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.port import PackExecutor, WarmProcess
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
+from pyoco_server.loops.cancelling import cancelled, unless
 from pyoco_server.loops.priced.abilities import Abilities, Look
-from pyoco_server.loops.priced.cancelling import cancelled, unless
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import Live, PackProcessor
@@ -69,9 +72,8 @@ class PackWorker:
         self._stopping = asyncio.Event()
         self._lanes: set[asyncio.Task[None]] = set()
         self._lives: dict[Live, None] = {}
-        #: The final status of the last run that was ended here.
-        self.last_status: str | None = None
-        #: Called whenever `running`, `packs` or `last_status` has changed.
+        self._last_end: LastEnd | None = None
+        #: Called whenever `report` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
     @property
@@ -81,7 +83,22 @@ class PackWorker:
         return () if self._abilities is None else tuple(sorted(self._abilities.packs))
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def last_status(self) -> str | None:
+        """The final status of the last run that was ended here."""
+        return None if self._last_end is None else self._last_end.status
+
+    def report(self) -> LaneReport:
+        return LaneReport(
+            lane=PACKS,
+            slots=self._slots,
+            running=self.running,
+            last_end=self._last_end,
+            restarts=self.restarts,
+            members=self.facts,
+        )
+
+    @property
+    def facts(self) -> LaneMembers:
         abilities = self._abilities
         if abilities is None:
             return {"packs": ()}
@@ -137,11 +154,11 @@ class PackWorker:
             await abilities.looked.wait()
         return abilities
 
-    async def stop(self, drain_seconds: float = 0.0) -> None:
+    async def stop(self, drain_seconds: float | None = None) -> None:
         """Receive nothing more, and let running packs finish.
 
-        A run that is unfinished after `drain_seconds` (0: no limit) is killed and left without a claim: the reaper ends
-        it (PRICED-125).
+        A run that is unfinished after `drain_seconds` (None: no limit) is killed and left without a claim: the reaper
+        ends it (PRICED-125).
         """
         async with self._gate:
             self._stopping.set()
@@ -151,7 +168,7 @@ class PackWorker:
             if self._lanes:
                 if self.running:
                     log.info("finishing priced runs", running=len(self.running))
-                await asyncio.wait(self._lanes, timeout=drain_seconds or None)
+                await asyncio.wait(self._lanes, timeout=drain_seconds)
                 await self._give_up()
                 self._lanes = set()
             await self._fitness.stop()
@@ -215,7 +232,8 @@ class PackWorker:
         except Exception:  # top level of one message: a defect of ours must not end the lane
             log.exception("failed to process a message of a priced run; it will be redelivered", count=delivery.count)
         else:
-            self.last_status = status.value if status is not None else self.last_status
+            if status is not None:
+                self._last_end = LastEnd(status.value, time.monotonic())
             return
         if live.run is None:  # after the start a redelivery is useless: another start is skipped
             with contextlib.suppress(DependencyUnavailable):

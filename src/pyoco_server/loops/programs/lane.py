@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Output, Settlement
@@ -18,6 +18,8 @@ from pyoco_server.core.frames.subjects import PATTERN_DEFAULT, assign_subject, c
 from pyoco_server.core.programs.job import InlineInputs
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
+from pyoco_server.core.worker_description import LaneMembers, LaneReport, LastEnd
+from pyoco_server.core.worker_record import PROGRAMS
 from pyoco_server.errors import NotFound, PyocoError, Unavailable
 from pyoco_server.executors.program.port import (
     ProgramExecution,
@@ -115,7 +117,7 @@ class ProgramLane:
         self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.in_flight.all())
         self._slot_ticker = _SlotTicker(self._tick)
         self._unoffered = UnofferedJobs(backend, self, self.dispatcher.waiting, on_end=partial(count_end, self.meter))
-        self.last_status: str | None = None
+        self._last_end: LastEnd | None = None
         #: Called whenever `running`, `facts` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
@@ -125,12 +127,21 @@ class ProgramLane:
     def running(self) -> tuple[str, ...]:
         return tuple(self._running)
 
-    @property
-    def restarts(self) -> int:
-        return 0
+    def report(self) -> LaneReport:
+        return LaneReport(
+            lane=PROGRAMS,
+            slots=self._config.worker_max_par,
+            running=self.running,
+            last_end=self._last_end,
+            members=self.facts,
+        )
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def last_status(self) -> str | None:
+        return None if self._last_end is None else self._last_end.status
+
+    @property
+    def facts(self) -> LaneMembers:
         return {
             "patterns": self.patterns,
             "credits": self._free,
@@ -341,7 +352,7 @@ class ProgramLane:
                 pause = min(pause * 2, _AGAIN_SECONDS_MAX)
             else:
                 if settlement is Settlement.RECORDED:
-                    self.last_status = outcome.report.status.value
+                    self._last_end = LastEnd(outcome.report.status.value, time.monotonic())
                     count_end(self.meter, running.attempt.run)
                 elif settlement is Settlement.STALE:
                     self.meter.stale()

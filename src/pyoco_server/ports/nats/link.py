@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,11 +75,37 @@ _REFUSED_SECONDS, _REFUSED_SECONDS_MAX = 5.0, 60.0
 _KIND_TOKENS = 5
 #: After "no responders", the stream's existence is checked at most this often, and the check takes at most this long.
 _CHECK_EVERY_SECONDS, _CHECK_SECONDS = 1.0, 1.0
+#: A write without a response for this time may have been swallowed by a full disk; then a probe is sent.
+_DOUBT_SECONDS = 1.0
 
 
 class _Names(msgspec.Struct):
     total: int = 0
     streams: list[str] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request without a response so far."""
+
+    answer: asyncio.Future[Raw]
+    deadline: float
+    subject: str
+    #: The stream that a write is for; "" for other requests, and if it is not known.
+    stream: str = ""
+    #: When to find out whether the stream has swallowed the write.
+    doubt_at: float = math.inf
+
+
+class _Swallowed(Unavailable):
+    """A stream has received a message and will never respond."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"{stream} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full; "
+            "NATS writes nothing there until it has room and is restarted"
+        )
+        self.stream = stream
 
 
 class Link:
@@ -94,8 +122,10 @@ class Link:
         self._inbox_dot = ""
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
-        #: By token: the future of the response, its deadline and the subject.
-        self._waiting: dict[str, tuple[asyncio.Future[Raw], float, str]] = {}
+        #: By token.
+        self._waiting: dict[str, _Request] = {}
+        #: The probe of a stream that may have swallowed a write. One at a time: NATS may merely be slow.
+        self._doubting: asyncio.Task[None] | None = None
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
@@ -189,6 +219,8 @@ class Link:
             self._sweeper.cancel()
         for check, _ in self._checks.values():
             check.cancel()
+        if self._doubting is not None:
+            self._doubting.cancel()
         if self.nc.is_connected:
             try:
                 async with asyncio.timeout(2):
@@ -232,12 +264,15 @@ class Link:
         payload: bytes,
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
+        *,
+        stored_in: str | None = None,
     ) -> Raw:
         """Send a request and return the response. Many may be in flight over one inbox.
 
         Raises NotStored if there are no responders, or NotPermitted (a NotStored) if NATS does not permit the request;
         Unavailable if no response came, in which case the request may have been processed; Rejected if it is too large
-        to be sent, or BadSubject (a Rejected) if the subject is invalid.
+        to be sent, or BadSubject (a Rejected) if the subject is invalid. `stored_in` marks a write, and names its
+        stream or is "".
         """
         if " " in subject or not subject.isprintable():
             raise BadSubject(subject)
@@ -249,7 +284,10 @@ class Link:
         self._count += 1
         token = str(self._count)
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        self._waiting[token] = answer, self._loop.time() + (seconds or self.patience.answer_seconds), subject
+        now = self._loop.time()
+        doubt_at = math.inf if stored_in is None else now + _DOUBT_SECONDS
+        deadline = now + (seconds or self.patience.answer_seconds)
+        self._waiting[token] = _Request(answer, deadline, subject, stored_in or "", doubt_at)
         self.nc.in_flight = len(self._waiting)
         try:
             await self.nc.send(subject, payload, self._inbox_dot + token, headers)
@@ -270,11 +308,26 @@ class Link:
         while not self.nc.is_closed:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self._loop.time()
-            for answer, deadline, _ in list(self._waiting.values()):
-                if deadline < now and not answer.done():
-                    answer.set_exception(Unavailable("no answer came in time"))
+            for request in list(self._waiting.values()):
+                if request.deadline < now and not request.answer.done():
+                    request.answer.set_exception(Unavailable("no answer came in time"))
+                elif request.doubt_at < now:
+                    self._doubt(request)
             if self._inbox_refused is not None and now > self._refused_until:
                 await self.nc.force_reconnect()  # restored permissions do not restore the subscription of the inbox
+
+    def _doubt(self, request: _Request) -> None:
+        if self._doubting is None or self._doubting.done():
+            request.doubt_at = math.inf
+            self._doubting = asyncio.create_task(self._resolve_doubt(request), name="is a write swallowed")
+
+    async def _resolve_doubt(self, request: _Request) -> None:
+        """Fail the writes that their stream has swallowed: those sent before the probe, and not answered before it."""
+        sent = list(self._waiting.values())
+        stuck = await self._swallowed(request.subject)
+        for each in sent if stuck else ():
+            if (each is request or each.stream == stuck) and not each.answer.done():
+                each.answer.set_exception(_Swallowed(stuck))
 
     def check_heard(self, subject: str) -> None:
         """Raise NotPermitted if a subscription was refused. Call it one round trip after subscribing."""
@@ -298,9 +351,11 @@ class Link:
         """
         before = self.connection, self._late
         try:
-            message = await self.ask(subject, payload, headers)
+            message = await self.ask(subject, payload, headers, stored_in=stream)
         except Futile:
             raise
+        except _Swallowed as error:
+            raise self._stuck(error) from error
         except NotStored:
             await self._check_exists(stream)
             raise
@@ -308,9 +363,7 @@ class Link:
             stuck = await self._swallowed(subject)
             if not stuck or before != (self.connection, self._late):
                 raise
-            self._refusals.note(stuck, self._loop.time(), is_stuck=True)
-            what = f"{stuck} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full"
-            raise NoRoom(f"{what}; NATS writes nothing there until it has room and is restarted") from error
+            raise self._stuck(_Swallowed(stuck)) from error
         answer = read_answer(message.data)
         if answer.error is not None:
             refused = refusal(subject, answer, answer.error)
@@ -320,6 +373,10 @@ class Link:
         if self._refusals:
             self._refusals.stored(answer.stream)
         return answer.seq
+
+    def _stuck(self, error: _Swallowed) -> NoRoom:
+        self._refusals.note(error.stream, self._loop.time(), is_stuck=True)
+        return NoRoom(str(error))
 
     async def _check_exists(self, stream: str) -> None:
         """Raise Missing if the stream does not exist. Called after "no responders".
@@ -351,7 +408,7 @@ class Link:
     async def _swallowed(self, subject: str) -> str:
         """Return the stream that has received our message but will never respond; "" if that is not known.
 
-        Called after a timeout. NATS sends no response if a write to its disk fails. But a stream handles messages in
+        Called after a silence. NATS sends no response if a write to its disk fails. But a stream handles messages in
         order: once it has responded to a later one, which it must refuse, there is no response to ours. In a cluster
         timeouts have other causes, and another node takes over.
         """
@@ -400,8 +457,8 @@ class Link:
     def _on_reply(self, message: Raw) -> None:
         token = message.subject[len(self._inbox_dot) :]
         waiting = self._waiting.get(token)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(message)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(message)
         elif token != _IGNORED:
             self._late += 1
 
@@ -423,13 +480,13 @@ class Link:
             if self._inbox_refused is None:
                 self._delay_reconnect()
             self._inbox_refused = NotPermitted(f"hear answers on {self._inbox}.*, which PYOCO_NATS_INBOX_PREFIX is for")
-        for answer, _, asked in self._waiting.values():
-            if answer.done():
+        for request in self._waiting.values():
+            if request.answer.done():
                 continue
             if self._inbox_refused is not None:
-                answer.set_exception(self._inbox_refused)
-            elif act == "publish" and asked.lower() == subject:
-                answer.set_exception(NotPermitted(f"publish to {asked}"))
+                request.answer.set_exception(self._inbox_refused)
+            elif act == "publish" and request.subject.lower() == subject:
+                request.answer.set_exception(NotPermitted(f"publish to {request.subject}"))
         if act == "subscription" and len(self._refused_subscriptions) < _VIOLATIONS_MAX:
             self._refused_subscriptions.add(subject)
         kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # the rest is often a generated name
@@ -451,9 +508,9 @@ class Link:
         if not self._is_closing:
             log.warning("NATS connection lost", url=self._url)
         # Responses will not arrive any more: fail the requests now; callers read back after the reconnect.
-        for answer, _, _ in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
+        for request in self._waiting.values():
+            if not request.answer.done():
+                request.answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
         for notify in list(self.on_loss):
             notify()
 

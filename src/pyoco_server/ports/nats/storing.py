@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from pyoco_server.errors import NotStored, Unavailable
+from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
 
 __all__ = ["RefusedStore", "store_until_certain"]
@@ -29,13 +29,14 @@ class RefusedStore(Exception):
 async def store_until_certain(
     link: Link, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, stream: str, doing: str
 ) -> int:
-    """Publish into `stream` and return the sequence. Repeats while the link's patience lasts.
+    """Publish into `stream` and return the sequence. Repeats while the link's patience lasts: once NATS has refused for
+    lack of room not at all, and while a full disk has stopped NATS from answering for `full_seconds`.
 
     The caller makes a repeat harmless, by a message id or by the revision it names. Raises RefusedStore; NotStored if
     nothing was stored for certain, Unavailable if that is unknown: one ambiguous try among many makes all ambiguous.
     Both are NoRoom, too, if that is the reason.
     """
-    deadline = time.monotonic() + link.patience.unanswered_seconds
+    begun_at = time.monotonic()
     is_ambiguous, pause = False, _PAUSE_SECONDS
     while True:
         try:
@@ -44,7 +45,9 @@ async def store_until_certain(
             raise RefusedStore(error, is_ambiguous=is_ambiguous) from error
         except Unavailable as error:
             is_ambiguous = is_ambiguous or not isinstance(error, NotStored)
-            if isinstance(error, Futile | Full) or time.monotonic() > deadline:
+            patience = link.patience
+            seconds = patience.full_seconds if isinstance(error, NoRoom) else patience.unanswered_seconds
+            if isinstance(error, Futile | Full) or time.monotonic() > begun_at + seconds:
                 raise gave_up(doing, error, ambiguous=is_ambiguous) from error
         await asyncio.sleep(pause)
         pause = min(pause * 2, _PAUSE_SECONDS_MAX)

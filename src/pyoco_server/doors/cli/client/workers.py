@@ -45,9 +45,11 @@ def list_workers(asked: Asked, /, include_hidden: bool, output: str, **filters: 
 
 
 def _short(worker: Any) -> dict[str, str]:
-    """Return table cells: how many runs the worker has, and the status of its wheel sync."""
-    sync = worker.get("wheel_sync") or {}
-    return {"busy": str(len(worker.get("running") or [])), "wheels": str(sync.get("status") or "")}
+    """Return table cells: how many of its slots are busy, and the status of its wheel sync."""
+    sync, busy = worker.get("wheel_sync") or {}, worker.get("busy")
+    if busy is None:  # an older gateway
+        busy = min(len(worker.get("running") or []), int(worker.get("slots") or 0))
+    return {"busy": str(busy), "wheels": str(sync.get("status") or "")}
 
 
 @click.command("worker-show", cls=Command, example="pyoco-client worker-show worker-1")

@@ -79,11 +79,14 @@ async def _work(
 ) -> int:
     import os  # noqa: PLC0415 - not for --help
 
+    from pyoco_server.core.run import Owner  # noqa: PLC0415
+    from pyoco_server.core.worker_description import WorkerDescription  # noqa: PLC0415
+    from pyoco_server.core.worker_record import EXEC_NATIVE  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import metrics_server, probe_server  # noqa: PLC0415
     from pyoco_server.doors.http.program_exposition import render_figures  # noqa: PLC0415
     from pyoco_server.logs import get_logger  # noqa: PLC0415
-    from pyoco_server.loops.programs.native import NativeWorker  # noqa: PLC0415
+    from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415
 
@@ -92,7 +95,9 @@ async def _work(
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     async with wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend:
         lane = program_lane(backend, worker_id, patterns)
-        worker = NativeWorker(backend, lane, grid.worker_max_par, wiring.versions())
+        me = Owner(worker_id, backend.new_id())
+        description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE)
+        worker = Worker(backend, description, [lane])
         try:
             await worker.start()
             async with (
@@ -103,7 +108,7 @@ async def _work(
                 await stop.wait()
             log.info("worker stopping", worker_id=worker_id, signal=stop.name)
         finally:
-            await worker.stop(stop.name.lower() or "failed")
+            await worker.stop(stop.name.lower() or "failed", None)  # within WORKER_DRAIN_SEC
     return stop.exit_code
 
 

@@ -59,7 +59,7 @@ def _workers(group: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             each["worker_id"],
             each["state"],
             " ".join(each.get("patterns", ())),
-            f"{len(each['running'])}/{each.get('max_parallel', '-')}",
+            f"{each.get('busy', len(each['running']))}/{each.get('max_parallel', '-')}",
             each.get("credits", "-"),
         )
         for each in group["workers"][:_SHOWN_MAX]

@@ -34,6 +34,14 @@ export function isAlive(worker) {
 }
 
 /**
+ * How many of its slots execute a run. Its runs may be more: packs and programs have slots of their own.
+ * @param {Worker} worker
+ */
+export function busySlots(worker) {
+  return whole(worker.busy ?? Math.min(list(worker.running).length, whole(worker.slots)));
+}
+
+/**
  * How many there are, and how much of them is in use. Slots of workers that are gone do not count.
  * @param {Worker[]} workers
  */
@@ -42,7 +50,7 @@ export function summary(workers) {
   return {
     alive: alive.length,
     slots: alive.reduce((sum, worker) => sum + whole(worker.slots), 0),
-    busy: alive.reduce((sum, worker) => sum + list(worker.running).length, 0),
+    busy: alive.reduce((sum, worker) => sum + busySlots(worker), 0),
     gone: workers.filter((worker) => worker.state === "DISCONNECTED").length,
   };
 }
@@ -65,7 +73,7 @@ export function inOrder(workers) {
  */
 export function isDeaf(worker, at) {
   return isAlive(worker) && typeof worker.last_pull_at === "number" && at - worker.last_pull_at > DEAF_SECONDS &&
-    list(worker.running).length < whole(worker.slots);
+    busySlots(worker) < whole(worker.slots);
 }
 
 /**

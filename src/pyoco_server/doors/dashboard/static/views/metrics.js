@@ -4,6 +4,7 @@ import { Refused, get } from "../lib/api.js";
 import { Chart } from "../lib/chart.js";
 import { h, put, write } from "../lib/dom.js";
 import { Signal } from "../lib/events.js";
+import { busySlots } from "../lib/fleet.js";
 import { count, percent, span, timeOfDay } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { card, commandBox, nothing, skeleton } from "../lib/parts.js";
@@ -270,7 +271,7 @@ class Figures {
     const workers = Array.isArray(answer) ? answer : /** @type {any} */ (answer)?.items ?? [];
     const alive = workers.filter((worker) => !GONE.has(worker.state));
     const slots = alive.reduce((sum, worker) => sum + (Number(worker.slots) || 0), 0);
-    const busy = alive.reduce((sum, worker) => sum + (Array.isArray(worker.running) ? worker.running.length : 0), 0);
+    const busy = alive.reduce((sum, worker) => sum + busySlots(worker), 0);
     this.write("workers", count(alive.length));
     this.write("slots", t("metrics.of", { n: count(busy), all: count(slots) }), slots > 0 ? percent(busy / slots) : "");
   }

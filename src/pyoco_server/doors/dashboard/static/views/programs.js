@@ -224,6 +224,11 @@ function patternsOf(patterns) {
   return h("span", { class: "small dim clip", title: patterns.join(", ").slice(0, 2000) }, patterns.slice(0, PATTERNS_SHOWN).join(", ") + more);
 }
 
+/** @param {ExecWorker} worker  it may run flows and packs, too */
+function programsOf(worker) {
+  return whole(worker.busy ?? list(worker.running).length);
+}
+
 function workerTable() {
   /** @type {Table<ExecWorker>} */
   const table = new Table(t("programs.workers"), t("programs.workers.none"), (worker) => String(worker.worker_id), [
@@ -231,8 +236,8 @@ function workerTable() {
       workerLink(String(worker.worker_id)), patternsOf(texts(worker.patterns))]),
     parts(t("programs.status"), (worker) => worker.state, (worker) => [badge(textOf(worker.state) || "IDLE")]),
     text(t("programs.kind"), (worker) => (worker.kind ? wordFor("programs.kind", worker.kind) : t("programs.kind.lane"))),
-    meter(t("programs.running"), "slots", (worker) => [list(worker.running).length, whole(worker.max_parallel),
-      t("programs.of", { n: count(list(worker.running).length), most: number(worker.max_parallel) || "–" })]),
+    meter(t("programs.running"), "slots", (worker) => [programsOf(worker), whole(worker.max_parallel),
+      t("programs.of", { n: count(programsOf(worker)), most: number(worker.max_parallel) || "–" })]),
     text(t("programs.credits"), (worker) => number(worker.credits)),
     text(t("programs.cpu"), (worker) => (typeof worker.cpu === "number" ? percent(worker.cpu) : "")),
     text(t("programs.door"), (worker) => textOf(worker.door_id)),

@@ -4,7 +4,7 @@ import { send } from "../lib/api.js";
 import { act, mayAct } from "../lib/act.js";
 import { now } from "../lib/clock.js";
 import { h, write } from "../lib/dom.js";
-import { isAlive, isDeaf, list, texts, whole } from "../lib/fleet.js";
+import { busySlots, isAlive, isDeaf, list, texts, whole } from "../lib/fleet.js";
 import { count, shortId } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
@@ -63,7 +63,8 @@ export class WorkerRow {
     refill(this.state.value, worker.state, () => [badge(String(worker.state))]);
     refill(this.marks, worker.hidden === true, () => (worker.hidden ? [hiddenMark()] : []));
     refill(this.tags, worker.tags, () => tagLinks("workers", texts(worker.tags)));
-    this.slots.show(running.length, whole(worker.slots), `${count(running.length)} / ${count(whole(worker.slots))}`);
+    const busy = busySlots(worker);
+    this.slots.show(busy, whole(worker.slots), `${count(busy)} / ${count(whole(worker.slots))}`);
     refill(this.runs.value, running.slice(0, RUNS_SHOWN + 1).concat(String(running.length)), () => runLinks(running, RUNS_SHOWN));
     showSince(this.heart, worker.last_heartbeat_at);
     const deaf = isDeaf(worker, now());
