@@ -7,9 +7,10 @@ import enum
 import os
 import signal
 from collections.abc import Callable
+from typing import Self
 
 from pyoco_server.executors.host.environment import pack_environment
-from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
+from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch
 from pyoco_server.executors.host.wire import CANCEL, MORE, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
@@ -30,15 +31,10 @@ class PackHost(ChildProcess):
     """One child process. Create it with `spawn`; it is warm when `ready` returns."""
 
     def __init__(self, launched: Launched, greeting: wire.Greeting) -> None:
-        super().__init__(launched)
-        self._greeting = greeting
+        super().__init__(launched, greeting)
 
     @classmethod
-    async def spawn(cls, greeting: wire.Greeting) -> PackHost:
-        return await whole(cls._spawn(greeting))
-
-    @classmethod
-    async def _spawn(cls, greeting: wire.Greeting) -> PackHost:
+    async def _spawn(cls, greeting: wire.Greeting) -> Self:
         launched = await launch(
             "pyoco_server.executors.packs.child",
             bytes_max=_FRONT_BYTES + wire.ANSWER_BYTES_MAX,
@@ -55,7 +51,7 @@ class PackHost(ChildProcess):
         message = await self._ready_message(seconds)
         if message is not None:
             try:
-                wire.check_ready(message, self._greeting.packs)
+                wire.check_ready(message, self.settings.packs)
             except ValueError:
                 self._give_up(self._work_reader)
             else:
