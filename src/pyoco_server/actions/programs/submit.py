@@ -68,7 +68,8 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
         return await _answer_repeat(backend, stored)
     if stored.run.waits_for_time:  # a keeper queues it at its time (DELAY-4)
         return Submitted(stored.run, False, stored.revision)
-    job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
+    if job.schedule is None:  # the first claim of an earlier version would write a record without the schedule
+        job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
     await _enqueue_new(backend, stored, job)
     return Submitted(stored.run, False, stored.revision)
 

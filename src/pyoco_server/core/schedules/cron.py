@@ -104,8 +104,12 @@ def parse_cron(text: str) -> Cron:
         values.insert(0, (0,))
     days, weekdays = words[-3][0], words[-1][0]
     return Cron(
-        *values[:5],
-        tuple(sorted({day % 7 for day in values[5]})),
+        seconds=values[0],
+        minutes=values[1],
+        hours=values[2],
+        days=values[3],
+        months=values[4],
+        weekdays=tuple(sorted({day % 7 for day in values[5]})),
         has_days=not days.startswith("*"),
         has_weekdays=not weekdays.startswith("*"),
     )
