@@ -88,7 +88,7 @@ class RunWaiting(TypedDict):
     slots_busy: int
     oldest_ahead: RunAhead | None
     #: With `scheduled` and `retry`: when the run is due.
-    until: float | None
+    until: NotRequired[float]
 
 
 class RunAttempt(TypedDict):

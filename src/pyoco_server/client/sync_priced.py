@@ -70,8 +70,8 @@ class PricedRuns:
 
         The amount is a string with four decimals (`"0.2500"`), an int or a `Decimal`; a float raises TypeError. Every
         attempt of one call sends the same idempotency key, generated unless given, so the run is accepted and paid for
-        once. The receipt and a `PackProblem` both contain the key. With `delay` or `not_before` the run starts later; the
-        amount is reserved at once.
+        once. The receipt and a `PackProblem` both contain the key. With `delay` or `not_before` the run starts later;
+        the amount is reserved at once.
         """
         submission = priced_calls.pack_submission(
             pack_type,

@@ -41,7 +41,7 @@ def delay_problem(delay: Delay, now: float, seconds_max: float, setting: str) ->
     name = "not_before" if delay.until is not None else "delay"
     due = delay.due_at(now)
     if due is not None and due - now > seconds_max:
-        return name, f"is at most {seconds_max:g} seconds ahead ({setting})"
+        return name, f"is at most {seconds_max:.0f} seconds ahead ({setting})"
     return None
 
 

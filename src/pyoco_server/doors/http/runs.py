@@ -97,7 +97,7 @@ async def get_run(request: Request) -> Response:
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
     """Best effort, as FLOW-93. An index that is still being built does not cover all runs ahead."""
-    if not waits(run) or not await state.feeder.caught_up(0):
+    if not waits(run) or not (run.waits_for_time or await state.feeder.caught_up(0)):
         return None
     return await explain_wait(state.backend, caller, run)
 
@@ -153,7 +153,10 @@ def _waiting(wait: Wait) -> dict[str, Any]:
     """Leave out what the caller may not see; `oldest_ahead` is null if no run is ahead."""
     oldest = wait.oldest_ahead
     ahead = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
-    return {**vars(wait), "oldest_ahead": ahead}
+    shown = {**vars(wait), "oldest_ahead": ahead}
+    if wait.until is None:
+        del shown["until"]
+    return shown
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")

@@ -237,7 +237,7 @@ SCHEMAS: dict[str, Any] = {
             "slots": COUNT,
             "slots_busy": COUNT,
             "oldest_ahead": or_null(ref("RunAhead")),
-            "until": or_null(NUMBER) | {"description": "With `scheduled` and `retry`: when the run is due."},
+            "until": NUMBER | {"description": "With `scheduled` and `retry`: when the run is due."},
         },
         [
             "reason",
