@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.alarms.port import Alarm, AlarmKind, DueAlarm
+from pyoco_server.ports.nats.consumers import BoundConsumer, bind, durable
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
-from pyoco_server.ports.queue.consumers import find_or_make
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.port import Delivery, Reply
-from pyoco_server.ports.queue.puller import TagConsumer
 
 __all__ = ["JetStreamAlarms"]
 
 log = get_logger(__name__)
 
-_SECOND: Final = 1_000_000_000
 #: Shared by all keepers.
 _CONSUMER: Final = "pyoco_keeper"
 #: A keeper that has not answered by then has probably crashed.
 _ACK_WAIT_SECONDS: Final = 15
+#: Of all keepers together.
+_PENDING_MAX: Final = 10_000
 #: The largest list of subjects that the server sends in one answer.
 _PAGE: Final = 100_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,19 +97,7 @@ class JetStreamAlarms:
             self._link, self._stream, [lane], lambda delivery: on_due(_DueAlarm(delivery)), self._bind
         )
 
-    async def _bind(self, _: str) -> TagConsumer:
-        wanted: dict[str, Any] = {
-            "durable_name": _CONSUMER,
-            "name": _CONSUMER,
-            "filter_subject": f"{self._stream}.due.>",
-            "ack_policy": "explicit",
-            "deliver_policy": "all",
-            "ack_wait": _ACK_WAIT_SECONDS * _SECOND,
-            "max_deliver": -1,
-            "max_ack_pending": 10_000,
-        }
-        try:
-            found = await find_or_make(self._link, self._stream, wanted)
-        except Rejected as error:
-            raise Unavailable(f"cannot bind to {self._stream}: {error}") from error
-        return TagConsumer("", _CONSUMER, found["ack_wait"] / _SECOND, 0)
+    async def _bind(self, _: str) -> BoundConsumer:
+        due = f"{self._stream}.due.>"
+        wanted = durable(_CONSUMER, _ACK_WAIT_SECONDS, filter_subject=due, max_ack_pending=_PENDING_MAX)
+        return await bind(self._link, self._stream, wanted)
