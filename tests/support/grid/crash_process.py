@@ -16,10 +16,10 @@ from typing import Any
 import uvicorn
 
 from pyoco_server.doors.cli import grid
+from pyoco_server.ports.nats.puller import JetStreamDelivery
 from pyoco_server.ports.program_events.jetstream import JetStreamEvents
 from pyoco_server.ports.program_queue.jetstream import JetStreamProgramQueue
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
-from pyoco_server.ports.queue.puller import JetStreamDelivery
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.slots.jetstream import JetStreamSlots
 from pyoco_server.ports.wakeups.nats import NatsWakeups
