@@ -65,10 +65,78 @@ PyocoError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
+from pyoco_server.errors.base import Problem, PyocoError
 from pyoco_server.errors.catalogue import CATALOGUE, Text
+from pyoco_server.errors.execution import (
+    BackupFailed,
+    CallableRefused,
+    Corrupt,
+    FlowNotResolved,
+    InvalidJob,
+    RecordUnreadable,
+    SnapshotTooLargeError,
+    WheelSyncFailed,
+)
+from pyoco_server.errors.outages import (
+    DependencyUnavailable,
+    JobInDoubt,
+    NoRoom,
+    NotStored,
+    OtherLedger,
+    QueueFull,
+    ResourceMissing,
+    SendFailed,
+    TooManyTransfers,
+    TooManyWatchers,
+    Unavailable,
+    missing_resource,
+)
+from pyoco_server.errors.priced import (
+    ArtifactExpired,
+    BelowPrice,
+    LedgerOutdated,
+    OverBudget,
+    RunExpired,
+    TenantRateLimited,
+)
+from pyoco_server.errors.requests import (
+    Conflict,
+    DashboardReadOnly,
+    DeadLetterNotFound,
+    HostRefused,
+    InvalidArchive,
+    InvalidFlow,
+    InvalidListQuery,
+    InvalidWheel,
+    InvalidWorkersRequest,
+    KeyBusy,
+    KeyMissing,
+    KeyRefused,
+    KeyReused,
+    NotFound,
+    NotOfThisKind,
+    NotRepeatable,
+    ObjectNotFound,
+    RateLimited,
+    Refused,
+    RunNotEnded,
+    RunNotFound,
+    TooLarge,
+    TooSlow,
+    WheelNotFound,
+    WheelNotNewer,
+    WheelTooLarge,
+    WorkerNotFound,
+    WorkflowTooLarge,
+)
+from pyoco_server.errors.starting import (
+    DeploymentRefused,
+    ExposureRefused,
+    PepperMismatch,
+    SettingError,
+    SeveralServers,
+    UsageError,
+)
 
 __all__ = [
     "CATALOGUE",
@@ -137,6 +205,7 @@ __all__ = [
     "WorkflowTooLarge",
     "missing_resource",
 ]
+<<<<<<< HEAD
 
 
 @dataclass(frozen=True)
@@ -625,3 +694,5 @@ class SettingError(PyocoError, ValueError):
 
     number = 18
     phrase = "invalid setting"
+=======
+>>>>>>> main
