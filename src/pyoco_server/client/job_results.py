@@ -220,6 +220,7 @@ class ExecWorker(TypedDict):
     kind: NotRequired[str]
     patterns: NotRequired[list[str]]
     credits: NotRequired[int]
+    busy: NotRequired[int]
     max_parallel: NotRequired[int]
     door_id: NotRequired[str]
     cpu: NotRequired[float]
