@@ -220,8 +220,8 @@ class ExecWorker(TypedDict):
     kind: NotRequired[str]
     patterns: NotRequired[list[str]]
     credits: NotRequired[int]
-    busy: NotRequired[int]
     max_parallel: NotRequired[int]
+    busy: NotRequired[int]
     door_id: NotRequired[str]
     cpu: NotRequired[float]
 

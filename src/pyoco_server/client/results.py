@@ -170,8 +170,7 @@ class WorkerRecord(TypedDict):
     last_pull_at: NotRequired[float | None]
     slots: NotRequired[int]
     busy: NotRequired[int]
-    #: By lane: its slots, and how many of them are busy.
-    lanes: NotRequired[dict[str, dict[str, int]] | None]
+    lanes: NotRequired[dict[str, Any] | None]
     running: NotRequired[list[str]]
     current_run_id: NotRequired[str | None]
     last_run_status: NotRequired[str | None]
