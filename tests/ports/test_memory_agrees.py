@@ -213,7 +213,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 async def test_both_servers_agree_about_schedules_that(link: Link, memory: Link, name: str) -> None:
-    """The alarms of the clock: `Nats-Schedule: @at …` (ADR 43)."""
+    """The alarms of the clock: `Nats-Schedule: @at …` (ADR 45)."""
     real, own = Player(link, "AGREES"), Player(memory, "AGREES")
     begin = [
         Step("make_stream", (_CLOCK, "CREATE")),

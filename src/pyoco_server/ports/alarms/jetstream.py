@@ -1,4 +1,4 @@
-"""Alarms as scheduled messages of JetStream: the server publishes each to its due subject at its time (ADR 43)."""
+"""Alarms as scheduled messages of JetStream: the server publishes each to its due subject at its time (ADR 45)."""
 
 from __future__ import annotations
 
