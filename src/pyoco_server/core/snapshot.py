@@ -41,11 +41,16 @@ _OPTIONAL = (
     "cancel_requested_by",
     "ended_by",
     "rerun_of",
+    "not_before",
+    "waits_for",
+    "schedule",
 )
 #: FLOW-360: the members that are dropped first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
 #: Members for display only: dropped rather than losing the run.
 _DISPENSABLE = ("graph", "earlier_attempts")
+#: Stored, and shown in another form: `waiting` says what a run waits for.
+_STORED_ONLY = ("kept_values", "waits_for")
 
 
 def to_snapshot(run: Run) -> dict[str, Any]:
@@ -92,8 +97,7 @@ def to_snapshot(run: Run) -> dict[str, Any]:
 def shown_snapshot(run: Run, result_bytes_max: int = RESULT_BYTES_MAX) -> dict[str, Any]:
     """Return the public form of the run: without an invalid graph, and without the private members of a program's run
     (GRID-154); with its result, and what became of its outputs (RES-3, RES-4). O(graph + tasks)."""
-    snapshot = to_snapshot(run)
-    snapshot.pop("kept_values", None)
+    snapshot = _without(to_snapshot(run), *_STORED_ONLY)
     if run.is_exec:
         snapshot = _without(snapshot, *PRIVATE)
     if run.graph and not _is_graph(run.graph):
@@ -112,9 +116,11 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
     return all(isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values())
 
 
-_INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
+_INSTANTS = frozenset(
+    {"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at", "not_before"}
+)
 #: The members by which runs are counted, looked up and queued.
-_TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id"})
+_TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id", "waits_for"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra", "program"}
 _OF_PROGRAMS = MEMBERS | {"token"}
 
@@ -137,6 +143,8 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known["tags"] = tuple(known.get("tags", ()))
         if not isinstance(known.get("graph", {}), dict):  # an invalid graph must not prevent the run from executing
             del known["graph"]
+        if not isinstance(known.get("schedule", {}), dict):  # shown only
+            del known["schedule"]
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         if not isinstance(known.get("kept_values", {}), dict):
             del known["kept_values"]
@@ -145,6 +153,7 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known.setdefault("heartbeat_at", known["updated_at"])
         if is_exec:
             known["program"] = read_program(snapshot)
+            known.pop("not_before", None)  # programs have their own, which their retries use, too
             known["attempt_id"] = snapshot.get("token")
         return Run(**known, extra=extra)
     except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold

@@ -28,6 +28,7 @@ PyocoError
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
+│   ├── NotDelayed        the run does not wait for its time
 │   ├── RunNotEnded       not available before the run has ended
 │   ├── ResultNotReady    the run or task has not ended with a value
 │   ├── ResultNotEncodable  a value could not be encoded
@@ -117,6 +118,7 @@ from pyoco_server.errors.requests import (
     KeyMissing,
     KeyRefused,
     KeyReused,
+    NotDelayed,
     NotFound,
     NotOfThisKind,
     NotRepeatable,
@@ -178,6 +180,7 @@ __all__ = [
     "KeyReused",
     "LedgerOutdated",
     "NoRoom",
+    "NotDelayed",
     "NotFound",
     "NotOfThisKind",
     "NotRepeatable",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.complete_end import complete_end, complete_found_end, write_end
-from pyoco_server.actions.programs.history import event_of, requeue_event
+from pyoco_server.actions.programs.history import event_of, put_back_event, requeue_event
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, free_slot_of, take_slot
 from pyoco_server.core.dead_letter import DeadLetter
@@ -185,7 +185,6 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
     `before` is the run as it was before the claim, if known.
     """
     backend, programs = claim.backend, programs_of(claim.backend)
-    await programs.reached("claim.recorded")
     now = backend.clock()
     attempt = ProgramAttempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
     lost = before if before is not None and before.status is RunState.RUNNING else None
@@ -196,6 +195,9 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
         if lost.start_time is not None and now - lost.start_time < REPEAT_SECONDS:
             await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
         await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
+    put_back = None if before is None else put_back_event(before, now)
+    if put_back is not None:  # for the same reason: whoever put the job back may report it later
+        await programs.events.tell(put_back)
     try:
         filled = await programs.slots.fill(claim.slot, claim.job.run_id, claim.token, now)
     except Unavailable:
@@ -205,11 +207,9 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
         await release(backend, attempt, _SLOT_SECONDS)
         return Passed("its slot was taken over")
     attempt.slot = filled
-    await programs.reached("claim.slot_filled")
     await programs.events.tell(event_of(written.run, EventName.ASSIGN, now))
     if lost is not None:
         await free_slot_of(backend, lost)
-    await programs.reached("claim.told")
     return attempt
 
 
@@ -217,7 +217,6 @@ async def _end(claim: _Claim, found: Stored, ended: Run) -> Passed | Lost:
     written = await write_end(claim.backend, ended, found.revision)
     if isinstance(written, Lost):
         return written
-    await programs_of(claim.backend).reached("finish.recorded")
     await free_slot_of(claim.backend, found.run)
     await complete_end(claim.backend, written, claim.delivery)
     return Passed(f"it has ended: {ended.status}")

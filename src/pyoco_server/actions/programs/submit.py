@@ -60,13 +60,13 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
         return await _answer_repeat(backend, earlier)
     inputs = await keep_inputs(backend, ask, content)
     job = job_of(ask, inputs, backend.clock(), tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
-    programs = programs_of(backend)
-    await programs.reached("submit.stored")
     stored, is_new = await _record(backend, caller, ask, job)
-    await programs.reached("submit.recorded")
     if not is_new:
         return await _answer_repeat(backend, stored)
-    job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
+    if stored.run.waits_for_time:  # a keeper queues it at its time (DELAY-4)
+        return Submitted(stored.run, False, stored.revision)
+    if job.schedule is None:  # the first claim of an earlier version would write a record without the schedule
+        job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
     await _enqueue_new(backend, stored, job)
     return Submitted(stored.run, False, stored.revision)
 
@@ -77,7 +77,7 @@ async def _answer_repeat(backend: Backend, stored: Stored) -> Submitted:
     The process that recorded it may have crashed before it queued the job. A claimed job has a message, which is
     removed only after the end; one that was never claimed is queued again.
     """
-    if not stored.run.is_terminal and stored.run.attempt == 0:
+    if not stored.run.is_terminal and stored.run.attempt == 0 and not stored.run.waits_for_time:
         stored = await _enqueue_again(backend, stored)
     return Submitted(stored.run, True, stored.revision)
 
@@ -185,8 +185,6 @@ async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:
     """
     programs = programs_of(backend)
     await programs.events.record(event_of(run, EventName.ENQUEUE, job.submitted_at, attempt=0))
-    await programs.reached("submit.told")
     await programs.queue.add_lane(ClientQueue.of(job))
     await programs.queue.put(job)
-    await programs.reached("submit.queued")
     await programs.wakeups.tell(job.group, Wakeup.NEW, f"{job.exec_name}.{job.client}")

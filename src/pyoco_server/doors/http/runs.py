@@ -13,6 +13,7 @@ from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.explain_wait import Wait, explain_wait
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
 from pyoco_server.actions.read_output import pack_result
+from pyoco_server.actions.release_run import start_now
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.core.states import RunState
@@ -35,6 +36,8 @@ from pyoco_server.doors.http.submissions import (
     RunCancelRequest,
     RunSubmitRequest,
     RunSubmitYamlRequest,
+    defaults_of,
+    read_delay,
     read_key,
     read_reason,
     read_submission,
@@ -51,7 +54,7 @@ log = get_logger(__name__)
 async def submit_run(request: Request) -> Response:
     state = state_of(request)
     key = read_key(request)
-    ask = read_submission(await read_body(request), state.backend.config.default_tag)
+    ask = read_submission(await read_body(request), defaults_of(state.backend))
     return await _accept(state, caller_of(request), ask, key)
 
 
@@ -61,6 +64,7 @@ async def submit_run_yaml(request: Request) -> Response:
     key = read_key(request)
     form = await read_workflow_form(request, config.workflow_yaml_max_bytes)
     tag = config.default_tag if form.tag is None else form.tag
+    delay = read_delay(form.delay, form.not_before, defaults_of(state.backend))
     # Parsing YAML takes up to tens of milliseconds of CPU time, so it runs in a thread.
     file = await asyncio.to_thread(state.backend.flow_files.read, form.workflow)
     ask = Submission(
@@ -71,6 +75,7 @@ async def submit_run_yaml(request: Request) -> Response:
         workflow_yaml=file.text,
         workflow_yaml_sha256=file.sha256,
         workflow_yaml_bytes=file.size,
+        delay=delay,
     )
     return await _accept(state, caller_of(request), ask, key)
 
@@ -113,7 +118,7 @@ async def _pack_result(state: State, run: Run, bytes_max: int) -> dict[str, Any]
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
     """Best effort, as FLOW-93. An index that is still being built does not cover all runs ahead."""
-    if not waits(run) or not await state.feeder.caught_up(0):
+    if not waits(run) or not (run.waits_for_time or await state.feeder.caught_up(0)):
         return None
     return await explain_wait(state.backend, caller, run)
 
@@ -132,6 +137,13 @@ async def get_run_tasks(request: Request) -> Response:
     if run.status is RunState.FAILED:
         tasks["not_run"] = not_run(run)
     return json_answer(tasks)
+
+
+async def start_run(request: Request) -> Response:
+    state = state_of(request)
+    stored = await start_now(state.backend, caller_of(request), request.path_params["run_id"])
+    state.told(stored.revision)
+    return json_answer(shown_run(stored.run))
 
 
 async def cancel_run(request: Request) -> Response:
@@ -165,7 +177,10 @@ def _waiting(wait: Wait) -> dict[str, Any]:
     """Leave out what the caller may not see; `oldest_ahead` is null if no run is ahead."""
     oldest = wait.oldest_ahead
     ahead = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
-    return {**vars(wait), "oldest_ahead": ahead}
+    shown = {**vars(wait), "oldest_ahead": ahead}
+    if wait.until is None:
+        del shown["until"]
+    return shown
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")
@@ -215,6 +230,17 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(schemas.path_run_id,),
         answer=schemas.json_response(schemas.ref("RunTasks"), "States and records of the tasks."),
         errors=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/runs/{run_id}/start",
+        endpoint=start_run,
+        summary="Start a delayed run now",
+        description="Makes a run that waits for its time due at once: a delayed one, or one that waits for its next "
+        "try. 409 for any other run.",
+        parameters=(schemas.path_run_id,),
+        answer=_RUN,
+        errors=(404, 409, 422),
     ),
     Operation(
         method="POST",
