@@ -196,7 +196,7 @@ def states_page() -> str:
         "## Why a run waits",
         "`GET /runs/{run_id}` of a run that no worker has taken tells in `waiting` why, with its place in the queue of "
         "its tag, estimated, and how many workers and slots serve that tag. Besides PENDING runs that is a run that "
-        "was handed back, and a priced run that is disputed.",
+        "an earlier version has put back, and a priced run that is disputed.",
         _table(("Reason", "Meaning"), ((f"`{reason}`", waits[reason.name]) for reason in WaitReason)),
         *_priced_states(),
         "## States of a task",

@@ -226,6 +226,10 @@ def _problems(before: _Known, run: Run) -> list[str]:
         found.append(f"attempt {old.attempt} was followed by {run.attempt}")
     if run.attempt == old.attempt and run.attempt_id not in {old.attempt_id, None}:
         found.append("the owner of an attempt changed")
+    if run.status is RunState.PENDING and (run.attempt_id is not None or run.worker_id is not None):
+        found.append("a run was put back and still has an owner")
+    if run.status is RunState.PENDING and run.attempt and len(run.earlier_attempts) < min(run.attempt, 20):
+        found.append("an attempt was put back and is not among the earlier ones")
     if run.attempt > old.attempt and run.attempt_id in before.attempts:
         found.append("an attempt has the id of an earlier one")
     if run.updated_at < old.updated_at - 5.0:
