@@ -82,7 +82,7 @@ def _remarks(kind: type[Enum]) -> dict[str, str]:
 
 def _without_rules(text: str) -> str:
     """Rule ids serve those who work on the code; a reader of these pages has no use for them."""
-    rule = r"(FLOW|ENG|PRICED)-\d+(( to|,) (FLOW|ENG|PRICED)-\d+)*"
+    rule = r"(FLOW|ENG|PRICED|CLI)-\d+(( to|,) (FLOW|ENG|PRICED|CLI)-\d+)*"
     return re.sub(rf" \((sections? [\d., and]+|{rule})\)|{rule}: ?", "", text)
 
 
@@ -392,10 +392,11 @@ def commands() -> dict[str, click.Command]:
 
 
 def cli_page() -> str:
+    shown: set[int] = set()
     parts = [
         f"{'#' * (2 + min(depth, 1))} {name}\n\n```text\n{text}\n```"
         for top, command in commands().items()
-        for depth, name, text in _helps(top, command, None)
+        for depth, name, text in _helps(top, command, None, shown)
     ]
     return _page(
         "Commands",
@@ -406,8 +407,12 @@ def cli_page() -> str:
 
 
 def _helps(
-    name: str, command: click.Command, parent: click.Context | None, depth: int = 0
+    name: str, command: click.Command, parent: click.Context | None, shown: set[int], depth: int = 0
 ) -> Iterator[tuple[int, str, str]]:
+    """A command that has two names, such as `get` and `run get`, is shown under the first. `shown`: ids of commands."""
+    if id(command) in shown:
+        return
+    shown.add(id(command))
     context = click.Context(
         command, parent, info_name=name, terminal_width=_HELP_COLUMNS, max_content_width=_HELP_COLUMNS
     )
@@ -417,7 +422,7 @@ def _helps(
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             if found is not None and not found.hidden:
-                yield from _helps(inner, found, context, depth + 1)
+                yield from _helps(inner, found, context, shown, depth + 1)
 
 
 # Python
