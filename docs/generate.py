@@ -92,6 +92,7 @@ def _without_rules(text: str) -> str:
 #: Who makes each move, and when. A move without a line here cannot be generated.
 _MOVES_TOLD = {
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
+    "put_back": "its worker has to stop, or has no free slot: another worker may claim the run",
     "complete": "The work ended normally.",
     "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
     "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
