@@ -23,7 +23,7 @@ from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, TERMINAL, Moves,
 from pyoco_server.core.states.priced import STEPS, At, Money, Status
 from pyoco_server.core.waiting import WaitReason
 from pyoco_server.doors.http.answers import STATUS
-from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
+from pyoco_server.doors.http.app import OPERATIONS, openapi_schemas
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.doors.http.operations import Meter, Operation, openapi_paths
 from pyoco_server.loops.tally import Histogram
@@ -92,7 +92,7 @@ def _without_rules(text: str) -> str:
 #: Who makes each move, and when. A move without a line here cannot be generated.
 _MOVES_TOLD = {
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
-    "put_back": "its worker has to stop, or has no free slot: another worker may claim the run",
+    "put_back": "Its worker has to stop, or has no free slot: another worker may claim the run.",
     "complete": "The work ended normally.",
     "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
     "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
@@ -231,7 +231,7 @@ def routes_page() -> str:
         *(_operation(op, documents[op.path][op.method.lower()]) for op in OPERATIONS),
         "## Shapes",
         "Instants are unix seconds. Readers pass over fields they do not know: more may follow at any time.",
-        *(_shape(name) for name in SCHEMAS if name in used),
+        *(_shape(name) for name in openapi_schemas() if name in used),
     )
 
 
@@ -289,11 +289,11 @@ _LIMITS = {"minimum": "from", "maximum": "to", "default": "default", "maxLength"
 def _schemas_of(value: Any) -> set[str]:
     """The names of all shapes that a document refers to, and those they refer to."""
     names = set(re.findall(r"#/components/schemas/(\w+)", repr(value)))
-    return names.union(*(_schemas_of(SCHEMAS[name]) for name in names))
+    return names.union(*(_schemas_of(openapi_schemas()[name]) for name in names))
 
 
 def _shape(name: str) -> str:
-    schema = SCHEMAS[name]
+    schema = openapi_schemas()[name]
     required = schema["required"]
     rows = (
         (f"`{field}`", _type(each), "always" if field in required else "")
