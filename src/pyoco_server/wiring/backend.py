@@ -161,7 +161,7 @@ async def open_backend(
         if grid is not None:
             programs = await more.enter_async_context(open_programs(config, grid, link, clock))
         if priced is not None and priced[0].priced_enabled:
-            from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
+            from pyoco_server.wiring.priced import PricedSettings, open_priced
 
             settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
@@ -279,7 +279,7 @@ async def open_gateway_backend(
             registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
             stores = None
             if own.priced_enabled:
-                from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
+                from pyoco_server.wiring.priced import PricedSettings, open_priced
 
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))
@@ -390,7 +390,7 @@ async def open_replicas(
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
     """Return the SQLite file of the ledger, or None if the ledger is not a file."""
-    from pyoco_server.ports.ledger.connect import address, file_of  # noqa: PLC0415 - as above
+    from pyoco_server.ports.ledger.connect import address, file_of
 
     path = file_of(address(priced.ledger_address(config.data_dir)))
     return SqliteLedgerFile(path) if path is not None else None
