@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.outcome import (
     Cancelled,
     Completed,
@@ -32,6 +33,7 @@ from pyoco_server.core.run import (
     conclude,
     mark_cancel_overdue,
     put_back,
+    release,
 )
 from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
 
@@ -131,6 +133,16 @@ def test_only_a_run_in_progress_can_be_put_back(status: RunState) -> None:
     """FLOW-20: one whose cancel was requested ends instead."""
     with pytest.raises(IllegalMove):
         put_back(a_run(status), 12.0)
+
+
+def test_a_run_put_back_for_a_later_try_waits_for_its_time() -> None:
+    """RETRY-14, DELAY-4: it has no job meanwhile, and keepers that know no delays leave it alone until then."""
+    run = put_back(claim(a_run(), ANNA, "a1", 11.0), 12.0, "failed", "boom", until=72.0)
+    assert (run.status, run.waits_for_time, run.due_at, run.heartbeat_at) == (RunState.PENDING, True, 72.0, 72.0)
+    assert (run.waits_for, run.attempt, run.error) == (WaitsFor.RETRY, 1, "boom")
+    again = claim(release(run, 72.0), BERT, "a2", 73.0)
+    assert (again.attempt, again.waits_for_time, again.waits_for) == (2, False, None)
+    assert not ask_cancel(run, None, 13.0).waits_for_time
 
 
 def test_the_error_of_an_attempt_is_shown_until_the_next_and_kept_short() -> None:

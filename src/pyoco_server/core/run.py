@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+from pyoco_server.core.delays import NO_DELAY, Delay, WaitsFor
 from pyoco_server.core.outcome import Completed, Outcome, Progress
 from pyoco_server.core.programs.record import EXEC, Program
 from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState, TaskState
@@ -39,6 +40,7 @@ __all__ = [
     "mark_cancel_overdue",
     "over",
     "put_back",
+    "release",
     "with_this_one",
 ]
 
@@ -97,6 +99,9 @@ class Submission:
     workflow_yaml_bytes: int | None = None
     #: The run that this one repeats.
     rerun_of: str | None = None
+    delay: Delay = NO_DELAY
+    #: The tick of a schedule that this run is for (SCHED-14).
+    schedule: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +153,12 @@ class Run:
     ended_by: str | None = None
     #: The run that this one repeats.
     rerun_of: str | None = None
+    #: The run must not start before this instant. Kept afterwards. Programs have their own member (`due_at`).
+    not_before: float | None = None
+    #: What the PENDING run waits for, a `WaitsFor`; it has no job meanwhile. None: it has a job, or had one.
+    waits_for: str | None = None
+    #: The tick of a schedule that this run is for: id and name of the schedule, tick, source.
+    schedule: Mapping[str, Any] | None = None
     #: The members specific to a run of a program. None: another kind.
     program: Program | None = None
     #: Fields written by a newer version and unknown to this one: preserved, never dropped (FLOW-551).
@@ -173,12 +184,27 @@ class Run:
         cancel."""
         return self.kind == EXEC
 
+    @property
+    def due_at(self) -> float | None:
+        """The instant before which the run must not start, of any kind."""
+        return self.not_before if self.program is None else self.program.not_before
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether the run waits for an alarm, and has no job until then."""
+        return self.waits_for is not None and self.status is RunState.PENDING
+
     def is_owned_by(self, attempt_id: str) -> bool:
         return self.attempt_id == attempt_id
 
 
 def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
-    """Return the first record of a run (FLOW-12, FLOW-346)."""
+    """Return the first record of a run (FLOW-12, FLOW-346).
+
+    The heartbeat of a delayed run is expected from its time on: keepers of versions that do not know delays would
+    otherwise end it, because it has no job.
+    """
+    due = ask.delay.due_at(now)
     return Run(
         run_id=run_id,
         flow_name=ask.flow_name,
@@ -187,13 +213,21 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
         params=ask.params,
         submitted_at=now,
         updated_at=now,
-        heartbeat_at=now,
+        heartbeat_at=now if due is None else due,
         workflow_yaml_sha256=ask.workflow_yaml_sha256,
         workflow_yaml_bytes=ask.workflow_yaml_bytes,
         tenant_id=caller.tenant_id,
         api_key_id=caller.api_key_id,
         rerun_of=ask.rerun_of,
+        not_before=due,
+        waits_for=None if due is None else WaitsFor.SCHEDULED,
+        schedule=ask.schedule,
     )
+
+
+def release(run: Run, now: float) -> Run:
+    """End the wait of a run: its job may be queued."""
+    return changed(run, waits_for=None, heartbeat_at=now, updated_at=now)
 
 
 def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
@@ -217,14 +251,17 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
         task_records_truncated=False,
         graph={},
         error=None,
+        waits_for=None,
     )
 
 
-def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = None) -> Run:
-    """End the attempt, and not the run: it has no owner, and the next delivery may claim it immediately.
+def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = None, until: float | None = None) -> Run:
+    """End the attempt, and not the run: it has no owner, and its late writes are fenced.
 
-    Nothing that the attempt has done is kept but its entry among the earlier attempts. It uses up no try. Its late
-    writes are fenced. `error` is shown until the next attempt begins.
+    Nothing that the attempt has done is kept but its entry among the earlier attempts. It uses up no try. `error` is
+    shown until the next attempt begins. `until`: an alarm queues a new job then, for the next try; otherwise the next
+    delivery of the present one may claim the run immediately. Keepers of versions that do not know delays would end a
+    run without a job, so its heartbeat is expected from its time on (as in `accept`).
     """
     return changed(
         run,
@@ -235,6 +272,9 @@ def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = N
         task_records={},
         task_records_truncated=False,
         graph={},
+        not_before=run.not_before if until is None else until,
+        waits_for=None if until is None else WaitsFor.RETRY,
+        heartbeat_at=run.heartbeat_at if until is None else max(until, now),
         **over(run, why, now, error),
     )
 
@@ -289,7 +329,13 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
     """Record a cancel request, with the API key that made it (FLOW-175). Only the first request counts (FLOW-177)."""
     status = _target(run, "ask_cancel")
     return changed(
-        run, status=status, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by, updated_at=now
+        run,
+        waits_for=None,
+        status=status,
+        cancel_requested_at=now,
+        cancel_reason=reason,
+        cancel_requested_by=by,
+        updated_at=now,
     )
 
 
@@ -316,6 +362,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
     progress = outcome.progress
     return changed(
         run,
+        waits_for=None,
         status=status,
         error=error and error[:ERROR_LENGTH_MAX],
         reason=reason,
@@ -369,6 +416,9 @@ class RunChanges(TypedDict, total=False):
     cancel_requested_by: str | None
     ended_by: str | None
     rerun_of: str | None
+    not_before: float | None
+    waits_for: str | None
+    schedule: Mapping[str, Any] | None
     program: Program | None
     extra: Mapping[str, Any]
 

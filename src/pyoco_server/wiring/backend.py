@@ -30,6 +30,7 @@ from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
 from pyoco_server.loops.wheel_sync import WheelSync
+from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
@@ -177,6 +178,7 @@ async def open_backend(
             clock=clock,
             new_id=new_id,
             is_up=lambda: link.is_up,
+            alarms=JetStreamAlarms(link, config.clock_stream),
             resources=JetStreamResources(link),
             priced=stores,
             programs=programs,

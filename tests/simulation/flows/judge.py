@@ -126,7 +126,9 @@ class FlowJudge:
         run_id = decode_job(message.data).run_id
         known = self.known.get(run_id)
         self._loop.record("ack", by=process, run=run_id)
-        if known is not None and not known.is_withdrawn and not known.run.is_terminal:
+        if known is None or known.is_withdrawn or known.run.waits_for_time:  # an alarm queues another job
+            return
+        if not known.run.is_terminal:
             self.blame(f"{process} acknowledged the job of a run that is {known.run.status}", run_id)
 
     # What is executed.
