@@ -123,10 +123,13 @@ async def _work(
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
     grid = None if programs is None else programs[0]
-    async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend:
+    async with (
+        wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
+        wiring.open_log_sender(backend) as lines,
+    ):
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
-        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots)
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.

@@ -23,13 +23,14 @@ from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, l
 from pyoco_server.executors.host.scene import Scene
 
 if TYPE_CHECKING:
+    from pyoco_server.executors.capture.marks import Marks
     from pyoco_server.executors.flow.build import FlowBuilder
     from pyoco_server.executors.flow.engine import EngineRun
 
 
 class Child:
-    def __init__(self, work: Channel, control: Channel) -> None:
-        self._work, self._control = work, control
+    def __init__(self, work: Channel, control: Channel, marks: Marks | None = None) -> None:
+        self._work, self._control, self._marks = work, control, marks
         self._run: EngineRun | None = None
         self._jobs = 0
         self._bytes_max = 0
@@ -58,13 +59,17 @@ class Child:
         self._work.send(wire.pack_ready(faults))
         while (data := self._work.receive()) is not None:
             self._jobs += 1
-            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)))
+            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)), self._marks)
+            if self._marks is not None:
+                self._marks.begin_run(self._jobs)
             outcome = contextvars.copy_context().run(self._run.execute)
             self._run = None
             body, has_failed = wire.pack_outcome(outcome, self._bytes_max), isinstance(outcome, Failed)
             del outcome
             # Before the answer, since the next job arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_failed or shed_memory(settings.memory_bytes_max))
+            if self._marks is not None:
+                self._marks.end_run()
             self._answer((wire.MORE if is_fit else wire.LAST) + body)
             if not is_fit:
                 return
@@ -118,7 +123,7 @@ def _builder(settings: wire.Settings) -> FlowBuilder:
 
 
 def main() -> None:
-    live(lambda work, control: Child(work, control).serve())
+    live(lambda work, control, marks: Child(work, control, marks).serve())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyoco_server.core.outcome import Outcome, Progress
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.environment import flow_environment
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
@@ -37,14 +38,15 @@ class Host(ChildProcess):
         self.is_warm = False
 
     @classmethod
-    async def spawn(cls, settings: wire.Settings) -> Host:
+    async def spawn(cls, settings: wire.Settings, collector: Collector | None = None) -> Host:
         """Start a process in its own process group, so that it can be killed with all it started."""
-        return await whole(cls._spawn(settings))
+        return await whole(cls._spawn(settings, collector))
 
     @classmethod
-    async def _spawn(cls, settings: wire.Settings) -> Host:
+    async def _spawn(cls, settings: wire.Settings, collector: Collector | None) -> Host:
         environment = flow_environment(os.environ)
-        host = cls(await launch("pyoco_server.executors.host.child", environment=environment), settings)
+        launched = await launch("pyoco_server.executors.host.child", environment=environment, collector=collector)
+        host = cls(launched, settings)
         host._greet(settings.pack())
         return host
 
@@ -62,9 +64,14 @@ class Host(ChildProcess):
                 return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
-    def run(self, data: bytes) -> asyncio.Future[bytes | None]:
-        """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited."""
+    def run(self, data: bytes, captured: Captured | None = None) -> asyncio.Future[bytes | None]:
+        """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited.
+
+        `captured`: the run that its lines belong to.
+        """
         self.runs += 1
+        if self._lines is not None and captured is not None:
+            self._lines.expect(self.runs, captured)
         self._graph = {}
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CATALOGUE, UsageError
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import READY_SECONDS_MAX, Host
 from pyoco_server.executors.port import Work
@@ -34,13 +35,13 @@ _RENEWAL_SECONDS = 30.0
 class _HostExecution:
     """One run on one host. The host is free as soon as its answer has arrived, even before the outcome is read."""
 
-    def __init__(self, host: Host, data: bytes, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
+    def __init__(self, host: Host, work: Work, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
         self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
         #: The outcome that explains why we killed the host, if we did.
         self._verdict: Outcome | None = None
         #: The decoded answer; None if it is malformed.
         self._outcome: Outcome | None = None
-        self._answer = host.run(data)
+        self._answer = host.run(work.data, Captured(work.job.run_id, work.attempt))
         self._answer.add_done_callback(self._on_answer)
         self._timer = None
         if timeout_seconds:
@@ -89,7 +90,16 @@ class HostExecutor:
     Every new run begins on a host with the current settings, `self._settings`; busy hosts may still have earlier ones.
     """
 
-    def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        settings: wire.Settings,
+        slots: int,
+        runs_max: int,
+        timeout_seconds: float,
+        collector: Collector | None = None,
+    ) -> None:
+        """`collector` gets what the runs print; None: it is not captured."""
+        self._collector = collector
         self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
         #: Last in, first out: the host used last has warm caches, and the spare stays idle.
         self._idle: asyncio.LifoQueue[Host] = asyncio.LifoQueue()
@@ -149,7 +159,7 @@ class HostExecutor:
             self._room.release()
             when_free()
 
-        return _HostExecution(host, work.data, self._timeout, freed)
+        return _HostExecution(host, work, self._timeout, freed)
 
     async def renew(self, environment: Environment) -> None:
         """Warm up a full set of hosts next to the busy ones, then switch to it atomically.
@@ -278,7 +288,7 @@ class HostExecutor:
     async def _warm(self, settings: wire.Settings, seconds: float = READY_SECONDS_MAX) -> Host:
         """Start a host and wait until it is ready. Raises UsageError or OSError, after removing the process."""
         began = time.monotonic()
-        host = await Host.spawn(settings)
+        host = await Host.spawn(settings, self._collector)
         self._hosts.add(host)
         try:
             await host.ready(seconds)
