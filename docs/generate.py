@@ -245,12 +245,13 @@ def _slug(title: str) -> str:
 
 def _operation(operation: Operation, document: dict[str, Any]) -> str:
     parts = [f"## {_title(operation)}", f"{operation.summary}. {operation.description}".replace("?.", "?").strip()]
-    if operation.parameters:
-        rows = ((f"`{p['name']}`", p["in"], _type(p["schema"]), p["description"]) for p in operation.parameters)
+    if operation.all_parameters:
+        rows = ((f"`{p['name']}`", p["in"], _type(p["schema"]), p["description"]) for p in operation.all_parameters)
         parts.append(_table(("Parameter", "In", "Type", "Meaning"), rows))
-    if operation.body is not None:
-        kind, content = next(iter(operation.body["content"].items()))
-        need = "" if operation.body["required"] else ", may be left out"
+    body = document.get("requestBody")
+    if body is not None:
+        kind, content = next(iter(body["content"].items()))
+        need = "" if body["required"] else ", may be left out"
         parts.append(f"Body: {_type(content['schema'])} as `{kind}`{need}.")
     answers = (
         (status, _answer_type(answer), answer["description"]) for status, answer in document["responses"].items()

@@ -120,7 +120,7 @@ class TestACancelledRunIsLeftToItsWorker:
 
 
 async def test_a_run_without_a_job_is_left_to_a_worker_that_executes_it(backend: Backend, clock: Clock) -> None:
-    """Its heartbeats are rarer than PYOCO_ABANDON_AFTER_SEC."""
+    """Its heartbeats are rarer than `abandon_after_sec`."""
     held = await held_by_anna(backend)
     clock.now += 300
     await backend.registry.announce(a_worker(clock, ANNA, held.run.run_id))

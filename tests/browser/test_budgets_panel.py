@@ -149,7 +149,7 @@ def test_without_a_key_it_says_that_one_is_needed_and_takes_it(page: Page, ledge
     """SAFE-5: where the server needs no key, the rest of the page is usable without one"""
     budgets, ledger.budgets = ledger.budgets, []
     page.goto("/#/budgets")
-    expect(page.locator(".nothing")).to_contain_text("A key is needed")
+    expect(page.locator(".nothing")).to_contain_text("API key required")
     expect(page.locator(".nothing")).to_contain_text("pyoco-server-admin budget credit --tenant")
     forget = page.get_by_role("button", name="Forget the key")
     expect(forget).to_have_count(0)
@@ -158,8 +158,8 @@ def test_without_a_key_it_says_that_one_is_needed_and_takes_it(page: Page, ledge
     prompt.get_by_label("Key").fill("not-a-key")
     prompt.get_by_role("button", name="Use this key").click()
     expect(prompt).to_contain_text("does not accept this key")
-    prompt.get_by_role("button", name="Go on without a key").click()
-    expect(page.locator(".nothing")).to_contain_text("A key is needed")
+    prompt.get_by_role("button", name="Continue without a key").click()
+    expect(page.locator(".nothing")).to_contain_text("API key required")
     page.get_by_role("button", name="Enter a key").click()
     page.keyboard.press("Escape")
     expect(prompt).to_have_count(0)
@@ -170,8 +170,8 @@ def test_without_a_key_it_says_that_one_is_needed_and_takes_it(page: Page, ledge
     expect(page.locator(".budgets-rows .row")).to_have_count(1)
     forget.click()
     ledger.budgets = []
-    prompt.get_by_role("button", name="Go on without a key").click()
-    expect(page.locator(".nothing")).to_contain_text("A key is needed")
+    prompt.get_by_role("button", name="Continue without a key").click()
+    expect(page.locator(".nothing")).to_contain_text("API key required")
     expect(forget).to_have_count(0)
 
 
@@ -182,7 +182,7 @@ def test_without_a_ledger_the_panel_says_so_and_the_rest_goes_on(
     error = {"err_id": "ERR-PYOCO-0036", "detail": "dependency unavailable", "message": "x", "message_ja": "x"}
     intercept(page, re.compile(r"/budgets\?"), lambda route: route.fulfill(status=503, json=error))
     page.goto("/#/budgets")
-    expect(page.locator(".nothing")).to_contain_text("The ledger does not answer")
+    expect(page.locator(".nothing")).to_contain_text("The ledger does not respond")
     page.goto("/#/workers")
     expect(page.locator("main h1")).to_have_text("Workers")
 
@@ -218,7 +218,7 @@ def test_on_a_phone_each_entry_of_the_journal_is_a_card(page: Page, ledger: Ledg
     edges = first.locator("td:visible").evaluate_all("(cells) => cells.map((cell) => cell.getBoundingClientRect().top)")
     assert edges == sorted(set(edges)), "one below the other"
     names = first.locator("td").evaluate_all("(cells) => cells.map((cell) => cell.dataset.name)")
-    assert names[:3] == ["Time", "What", "Available"]
+    assert names[:3] == ["Time", "Type", "Available"]
     expect(page.get_by_role("table", name="").get_by_role("row").nth(1)).to_have_attribute("data-txn", "120")
     page.set_viewport_size({"width": 1280, "height": 800})
     expect(page.locator(".journal thead th").first).to_be_visible()
@@ -249,7 +249,7 @@ def test_spend_is_drawn_over_the_chosen_time(page: Page, ledger: Ledger) -> None
     ]
     page.goto("/#/budgets/acme")
     chart = page.locator(".budget-spend .chart")
-    expect(chart.locator(".chart-now")).to_have_text("$3.50005 for runs: 7")
+    expect(chart.locator(".chart-now")).to_have_text("$3.50005 for 7 runs")
     expect(chart.locator("path.bar").first).to_have_attribute("d", re.compile("M.*M"))
     chart.locator("summary").click()
     expect(chart.locator("tbody tr")).to_have_count(31)
@@ -380,7 +380,7 @@ def test_a_started_pack_in_dispute_waits_for_an_operator_and_for_no_place(page: 
     )
     page.goto(f"/#/runs/{RUN_ID}")
     expect(page.locator(".run-waiting")).to_contain_text("Its money contradicts itself.")
-    expect(page.locator(".run-waiting")).not_to_contain_text("Place in the queue")
+    expect(page.locator(".run-waiting")).not_to_contain_text("Position in queue")
 
 
 def test_a_started_pack_is_neither_waiting_nor_stale(page: Page) -> None:
@@ -405,7 +405,7 @@ def test_a_list_shows_the_money_in_words_and_stops_no_pack(page: Page) -> None:
     expect(page.get_by_role("button", name="Cancel all matching")).to_have_count(0)
     rows.nth(0).locator("input[type=checkbox]").check()
     page.locator(".runs-bulk").get_by_role("button", name="Cancel", exact=True).click()
-    expect(page.locator(".toast")).to_contain_text("can neither be cancelled nor run again")
+    expect(page.locator(".toast")).to_contain_text("cannot be cancelled or run again")
     expect(page.locator("dialog")).to_have_count(0)
 
 

@@ -83,7 +83,7 @@ def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page
         page.goto("/#/workers?hidden=1&scope=all")
         expect(row.locator(".marks")).to_have_text("Hidden")
         row.get_by_role("button", name="worker-1").click()
-        row.get_by_role("button", name="Show in lists again").click()
+        row.get_by_role("button", name="Show in lists").click()
         expect(row.locator(".marks")).to_have_text("")
     finally:
         stack.ask("PATCH", "/workers/worker-1", json={"hidden": False})
@@ -190,4 +190,4 @@ def test_a_gateway_that_does_not_know_the_question_is_told_of(page: Page, expect
     expects_trouble("404")
     intercept(page, re.compile(r"/queues$"), lambda route: route.fulfill(status=404, body='{"detail": "Not Found"}'))
     page.goto("/#/queues")
-    expect(page.locator(".nothing")).to_contain_text("The gateway does not answer this question")
+    expect(page.locator(".nothing")).to_contain_text("The gateway refused this request")

@@ -135,7 +135,7 @@ def test_a_group_is_redriven_with_numbers_and_deleted_after_a_question(
     # The filter was kept: the letter of the other flow is still there.
     assert [group["flow_name"] for group in stack.get("/dlq/counts")["groups"]] == ["no_such_flow"]
     expect(page.locator(".letter-rows .row")).to_have_count(0)
-    page.get_by_role("link", name="All letters").first.click()
+    page.get_by_role("link", name="All dead letters").first.click()
     expect(page.locator(".letter-rows .row")).to_have_count(1)
     press("Delete all 1")
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -176,7 +176,7 @@ def test_what_is_done_to_many_is_done_to_those_of_the_filter_that_was_typed(
     many = page.locator(".letters-letters > .row-actions button", has_text=deed)
     dialog = page.get_by_role("dialog")
     many.click()
-    expect(dialog).to_contain_text("This means ALL letters")
+    expect(dialog).to_contain_text("affects ALL dead letters")
     dialog.get_by_role("button", name="Back").click()
 
     type_and_press = """([name, text, deed]) => {
@@ -220,7 +220,7 @@ def test_a_command_that_would_be_refused_is_not_shown(page: Page) -> None:
     page.locator(".group").click()
     page.get_by_role("button", name="Delete all 1").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.locator(".facts")).to_contain_text("(flow not told)")
+    expect(dialog.locator(".facts")).to_contain_text("(flow unknown)")
     expect(dialog.locator(".command")).to_have_count(0)
     expect(command).to_have_count(0)
 

@@ -36,7 +36,7 @@ def test_a_wheel_is_uploaded_fetched_and_deleted(stack: Stack, page: Page, packa
     expect(row).to_contain_text("1.0")
     expect(row.locator(".cell-tags")).to_contain_text("gpunight")
     expect(row.locator(".cell-uploaded")).to_contain_text("from 127.0.0.1")
-    expect(row.locator(".cell-workers")).to_contain_text("no worker wants it")
+    expect(row.locator(".cell-workers")).to_contain_text("no worker for its tags")
     expect(page.locator(".sync-note")).to_contain_text("None of the live workers (1) installs wheels:")
     with page.expect_download() as downloading:
         row.get_by_role("button", name="Download").click()
@@ -66,7 +66,7 @@ def test_refusals_are_told_in_the_words_of_the_gateway(
     line = _give(page, f"{package}-3.0-py3-none-any.whl", b"not a zip archive")
     expect(line).to_contain_text("Refused.")
     expect(line.locator(".troubles li")).not_to_have_count(0)
-    expect(_give(page, "notes.txt", b"hello")).to_contain_text("its name must end in .whl. Nothing was sent.")
+    expect(_give(page, "notes.txt", b"hello")).to_contain_text("the file name must end in .whl. Nothing was sent.")
     assert [each["name"] for each in stack.get("/wheels") if package in each["name"]] == [name]
 
 

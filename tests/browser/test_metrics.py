@@ -119,7 +119,7 @@ def test_the_charts_show_what_the_gateway_remembers(page: Page, stack: Stack) ->
     told = stack.get("/metrics/recent")
     failed = page.locator(".figure-failed dd").first
     until(lambda: int(failed.inner_text().strip("–") or 0) >= sum(told["failed"]))
-    expect(page.locator(".view-head")).to_contain_text("memory")
+    expect(page.locator(".view-head")).to_contain_text("this gateway")
     expect(page.locator(".figure-workers dd").first).to_have_text("1")
     expect(page.locator(".figure-slots dd").first).to_contain_text("of 4")
 

@@ -158,7 +158,7 @@ def test_an_answer_and_pages_are_shown_with_what_was_left_out(page: Page, result
     section = results.open(pack_envelopes.decision())
     expect(section).to_contain_text("Ship on Friday: the tests are green")
     expect(section.locator("meter")).to_have_attribute("value", "0.834")
-    for words in ("83%", "met (asked for: 80%)", "More that the pack told", "evidence"):
+    for words in ("83%", "met (requested: 80%)", "Other output of the pack", "evidence"):
         expect(section).to_contain_text(words)
     section = results.open(pack_envelopes.url(), pack_type="url")
     rows = section.get_by_role("region", name="Pages").locator("tbody tr")
@@ -193,7 +193,7 @@ def test_pages_that_were_read_show_their_doubts_and_files_are_fetched_fresh(page
     expect(opened.nth(0).locator(".env-unreadable")).to_have_text(["[□]"])
     section.locator(".env-page summary").last.press("Enter")
     expect(opened).to_have_count(4)
-    for words in ("61%", "Check the spelling", "tesseract", "fine_print", "not met (asked for: 80%)", "4 KiB"):
+    for words in ("61%", "Check the spelling", "tesseract", "fine_print", "not met (requested: 80%)", "4 KiB"):
         expect(section).to_contain_text(words)
     with page.expect_download() as fetched:
         section.get_by_role("button", name="ocr.md").click()
@@ -260,18 +260,18 @@ def test_without_a_key_it_asks_for_one_and_says_why_it_cannot_show_it(
     results.serve()
     page.goto(f"/#/runs/{RUN_ID}")
     section = page.locator(".run-envelope")
-    expect(section).to_contain_text("enter an API key of the tenant acme")
+    expect(section).to_contain_text("Enter an API key of tenant acme")
     assert results.asked == 0
     check_for_everybody(page)
     section.locator("input").fill("pyoco_wrong")
     section.locator("input").press("Enter")
-    expect(section).to_contain_text("The key was not accepted")
+    expect(section).to_contain_text("The key was refused")
     assert page.evaluate("sessionStorage.getItem('pyoco.key')") is None
     results.status = 404
     section.locator("input").fill(KEY)
     section.get_by_role("button", name="Show the result").click()
-    expect(section).to_contain_text("one of another tenant than acme")
-    for status, words in ((503, "cannot be read now"), (429, "asked too often")):
+    expect(section).to_contain_text("not a key of tenant acme")
+    for status, words in ((503, "cannot be read at the moment"), (429, "Too many requests")):
         results.status = status
         if status == 503:
             section.locator("input").fill(KEY)
@@ -283,7 +283,7 @@ def test_without_a_key_it_asks_for_one_and_says_why_it_cannot_show_it(
     section.get_by_role("button", name="Try again").click()
     expect(section).to_contain_text("Ship on Friday")
     section.get_by_role("button", name="Forget the key").click()
-    expect(section).to_contain_text("enter an API key")
+    expect(section).to_contain_text("Enter an API key")
     assert page.evaluate("sessionStorage.getItem('pyoco.key')") is None
 
 
@@ -319,7 +319,7 @@ def test_a_real_result_is_read_with_the_key_of_its_tenant(
         lambda: stack.ask("GET", f"/v1/runs/{run_id}", headers=headers).json()["status"] == "COMPLETED", what="its end"
     )
     page.goto(f"/#/runs/{run_id}")
-    expect(page.locator(".nothing")).to_contain_text("A priced run is shown with an API key of its tenant only.")
+    expect(page.locator(".nothing")).to_contain_text("Priced runs need an API key of their tenant.")
     page.get_by_role("button", name="Enter a key").click()
     prompt = page.locator("dialog.key-prompt")
     prompt.get_by_label("Key").fill(f"{key}x")

@@ -64,13 +64,13 @@ WORDS = {
     "en": Words(
         "Run a program",
         "Program",
-        "Arguments, one in a line",
+        "Arguments, one per line",
         "Input files",
         "Failed",
-        "The program left with exit code 3.",
+        "The program exited with code 3.",
         "Standard output",
         "Standard error",
-        "Its dead letter",
+        "Dead letter",
         "Requeue",
         "Completed",
         "Download output.zip",
@@ -119,7 +119,7 @@ def test_a_failed_program_is_found_among_the_dead_letters_and_requeued(
     expect(part(page, say.stderr).locator("pre")).to_contain_text("<b>not bold</b>")
     check_for_everybody(page)
 
-    page.get_by_role("link", name=say.letter).click()
+    page.get_by_role("link", name=say.letter, exact=True).click()
     row = page.locator(".letter-rows .row")
     expect(row).to_have_count(1)
     row.locator(".opener").click()
@@ -169,18 +169,18 @@ def test_the_panel_tells_what_waits_and_runs_and_a_cap_is_changed_by_keyboard(
     expect(line).to_contain_text("1 of 1")
     expect(part(page, "By program").locator(".row", has_text="sleepn")).to_be_visible()
     expect(part(page, "In flight").locator(f'a[href="#/runs/{runs[0]}"]')).to_be_visible()
-    workers = part(page, "Workers of programs")
+    workers = part(page, "Program workers")
     expect(workers).to_contain_text("job.assign.")
-    expect(workers).to_contain_text("NATS, beside flows")
-    expect(part(page, "Where it is stored")).to_contain_text("PYOCO_EXEC")
-    numbers = part(page, "Numbers")
+    expect(workers).to_contain_text("NATS, with flows")
+    expect(part(page, "Replication")).to_contain_text("PYOCO_EXEC")
+    numbers = part(page, "Metrics")
     expect(numbers).to_contain_text("pyoco_exec_jobs_total")
-    expect(numbers.locator(".program-number", has_text="Records that cannot be read")).to_contain_text("0")
+    expect(numbers.locator(".program-number", has_text="Unreadable records")).to_contain_text("0")
     page.get_by_role("button", name="Show events").click()
     expect(page.locator(".program-event-list li", has_text=client).first).to_be_visible()
 
     page.goto(f"/#/runs/{runs[1]}")
-    expect(part(page, "Why it waits")).to_contain_text(client)
+    expect(part(page, "Why it is waiting")).to_contain_text(client)
     page.go_back()
     page.get_by_role("button", name=f"Change the cap of {client}").press("Enter")
     page.keyboard.type("2")
@@ -232,7 +232,7 @@ def test_a_page_that_only_looks_offers_nothing_to_do(stack: Stack, page: Page, c
     for name in ("Run a program", f"Change the cap of {client}"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     page.goto(f"/#/runs/{run_id}")
-    expect(page.get_by_role("link", name="Its dead letter")).to_be_visible()
+    expect(page.get_by_role("link", name="Dead letter", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Download stderr.txt")).to_be_visible()  # that is looking
     for name in ("Requeue", "Run again"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
@@ -250,7 +250,7 @@ def test_programs_are_looked_at_with_the_same_key_as_everything(
     page.add_init_script(f"sessionStorage.setItem('pyoco.key', '{key}')")
     page.goto("/#/programs")
     expect(part(page, "By program").locator(".row", has_text="calcA")).to_be_visible()
-    expect(part(page, "Numbers")).to_contain_text("pyoco_exec_dlq_messages")
+    expect(part(page, "Metrics")).to_contain_text("pyoco_exec_dlq_messages")
     page.get_by_role("button", name="Show events").click()
     expect(page.locator(".program-events")).to_contain_text("operator")
     page.goto(f"/#/runs/{run_id}")
@@ -279,9 +279,9 @@ def test_what_was_tried_before_is_told_with_its_reason(page: Page) -> None:
     page.goto(f"/#/runs/{RUN_ID}")
     history = part(page, "Attempts and states").locator("li")
     expect(history).to_have_count(4)
-    expect(history.nth(1)).to_contain_text("Its worker went away")
-    expect(history.nth(2)).to_contain_text("No sign of life of it for too long")
-    expect(history.nth(3)).to_contain_text("Waits for another attempt, not before")
+    expect(history.nth(1)).to_contain_text("The worker disconnected")
+    expect(history.nth(2)).to_contain_text("No heartbeat for too long")
+    expect(history.nth(3)).to_contain_text("Waiting for another attempt, not before")
     expect(page.locator(".program-args li")).to_have_text(["(empty)", "7", "<b>x</b>"])
     expect(page.locator(".program-files")).to_contain_text("a.txt")
     expect(page.get_by_role("button", name="Download stdout.txt")).to_be_hidden()
@@ -381,12 +381,12 @@ def test_a_job_is_one_however_often_somebody_presses(
     form = page.get_by_role("dialog")
     form.get_by_label("Program", exact=True).fill("no such name")
     form.get_by_role("button", name="Run a program").click()
-    expect(form.get_by_role("alert")).to_contain_text("64 at most")
+    expect(form.get_by_role("alert")).to_contain_text("at most 64")
     form.get_by_label("Program", exact=True).fill("calcA")
     form.get_by_text("More").click()
-    form.get_by_label("Client: whose cap counts").fill(client)
+    form.get_by_label("Client (its cap applies)").fill(client)
     form.get_by_role("button", name="Run a program").click()
-    expect(form.get_by_role("alert")).to_contain_text("it is one job, however often you press")
+    expect(form.get_by_role("alert")).to_contain_text("the job is submitted only once")
     until(lambda: len(stack.get("/runs", client_id=client)) == 1, what="the job")
     form.get_by_role("button", name="Run a program").click()
     page.wait_for_url("**/#/runs/*")

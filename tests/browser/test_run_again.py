@@ -63,8 +63,8 @@ def test_only_the_params_that_differ_are_sent_as_they_were_typed(
     dialog = page.get_by_role("dialog")
     yes = dialog.get_by_role("button", name="Run again")
     for text, words in (
-        ('{"id": 1', "This is not JSON"),
-        ("[1]", "Params are a JSON object"),
+        ('{"id": 1', "Not valid JSON"),
+        ("[1]", "Params must be a JSON object"),
         (f'{{"id": {LONG}, "rate": 0.5}}', 'only changed: "same"'),
     ):
         dialog.locator("textarea").fill(text)
@@ -81,7 +81,7 @@ def test_only_the_params_that_differ_are_sent_as_they_were_typed(
 @pytest.mark.parametrize(
     ("more", "note"),
     [
-        ({"params": {}, "params_truncated": True}, "too large to keep"),
+        ({"params": {}, "params_truncated": True}, "too large to store"),
         ({"params": {"a": 1}, "workflow_yaml_sha256": "ab" * 32}, "its own defaults"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_run_that_is_not_there_or_no_more_says_so(page: Page, expects_trouble:
     expects_trouble("404")
     for place in (RUN_ID, "no%20id", "..%2Fmetrics"):
         page.goto(f"/#/runs/{place}")
-        expect(page.locator("main")).to_contain_text("There is no such run")
+        expect(page.locator("main")).to_contain_text("Run not found")
         expect(page.get_by_role("link", name="Show all runs")).to_be_visible()
     began = {"state": "RUNNING", "started_at": time.time() - 40}
     run = a_run(tasks={"goes_on": "RUNNING"}, task_records={"goes_on": began}, graph={"goes_on": []})

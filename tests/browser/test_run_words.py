@@ -23,8 +23,8 @@ def opened(page: Page, **more: Any) -> None:
 @pytest.mark.parametrize(
     ("asked_by", "done_by", "words"),
     [
-        ("k1", {"kind": "keeper", "id": None}, "asked for by API key k1 · carried out by the keeper"),
-        (None, {"kind": "worker", "id": "w1"}, "asked for by a caller without a key · carried out by worker w1"),
+        ("k1", {"kind": "keeper", "id": None}, "requested by API key k1 · carried out by the keeper"),
+        (None, {"kind": "worker", "id": "w1"}, "requested by a caller without a key · carried out by worker w1"),
     ],
 )
 def test_a_cancelled_run_says_who_asked_and_who_did_it(
@@ -44,9 +44,9 @@ def test_a_cancelled_run_says_who_asked_and_who_did_it(
     )
     facts = page.locator(".run-head .facts > div")
     expect(facts.filter(has_text="Last change")).to_contain_text(f"Cancelled: {words}")
-    expect(facts.filter(has_text="Cancellation asked for")).to_contain_text("2 h 01 m ago")
-    expect(facts.filter(has_text="Why it was cancelled")).to_contain_text("not today")
-    expect(page.locator("main")).to_contain_text("It never began.")
+    expect(facts.filter(has_text="Cancellation requested")).to_contain_text("2 h 01 m ago")
+    expect(facts.filter(has_text="Cancellation reason")).to_contain_text("not today")
+    expect(page.locator("main")).to_contain_text("The run never started.")
     expect(page.locator("main")).not_to_contain_text("Nothing has begun yet")
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_being_cancelled_says_since_when(page: Page) -> None:
     change = {"what": "cancel_requested", "at": at, "by": {"kind": "caller", "id": None}}
     opened(page, status="CANCELLING", cancel_requested_at=at, last_change=change)
     facts = page.locator(".run-head .facts")
-    expect(facts).to_contain_text("Cancellation asked for by a caller without a key · 2 h 01 m ago")
+    expect(facts).to_contain_text("Cancellation requested by a caller without a key · 2 h 01 m ago")
 
 
 @pytest.mark.usefixtures("own_context")
@@ -67,7 +67,7 @@ def test_a_worker_is_called_alive_only_while_that_is_fresh(page: Page) -> None:
     expect(worker).not_to_contain_text("heard of")
     intercept(page, "**/*", lambda _: None)  # no answer comes any more, also none that tells the time
     page.clock.run_for(25_000)
-    expect(worker).to_contain_text("w1 last heard of")
+    expect(worker).to_contain_text("w1 last heartbeat")
     expect(worker).not_to_contain_text("alive")
 
 

@@ -38,8 +38,8 @@ def test_a_range_of_rows_is_cancelled_and_the_others_are_not(stack: Stack, page:
     expect(bulk).to_contain_text("3 selected")
     bulk.get_by_role("button", name="Cancel", exact=True).click()
     page.locator("dialog").get_by_role("textbox").fill("not these")
-    page.locator("dialog").get_by_role("button", name="Cancel them").click()
-    expect(bulk).to_contain_text("3 runs were asked to stop.")
+    page.locator("dialog").get_by_role("button", name="Cancel runs").click()
+    expect(bulk).to_contain_text("Cancellation requested for 3 runs.")
     for run_id in ids[1:4]:
         stack.until_status(run_id, "CANCELLED")
     assert statuses(stack, [ids[0], ids[4]]) == ["PENDING", "PENDING"]
@@ -54,8 +54,8 @@ def test_all_that_match_are_cancelled_after_a_look_at_what_that_is(stack: Stack,
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text(label)
     expect(dialog).to_contain_text("4 runs match now.")
-    dialog.get_by_role("button", name="Cancel them").click()
-    expect(page.locator(".runs-bulk")).to_contain_text("4 runs were asked to stop.")
+    dialog.get_by_role("button", name="Cancel runs").click()
+    expect(page.locator(".runs-bulk")).to_contain_text("Cancellation requested for 4 runs.")
     for run_id in ids:
         stack.until_status(run_id, "CANCELLED")
     assert statuses(stack, spared) == ["PENDING"]
@@ -82,8 +82,8 @@ def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: S
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text(label)
     expect(dialog).not_to_contain_text("ALL runs")
-    dialog.get_by_role("button", name="Cancel them").click()
-    expect(page.locator(".runs-bulk")).to_contain_text("0 runs were asked")
+    dialog.get_by_role("button", name="Cancel runs").click()
+    expect(page.locator(".runs-bulk")).to_contain_text("Cancellation requested for 0 runs")
     assert [(each.get("tag"), each.get("all")) for each in asked] == [(label, None)]
 
     # With a real pointer the button is still there when the finger is lifted.
@@ -120,7 +120,7 @@ def test_without_a_filter_it_says_that_it_is_about_all_runs_and_how_many_at_leas
     dialog = page.locator("dialog")
     expect(dialog.get_by_role("heading")).to_have_text("Cancel ALL runs?")
     expect(dialog.get_by_role("button", name="Cancel ALL runs")).to_be_visible()
-    expect(dialog).to_contain_text("At least 2,000 runs match now")
+    expect(dialog).to_contain_text("At least 2,000 runs match")
     assert len(asked) == 10
 
 
@@ -131,14 +131,14 @@ def test_selected_runs_are_run_again(stack: Stack, page: Page, expects_trouble: 
         stack.until_status(run_id, "COMPLETED")
     page.goto(f"/#/runs?tag={label}")
     expect(page.locator(".runs-body .runs-row")).to_have_count(6)
-    page.get_by_role("checkbox", name="Select all that are loaded").check()
+    page.get_by_role("checkbox", name="Select all loaded runs").check()
     intercept(
         page, f"**/runs/{ids[2]}/rerun", lambda route: route.fulfill(status=409, body='{"detail": "not this one"}')
     )
     expects_trouble("409")
     page.locator(".runs-bulk").get_by_role("button", name="Run again").click()
     page.locator("dialog").get_by_role("button", name="Run again").click()
-    expect(page.locator(".runs-bulk")).to_contain_text("5 new runs were submitted. 1 were not.")
+    expect(page.locator(".runs-bulk")).to_contain_text("5 new runs submitted. 1 failed.")
     expect(page.locator(".runs-body .runs-row")).to_have_count(11)
     selected = page.locator(".runs-row[aria-selected=true]")  # to be tried again; the others are done
     expect(selected).to_have_count(1)
@@ -179,7 +179,7 @@ def test_a_flow_file_is_submitted_with_the_form(stack: Stack, page: Page, expect
     dialog.get_by_label("Tag").fill("nobody")
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_contain_text("Choose a file")
-    text = dialog.get_by_label("YAML: chosen above")
+    text = dialog.get_by_label("YAML (chosen above")
     text.fill("version: 1\nflow: [")
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_contain_text(re.compile(r"ERR-PYOCO-\d+"))

@@ -45,7 +45,7 @@ def test_going_somewhere_moves_the_focus_to_its_heading(page: Page) -> None:
     page.go_back()
     expect(page).to_have_title("Metrics · pyoco")
     page.goto("/#/no-such-panel")
-    expect(heading).to_have_text("There is no such page")
+    expect(heading).to_have_text("Page not found")
     page.keyboard.press("Tab")  # from the heading into what follows it
     expect(page.locator("main a")).to_be_focused()
     page.locator(".skip").focus()
@@ -165,7 +165,7 @@ def test_without_a_network_the_page_says_so_asks_little_and_heals(
     assert {url.rpartition("/")[2] for url in watched.requested} == {"ready"}, "only one asks, and everybody waits"
     page.context.set_offline(False)
     expect(banner).to_be_hidden(timeout=60_000)
-    expect(page.locator(".toast", has_text="back")).to_be_visible()
+    expect(page.locator(".toast", has_text="Connected again")).to_be_visible()
     heard(page, lambda: any(url.endswith("/attention") for url in watched.requested))
 
 

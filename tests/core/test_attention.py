@@ -161,11 +161,11 @@ def test_every_kind_is_told_in_both_languages() -> None:
     found = findings(EVERYTHING) + findings(replace(WELL, is_up=False))
     assert {each.kind: (each.message, each.message_ja) for each in found} == {
         "nats_down": (
-            "This gateway has no connection to NATS: nothing can be submitted, and no run shows a change.",
+            "This gateway has no connection to NATS: submissions are refused, and runs are not updated.",
             "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
         ),
         "store_full": (
-            "NATS has no room to store anything: submissions are refused. Make room, and restart NATS.",
+            "NATS is out of storage: submissions are refused. Free disk space, and restart NATS.",
             "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
         ),
         "resource_lost": (
@@ -181,31 +181,31 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "次のコマンドで削除してください: pyoco-server-admin run discard u1",
         ),
         "index_behind": (
-            "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too "
-            "slow, or hears of no change.",
+            "Lists of this gateway are incomplete or unavailable: its index is being built, is too slow, or receives "
+            "no changes.",
             "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
         ),
         "priced_stores_silent": (
-            "Priced runs cannot be served as they should: no answer from the ledger, the budgets in Redis, the queue, "
-            "the result store. `pyoco-server-admin doctor` says more.",
+            "Priced runs are impaired: no response from the ledger, the budgets in Redis, the queue, the result "
+            "store. For details run: pyoco-server doctor",
             "課金runの保存先が応答していません: 台帳、予算 (Redis)、キュー、結果の保存先。"
-            "詳細は `pyoco-server-admin doctor` で確認してください",
+            "詳細は次のコマンドで確認してください: pyoco-server doctor",
         ),
         "money_differs": (
-            "Money does not add up. Differences at the last audit: 3. They are told by: "
+            "Balances do not add up. Differences in the last audit: 3. Show them with: "
             "pyoco-server-admin budget verify",
             "金額が一致していません。直近の監査で見つかった差異: 3件。次のコマンドで確認してください: "
             "pyoco-server-admin budget verify",
         ),
         "disputed_runs": (
-            "Priced runs are disputed, and wait for your word: 2 or more. The oldest: since 119 min. They are listed "
-            "by: pyoco-server-admin budget disputes",
+            "Disputed priced runs wait for your decision: 2 or more. The oldest has waited 119 min. List them with: "
+            "pyoco-server-admin budget disputes",
             "金額の記録が矛盾し、判断を待っている課金runがあります: 2件以上。最も古いもの: 119分前から。"
             "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
         ),
         "pack_letters": (
-            "There are dead letters of priced runs: 5. They are shown by: pyoco-server-admin packs letters",
-            "課金runのdead letterがあります: 5件。次のコマンドで確認してください: pyoco-server-admin packs letters",
+            "Dead letters of priced runs: 5. List them with: pyoco-server-admin packs letters",
+            "課金runのデッドレターがあります: 5件。次のコマンドで確認してください: pyoco-server-admin packs letters",
         ),
         "tag_without_worker": (
             "No worker serves tag a; rm {x}. Waiting: 7. Start one with: "
@@ -214,34 +214,34 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
         ),
         "packs_without_worker": (
-            "Priced runs wait, and no worker is there to take them. Waiting: 4.",
+            "Priced runs are waiting, and no worker is alive. Waiting: 4.",
             "課金runが待っていますが、実行するworkerがいません。待機中: 4件",
         ),
         "workers_lost": (
-            "Worker anna has gone silent with work in hand. Its runs: 3. Another worker takes them over when their "
-            "claim runs out.",
+            "Worker anna stopped responding while it executed runs. Affected runs: 3. Another worker takes them over "
+            "when their claim expires.",
             "worker anna がrunを実行したまま応答していません。実行中だったrun: 3件。"
             "占有期限が切れると別のworkerが引き継ぎます",
         ),
         "failing_flow": (
-            "Flow main fails. Failed in the last 15 minutes: 11 of 20.",
+            "Flow main is failing: 11 of 20 runs in the last 15 minutes.",
             "フロー main が失敗しています。直近15分間の失敗: 11/20件",
         ),
         "growing_queue": (
-            "The queue of tag gpu grows. Waiting: 200; 10 minutes ago: 100. More workers or slots would help.",
+            "The queue of tag gpu is growing. Waiting: 200; 10 minutes ago: 100. Add workers or slots.",
             "タグ gpu の待ち行列が伸びています。待機中: 200件、10分前: 100件。"
             "workerまたはスロットの追加を検討してください",
         ),
         "dead_letters": (
-            "There are dead letters: 1234. New within the last hour: 1000 or more. Redrive or delete them.",
-            "dead letterがあります: 1234件。直近1時間の新着: 1000件以上。再投入するか削除してください",
+            "1234 failed runs need a decision (1000 or more new in the last hour). Redrive or delete them.",
+            "失敗したrunの対応が必要です: 1234件（直近1時間の新着: 1000件以上）。再投入するか削除してください",
         ),
         "stale_runs": (
-            "Runs are RUNNING, and nobody has heard of them for a while: 2.",
+            "RUNNING runs without a recent heartbeat: 2.",
             "RUNNINGのまま更新が途絶えているrunがあります: 2件",
         ),
         "wheel_failures": (
-            "Workers could not install a wheel: 2. Their records say which, and why.",
+            "Workers that failed to install a wheel: 2. Their records show which wheel, and why.",
             "wheelをインストールできなかったworkerがいます: 2台。wheel名と理由はworkerの情報を確認してください",
         ),
     }
@@ -306,7 +306,7 @@ def test_no_kind_pushes_out_the_others() -> None:
 )
 def test_how_long_a_dispute_waits_is_told_as_exactly_as_somebody_wants_to_know(seconds: float, told: str) -> None:
     (found,) = findings(replace(WELL, disputed=("a",), disputed_oldest_at=NOW - seconds))
-    assert f"since {told}." in found.message
+    assert f"has waited {told}." in found.message
 
 
 def test_only_ten_are_named_and_all_are_counted() -> None:

@@ -77,6 +77,8 @@ def test_what_was_looked_at_and_is_well_is_said() -> None:
         "packs.files",
         "packs.test_allow",
         "settings.secret",
+        "settings.unused",
+        "settings.tests",
     }
     elsewhere = {"stream.peers", "gateway.ready", "gateway.open", "gateway.tls"}
     assert {check.id for check in CHECKS} - said == quiet | elsewhere

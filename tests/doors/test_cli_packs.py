@@ -18,6 +18,7 @@ from pyoco_server.wiring.priced import open_pack_queue
 from support.priced.ledgers import an_id
 from support.priced.servers import Aws
 from support.servers import NatsServer
+from support.timers import timers
 
 pytestmark = pytest.mark.usefixtures("place")
 
@@ -28,8 +29,8 @@ def place(
 ) -> NatsBackendConfig:
     monkeypatch.setenv("PYOCO_LOAD_DOTENV", "0")
     monkeypatch.setenv("PYOCO_NATS_URL", own_nats_server.url)
-    monkeypatch.setenv("PYOCO_PRICED_HEARTBEAT_SEC", "1")
-    monkeypatch.setenv("PYOCO_PRICED_LEASE_TTL_SEC", "2")
+    for name, value in timers(priced_heartbeat_sec=1, priced_lease_ttl_sec=2).items():
+        monkeypatch.setenv(name, value)
     if request.param == "sqs":
         aws: Aws = request.getfixturevalue("aws")
         for name, value in aws.environment.items():

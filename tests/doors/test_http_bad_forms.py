@@ -35,8 +35,6 @@ class TestForms:
     async def test_a_good_form_is_accepted(self, door: Door, content_type: str) -> None:
         """FLOW-79, FLOW-80"""
         assert (await door.upload(GOOD, content_type)).status_code == 200
-        extra = form((disposition("comment"), b"a field nobody knows"), workflow(FLOW_YAML), NAME)
-        assert (await door.upload(extra, content_type)).status_code == 200
 
     @pytest.mark.parametrize(
         "content_type",

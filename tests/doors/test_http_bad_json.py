@@ -78,7 +78,7 @@ class TestJson:
             (b'{"flow_name": "f", "tags": [null]}', ["body", "tags", 0]),
             (b'{"flow_name": "f", "tags": [["a"]]}', ["body", "tags", 0]),
             (b'{"flow_name": "f", "tags": %s}' % json.dumps(["x"] * 101).encode(), ["body", "tags"]),
-            (b'{"flow_name": "f", "tags": ["%s"]}' % (b"x" * 513), ["body", "tags"]),
+            (b'{"flow_name": "f", "tags": ["%s"]}' % (b"x" * 513), ["body", "tags", 0]),
             (b'{"flow_name": "f", "params": {"a": %s%s}}' % (b"[" * 10_000, b"]" * 10_000), ["body"]),
             (b'{"flow_name": "f", "params": %s1%s}' % (b'{"a":' * 10_000, b"}" * 10_000), ["body"]),
             (b'{"flow_name": "f", "params": {"a": %s%s}}' % (b"[" * 100, b"]" * 100), ["body", "params"]),

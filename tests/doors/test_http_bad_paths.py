@@ -128,7 +128,7 @@ class TestQueries:
 
     @pytest.mark.parametrize(
         "query",
-        ["flow=%ff", "flow=%00", "tag=%ed%a0%80", "flow=" + "x" * 50_000, "&&&=&", "tag=%", "include=%00&a", "flow"],
+        ["flow=%ff", "flow=%00", "tag=%ed%a0%80", "flow=" + "x" * 50_000, "&&&", "tag=%", "include=%00", "flow"],
     )
     async def test_a_strange_value_finds_nothing_or_is_passed_over(self, door: Door, query: str) -> None:
         answer = await door.send("GET", f"/runs?{query}")

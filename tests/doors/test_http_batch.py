@@ -69,7 +69,7 @@ class TestBatch:
             [
                 {"flow_name": "a", "params": {"n": 1}, "tag": "gpu", "tags": ["x", "y"]},
                 {"flow_name": "b"},
-                {"flow_name": "b", "params": None, "tag": None, "tags": None, "more": 1},
+                {"flow_name": "b", "params": None, "tag": None, "tags": None},
             ],
         )
         assert answer.status_code == 200

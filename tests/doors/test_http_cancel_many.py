@@ -197,8 +197,8 @@ class TestABadRequest:
             (b'{"limit": 5}', ["body"]),
             (b'{"all": false}', ["body"]),
             (b'{"tag": null}', ["body"]),
-            (b'{"tagg": "gpu"}', ["body"]),  # a slip of the pen must not stop everything
-            (b'{"tag": "gpu", "Flow": "x"}', ["body"]),
+            (b'{"tagg": "gpu"}', ["body", "tagg"]),  # a slip of the pen must not stop everything
+            (b'{"tag": "gpu", "Flow": "x"}', ["body", "Flow"]),
             (b'{"tag": ""}', ["body", "tag"]),
             (b'{"flow": ""}', ["body", "flow"]),
             (b'{"flow": 1}', ["body", "flow"]),

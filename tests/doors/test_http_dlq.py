@@ -78,7 +78,6 @@ class TestList:
             "?run_id=r1&reason=timeout": [a],
             "?tag=gpu&flow=f&reason=max_deliver&run_id=r1": [b],
             "?tag=gpu&limit=1": [b],
-            "?nobody=knows": [d, c, b, a],
             "?tag=%27%20OR%201%3D1--": [],
         }
         for query, wanted in table.items():

@@ -44,7 +44,6 @@ class TestRead:
             ("?include=nonsense&include=records", True),
             ("?include=", False),
             ("?include=RECORDS", False),
-            ("?other=records", False),
         ]
         run_id = await submit(gateway)
         await ended(gateway, run_id, Completed(progress=PROGRESS))

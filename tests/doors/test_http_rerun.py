@@ -67,9 +67,8 @@ class TestRerun:
         assert (await job_of(link, gateway, "gpu"))[0]["rerun_of"] == old
 
     async def test_no_change_can_be_said_in_many_ways(self, gateway: Gateway) -> None:
-        """FLOW-44"""
         old = await submit(gateway, params={"a": 1}, tags=["x"])
-        for body in [b"", b"  ", b"{}", b'{"params": null, "tag": null, "tags": null, "more": [1]}']:
+        for body in [b"", b"  ", b"{}", b'{"params": null, "tag": null, "tags": null}']:
             answer = await gateway.client.post(f"/runs/{old}/rerun", content=body)
             run = (await stored(gateway, answer.json()["run_id"])).run
             assert (run.params, run.tag, run.tags) == ({"a": 1}, "default", ("x",)), body
@@ -97,7 +96,7 @@ class TestRerun:
             (b'{"tags": "x"}', ["body", "tags"]),
             (b'{"tags": [1]}', ["body", "tags", 0]),
             (json.dumps({"tags": ["x"] * 101}).encode(), ["body", "tags"]),
-            (json.dumps({"tags": ["x" * 513]}).encode(), ["body", "tags"]),
+            (json.dumps({"tags": ["x" * 513]}).encode(), ["body", "tags", 0]),
         ]
         old = await submit(gateway)
         before = await stock_of(gateway.config, link)

@@ -107,13 +107,6 @@ class TestSubmit:
             answer = await submit_yaml(gateway)
             assert (await stored(gateway, answer.json()["run_id"])).run.tags == ("night",)
 
-    async def test_fields_nobody_knows_are_passed_over(self, gateway: Gateway) -> None:
-        """FLOW-44"""
-        run_id = await submit(gateway, run_id="mine", status="COMPLETED", tenant_id="me", priority={"x": [1]})
-        snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
-        assert snapshot["status"] == "PENDING"
-        assert not {"tenant_id", "priority"} & snapshot.keys()
-
     async def test_params_come_back_as_they_were_sent(self, gateway: Gateway) -> None:
         """FLOW-66, FLOW-351"""
         params = {

@@ -36,9 +36,11 @@ class TestTenants:
         assert (job["tenant_id"], job["api_key_id"]) == ("team-a", key_id(headers))
 
     async def test_nobody_can_say_that_they_are_somebody_else(self, gateway: Gateway) -> None:
-        """FLOW-44, FLOW-272"""
+        """FLOW-272, STRICT-1"""
         headers = await a_key(gateway, "team-a")
-        run_id = await submit(gateway, headers, tenant_id="team-b", api_key_id="x", params={"tenant_id": "team-b"})
+        claim = {"flow_name": "hello", "tenant_id": "team-b"}
+        assert (await gateway.client.post("/runs", json=claim, headers=headers)).status_code == 422
+        run_id = await submit(gateway, headers, params={"tenant_id": "team-b"})
         assert (await gateway.client.get(f"/runs/{run_id}", headers=headers)).json()["tenant_id"] == "team-a"
 
     async def test_two_keys_of_one_tenant_see_the_same_runs(self, gateway: Gateway) -> None:

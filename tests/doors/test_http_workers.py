@@ -102,7 +102,6 @@ class TestTheList:
             ("?limit=1", "runs"),
             ("?limit=3&scope=all", "runs idles stopped"),
             ("?limit=500", "runs idles"),
-            ("?unknown=1", "runs idles"),
         ]
         for query, names in cases:
             assert await listed(crowd, query) == names.split(), query

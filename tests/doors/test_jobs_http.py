@@ -130,10 +130,6 @@ class TestAccepted:
         assert len(shown["params"]["files"]) == 64
         assert shown["params"]["args"] == args
 
-    async def test_parts_that_mean_nothing_are_passed_over(self, gateway: Gateway) -> None:
-        """FLOW-44"""
-        assert (await post_job(gateway, colour="red")).status_code == 200
-
     async def test_the_new_run_is_in_the_next_list(self, gateway: Gateway) -> None:
         for _ in range(5):
             accepted = await submit_job(gateway, "listed")

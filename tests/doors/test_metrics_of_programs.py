@@ -28,7 +28,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.probe_server import metrics_server
 from pyoco_server.doors.http.program_exposition import LABELS_MAX, PROGRAM_METRICS, limited, render_figures
 from pyoco_server.errors import UsageError
-from pyoco_server.loops.programs.meter import NAMES_MAX, Meter
+from pyoco_server.loops.programs.meter import NAMES_MAX, Gauges, Meter
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
 from pyoco_server.ports.nats.link import Link
@@ -229,11 +229,10 @@ class TestMeter:
         meter.duplicate()
         meter.duplicate()
         meter.error("BAD_CREDIT")
-        meter.connections = lambda: {"client": 2, "worker": 1}
-        meter.credits = lambda: {"w1": 4}
-        meter.cpu = lambda: {"w1": 0.25}
-        meter.inflight = lambda: {"calcA": 5}
-        found = samples((await render_figures(meter.figures())).decode())
+        gauges = Gauges(
+            connections={"client": 2, "worker": 1}, credits={"w1": 4}, cpu={"w1": 0.25}, inflight={"calcA": 5}
+        )
+        found = samples((await render_figures(meter.figures(gauges))).decode())
         wanted = {
             ("pyoco_exec_jobs_total", ("g1", "calcA", "COMPLETED")): 3,
             ("pyoco_exec_jobs_total", ("g1", "calcA", "FAILED")): 1,
@@ -261,7 +260,7 @@ class TestMeter:
         for number in range(NAMES_MAX + 5):
             meter.end(f"p{number}", "COMPLETED", 1.0)
         meter.end("p1", "COMPLETED", 1.0)
-        figures = meter.figures()
+        figures = meter.figures(Gauges())
         assert figures.ended["g1", "other", "COMPLETED"] == 5
         assert figures.ended["g1", "p1", "COMPLETED"] == 2
         assert len(figures.seconds) == NAMES_MAX + 1
@@ -270,7 +269,7 @@ class TestMeter:
         meter = Meter("g1")
         meter.duplicate()
         async with (
-            metrics_server("127.0.0.1", 0, lambda: render_figures(meter.figures())) as port,
+            metrics_server("127.0.0.1", 0, lambda: render_figures(meter.figures(Gauges()))) as port,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
         ):
             answer = await client.get("/metrics")

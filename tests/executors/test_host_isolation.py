@@ -120,8 +120,8 @@ class TestTheWorkersSecrets:
                     assert SECRET not in repr(outcome)
             outcome = await outcome_of(hosts, _told("$env.WORDS_TOKEN"))
             assert output_text(outcome, "it") == {"word": "of the flow itself"}
-            await eventually(lambda: all(host.is_warm for host in hosts._hosts))
-            for host in hosts._hosts:
+            await eventually(lambda: all(host.is_warm for host in hosts._pool._processes))
+            for host in hosts._pool._processes:
                 for process in (psutil.Process(host.pid), inner(host)):
                     assert SECRET not in str(process.environ())
 

@@ -56,8 +56,8 @@ class TestThePool:
     async def test_replaces_a_host_that_died_while_it_had_nothing_to_do(self, hosts: HostExecutor) -> None:
         """Nobody's run may fail for it."""
         pid = output_text(await outcome_of(hosts, work("who")), "who")
-        await eventually(lambda: [host.is_warm for host in hosts._hosts] == [True] * 2)  # the spare is there, too
-        for host in hosts._hosts:
+        await eventually(lambda: is_whole(hosts))  # the spare is there, too
+        for host in hosts._pool._processes:
             os.kill(host._process.pid, signal.SIGKILL)
         await eventually(lambda: is_gone(pid))
         await asyncio.sleep(0.1)
@@ -232,10 +232,10 @@ async def test_a_host_that_cannot_be_started_is_tried_again(
 
     was_able = hosts.is_able
     monkeypatch.setattr(Host, "spawn", hesitant)
-    for host in list(hosts._hosts):
+    for host in list(hosts._pool._processes):
         host.kill_now()
-    await eventually(lambda: not any(host.is_alive for host in hosts._hosts))
+    await eventually(lambda: not any(host.is_alive for host in hosts._pool._processes))
     assert (was_able, hosts.is_able) == (True, False)
     assert await hosts.begin(work("fine"), lambda: None) is None or failures == 0
-    await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._hosts))
+    await eventually(lambda: failures == 0 and any(host.is_alive for host in hosts._pool._processes))
     assert isinstance(await outcome_of(hosts, work("fine")), Completed)

@@ -39,7 +39,7 @@ async def pool(helpers_on_path: None) -> AsyncIterator[HostExecutor]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def hosts(pool: HostExecutor) -> HostExecutor:
     await eventually(lambda: is_whole(pool))
-    pool.restarts = 0
+    pool._pool.restarts = 0
     return pool
 
 
@@ -253,6 +253,6 @@ async def test_what_a_worker_left_that_was_killed_with_its_guards_is_ended_by(
 
 
 async def test_what_nobody_has_left_is_not_touched(hosts: HostExecutor) -> None:
-    before = [inner(host).pid for host in hosts._hosts]
+    before = [inner(host).pid for host in hosts._pool._processes]
     await asyncio.to_thread(end_abandoned)
-    assert [inner(host).pid for host in hosts._hosts] == before
+    assert [inner(host).pid for host in hosts._pool._processes] == before

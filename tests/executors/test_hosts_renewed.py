@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -81,7 +82,7 @@ class TestTheNextRun:
         seen: list[str] = []
         renewing = asyncio.ensure_future(hosts.renew(stage.another()))
         while not renewing.done() or len(seen) < 3:
-            assert hosts._has_live_host(), "it would have to wait for a host"
+            assert hosts._pool.has_idle(), "it would have to wait for a host"
             execution = await hosts.begin(calling("tell"), lambda: None)
             assert execution is not None
             seen.append(output_of(await execution.outcome()))
@@ -117,7 +118,7 @@ class TestWhatRuns:
         assert output_of(await long.outcome()) == [version, version]
         # Its host is gone with it, and the old wheel may be deleted.
         await eventually(lambda: hosts.paths_in_use == set(new.paths))
-        assert len(hosts._hosts) == 3
+        assert len(hosts._pool._processes) == 3
 
     async def test_dies_alone_when_its_host_does(self, wide_stage: Stage, tmp_path: Path) -> None:
         hosts, old, began = wide_stage.hosts, wide_stage.version, tmp_path / "began"
@@ -128,7 +129,7 @@ class TestWhatRuns:
         assert not isinstance(await long.outcome(), Completed)
         assert old < wide_stage.version
         assert [await told(hosts) for _ in range(3)] == [wide_stage.version] * 3
-        await eventually(lambda: len(hosts._hosts) == 3)
+        await eventually(lambda: len(hosts._pool._processes) == 3)
         assert hosts.restarts == 1
 
     async def test_fills_every_slot_on_both_sides_of_a_renewal(
@@ -151,27 +152,27 @@ class TestAtOnce:
         await asyncio.gather(*map(hosts.renew, new))
         assert stage.environment == new[-1]
         assert await told(hosts) == stage.version
-        await eventually(lambda: len(hosts._hosts) == 2)
+        await eventually(lambda: len(hosts._pool._processes) == 2)
         assert hosts.paths_in_use == set(new[-1].paths)
 
     async def test_hosts_that_die_meanwhile_are_replaced_by_new_ones(self, wide_stage: Stage) -> None:
         hosts, old = wide_stage.hosts, wide_stage.version
         renewing = asyncio.ensure_future(hosts.renew(wide_stage.another()))
         for _ in range(5):
-            for host in list(hosts._hosts):
-                if host.settings is hosts._settings:
+            for host in list(hosts._pool._processes):
+                if host.settings is hosts._pool._settings:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(host.pid, signal.SIGKILL)
             await asyncio.sleep(0.05)
         await renewing
-        lost = list(hosts._hosts)
+        lost = list(hosts._pool._processes)
         for host in lost:
             host.kill_now()
         await eventually(lambda: not any(host.is_alive for host in lost))
         assert old < wide_stage.version
         assert [await told(hosts) for _ in range(3)] == [wide_stage.version] * 3
-        await eventually(lambda: len(hosts._hosts) == 3)
-        assert all(host.settings is hosts._settings for host in hosts._hosts)
+        await eventually(lambda: len(hosts._pool._processes) == 3)
+        assert all(host.settings is hosts._pool._settings for host in hosts._pool._processes)
 
     async def test_a_host_that_is_ready_too_late_is_of_no_use(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -182,19 +183,19 @@ class TestAtOnce:
 
         async def hesitate(host: Host, seconds: float) -> None:
             await ready(host, seconds)
-            if host.settings.paths == old.paths and host.settings is hosts._settings:
+            if host.settings.paths == old.paths and host.settings is hosts._pool._settings:
                 late.append(host)
                 await go.wait()
 
         monkeypatch.setattr(Host, "ready", hesitate)
-        hosts._spawn_in_background()
+        hosts._pool._grow()
         await eventually(lambda: len(late) == 1)
         await hosts.renew(stage.another())
         go.set()
-        await eventually(lambda: late[0] not in hosts._hosts)
+        await eventually(lambda: late[0] not in hosts._pool._processes)
         assert stage.environment != old
         assert [await told(hosts) for _ in range(3)] == [stage.version] * 3
-        assert hosts._idle.qsize() == 2
+        assert len(hosts._pool._idle) == 2
 
     @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6])
     async def test_a_stop_ends_a_renewal_and_leaves_nothing_behind(self, tmp_path: Path, seconds: float) -> None:
@@ -202,7 +203,7 @@ class TestAtOnce:
         await hosts.start()
         renewing = asyncio.ensure_future(hosts.renew(an_environment(tmp_path, "2.0")))
         await asyncio.sleep(seconds)
-        processes = [psutil.Process(host.pid) for host in hosts._hosts if psutil.pid_exists(host.pid)]
+        processes = [psutil.Process(host.pid) for host in hosts._pool._processes if psutil.pid_exists(host.pid)]
         async with asyncio.timeout(100):
             await hosts.stop()
         await asyncio.wait({renewing})
@@ -210,21 +211,21 @@ class TestAtOnce:
         assert not renewing.cancelled()  # whoever waits for it is not cancelled for that
         with pytest.raises(UsageError):
             await hosts.renew(an_environment(tmp_path, "3.0"))
-        assert hosts._hosts == set()
+        assert hosts._pool._processes == set()
         assert not any(process.is_running() for process in processes)
 
     async def test_a_renewal_that_is_given_up_leaves_all_as_it_was(self, wide_stage: Stage) -> None:
         hosts, version = wide_stage.hosts, wide_stage.version
-        kept = set(hosts._hosts)
+        kept = set(hosts._pool._processes)
         for so_far in (0, 1, 2):
             renewing = asyncio.ensure_future(hosts.renew(wide_stage.another()))
             await asyncio.sleep(0)
-            while len(hosts._hosts - kept) < so_far:
+            while len(hosts._pool._processes - kept) < so_far:
                 await asyncio.sleep(0.005)
             renewing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await renewing
-            assert hosts._hosts == kept
+            assert hosts._pool._processes == kept
         assert await told(hosts) == version
 
 
@@ -263,19 +264,19 @@ async def test_a_host_killed_before_the_switch_does_not_fail_a_run(
 ) -> None:
     """Every run that begins after a renewal ends well, although one of the new hosts was lost on the way."""
     hosts, old = stage.hosts, stage.version
-    warm_all = hosts._warm_all
+    warm_all = hosts._pool._warm_all
 
-    async def lose_one(settings: Settings, count: int) -> list[Host]:
-        fresh = await warm_all(settings, count)
+    async def lose_one(settings: Settings, count: int, check: Callable[[Host], None]) -> list[Host]:
+        fresh = await warm_all(settings, count, check)
         os.kill(fresh[-1].pid, signal.SIGKILL)
         await eventually(lambda: not fresh[-1].is_alive)
         return fresh
 
-    monkeypatch.setattr(hosts, "_warm_all", lose_one)
+    monkeypatch.setattr(hosts._pool, "_warm_all", lose_one)
     await hosts.renew(stage.another())
     assert old < stage.version
     for _ in range(3):
         outcome = await outcome_of(hosts, calling("tell"))
         assert not isinstance(outcome, Died)
         assert output_of(outcome) == stage.version
-    await eventually(lambda: len(hosts._hosts) == 2)
+    await eventually(lambda: len(hosts._pool._processes) == 2)

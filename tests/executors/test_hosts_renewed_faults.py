@@ -9,7 +9,7 @@ import pytest
 from pyoco_server.core.outcome import Completed, Died, Failed
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
-from pyoco_server.executors.host import pool
+from pyoco_server.executors.host import warm_pool
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
@@ -65,13 +65,13 @@ class TestAnEnvironmentThatCannotWork:
         }
         old = an_environment(tmp_path, "1.0", flows=good)
         async with executor(resolver=f"{MODULE}.flows:resolve", environment=old) as hosts:
-            await eventually(lambda: len(hosts._hosts) == 2)
-            before = {host.pid for host in hosts._hosts}
+            await eventually(lambda: len(hosts._pool._processes) == 2)
+            before = {host.pid for host in hosts._pool._processes}
             for case, source in bad.items():
                 with pytest.raises(UsageError):
                     await hosts.renew(an_environment(tmp_path, "2.0", flows=source))
                 assert await told(hosts) == "1.0", case
-                assert {host.pid for host in hosts._hosts} == before, case
+                assert {host.pid for host in hosts._pool._processes} == before, case
                 assert hosts.paths_in_use == set(old.paths), case
             await hosts.renew(an_environment(tmp_path, "3.0", flows=good))
             assert await told(hosts) == "3.0"
@@ -83,7 +83,7 @@ class TestAnEnvironmentThatCannotWork:
         try:
             with pytest.raises(UsageError, match="exit status 5"):
                 await hosts.renew(broken)
-            assert hosts._hosts == set()
+            assert hosts._pool._processes == set()
             await hosts.start()
             outcome = await outcome_of(hosts, calling("tell"))
             assert isinstance(outcome, Failed)
@@ -134,11 +134,11 @@ class TestAnEnvironmentThatCannotWork:
         hosts, version, good = stage.hosts, stage.version, stage.environment
         bad = an_environment(tmp_path, "1.0", OTHERS)
         (Path(bad.paths[0]) / OTHERS / "__init__.py").write_text(word)
-        monkeypatch.setattr(pool, "_RENEWAL_SECONDS", 0.1)  # or three times what a host takes
+        monkeypatch.setattr(warm_pool, "_RENEWAL_SECONDS", 0.1)  # or three times what a host takes
         with pytest.raises(UsageError, match=r"did not get ready within [\d.]+ s"):
             await hosts.renew(both(good, bad))
         assert await told(hosts) == version
-        assert {host.settings.paths for host in hosts._hosts} == {good.paths}
+        assert {host.settings.paths for host in hosts._pool._processes} == {good.paths}
 
     async def test_is_not_one_whose_plug_in_lost_what_it_needs(self, tmp_path: Path) -> None:
         """A wheel can be taken away, although another one imports it without a word: runs that want that are told."""
@@ -175,7 +175,7 @@ class TestAnEnvironmentThatCannotWork:
     ) -> None:
         """All of the new hosts or none: the second one does not start."""
         hosts, version = wide_stage.hosts, wide_stage.version
-        spawn, left, kept = Host.spawn, 1, set(hosts._hosts)
+        spawn, left, kept = Host.spawn, 1, set(hosts._pool._processes)
 
         async def hesitant(settings: Settings) -> Host:
             nonlocal left
@@ -187,5 +187,5 @@ class TestAnEnvironmentThatCannotWork:
         monkeypatch.setattr(Host, "spawn", hesitant)
         with pytest.raises(UsageError, match="temporarily unavailable"):
             await hosts.renew(wide_stage.another())
-        assert hosts._hosts == kept
+        assert hosts._pool._processes == kept
         assert await told(hosts) == version

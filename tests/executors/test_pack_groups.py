@@ -18,12 +18,12 @@ from pyoco_server.config import secret_variables
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.host import process as process_module
+from pyoco_server.executors.host import warm_pool
 from pyoco_server.executors.host.environment import pack_environment
-from pyoco_server.executors.packs import group as group_module
+from pyoco_server.executors.host.warm_pool import WarmPool
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs import pool as pool_module
 from pyoco_server.executors.packs import wire
-from pyoco_server.executors.packs.group import HostGroup
 from pyoco_server.executors.packs.host import PackHost
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Faulted
@@ -94,7 +94,7 @@ async def pids_at_once(hosts: PackHosts, tmp_path: Path, pack_type: str, count: 
     return {int(way.read_text()) for way in ways}
 
 
-def group_of(hosts: PackHosts, name: str) -> HostGroup:
+def group_of(hosts: PackHosts, name: str) -> WarmPool[wire.Greeting, PackHost]:
     return hosts._own[name]
 
 
@@ -131,7 +131,7 @@ async def test_our_settings_reach_our_packs_and_are_seen_nowhere_else(monkeypatc
         assert KEY not in json.dumps(told)
         assert told["environment"]["WORDS_TOKEN"] == "of the pack itself"
         assert told["environment"]["PATH"]
-        assert KEY not in repr(hosts._shared and hosts._shared.greeting)
+        assert KEY not in repr(hosts._shared and hosts._shared.settings)
 
 
 #: Read once more, the file would bring them back.
@@ -180,7 +180,7 @@ class TestAProcessThatCannotBeStarted:
     async def test_for_whatever_reason_is_tried_again_and_its_place_is_not_lost(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(group_module, "_PAUSE_SECONDS", (0.01, 0.01))
+        monkeypatch.setattr(warm_pool, "_PAUSE_SECONDS", (0.01, 0.01))
         async with started(naughty_hosts(1, own="tells")) as hosts:
             group, spawn, failed = group_of(hosts, "own"), PackHost.spawn, iter([KeyError("odd"), RuntimeError("odd")])
 
@@ -196,7 +196,7 @@ class TestAProcessThatCannotBeStarted:
             group.take_back(only)
             async with asyncio.timeout(200):
                 group.take_back(await group.take())
-            assert (group._count, len(group._hosts)) == (1, 1)
+            assert (group._count, len(group._processes)) == (1, 1)
         assert len([record for record in caplog.records if "retrying" in record.getMessage()]) == 2
 
     async def test_at_the_start_of_the_worker_leaves_nothing_of_the_others(
@@ -278,7 +278,7 @@ class TestAProcessThatCannotBeStarted:
 async def test_more_processes_come_with_more_calls_and_go_when_they_are_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "_IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(warm_pool, "_IDLE_SECONDS", 0.3)
     monkeypatch.setattr(host_module, "KILL_SECONDS", 200.0)
     async with started(naughty_hosts(2, own="sleeps")) as hosts:
         assert group_of(hosts, "own")._count == 1

@@ -18,6 +18,7 @@ from support.proofs.malformed import ROWS
 from support.proofs.report import proof
 from support.proofs.sizes import size
 from support.proofs.stage import GROUP, Scene, run_jobs, scene
+from support.timers import timers
 from support.waiting import eventually
 
 _GROWTH_MAX = 64 * 2**20
@@ -46,7 +47,7 @@ async def fuzzed_door(folder: Path, *, connections: int, jobs: int, stall: str) 
     """`stall`: seconds of the timers of Hello and frame, if not the usual ones."""
     with proof("P3", "a door is fuzzed", connections=connections, jobs=jobs, rows=len(ROWS)) as found:
         settings = {"EXEC_MAX_CONNS_PER_IP": "1000", "EXEC_HTTP_MAX_BYTES": str(4 * 2**20)}
-        settings |= {"EXEC_HELLO_SEC": stall, "EXEC_FRAME_SEC": stall} if stall else {}
+        settings |= timers(exec_hello_sec=float(stall), exec_frame_sec=float(stall)) if stall else {}
         async with scene(folder, doors=1, gateways=1, env=settings) as grid, grid.client("good", desired=4) as client:
             for pattern in ("job.assign.marked", "job.assign.calcA", "job.assign.missing"):
                 grid.start_worker(pattern, waits=False)

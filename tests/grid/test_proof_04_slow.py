@@ -13,6 +13,7 @@ from support.grid.peers import Peer
 from support.proofs.report import proof
 from support.proofs.sizes import size
 from support.proofs.stage import Scene, scene
+from support.timers import timers
 from support.waiting import eventually
 
 #: The beginning of a frame of 2,000 bytes.
@@ -36,7 +37,7 @@ async def slow_connections(
     folder: Path, *, halves: int, crawlers: int, byte_seconds: float, frame_seconds: float, jobs: int
 ) -> None:
     with proof("P4", "slow connections", halves=halves, crawlers=crawlers, jobs=jobs) as found:
-        settings = {"EXEC_MAX_CONNS_PER_IP": "1000", "EXEC_FRAME_SEC": f"{frame_seconds:g}"}
+        settings = {"EXEC_MAX_CONNS_PER_IP": "1000", **timers(exec_frame_sec=frame_seconds)}
         async with scene(folder, workers=1, env=settings) as grid, grid.client("good", desired=8) as client:
             begun = time.monotonic()
             lives = asyncio.gather(

@@ -13,6 +13,7 @@ from support.proofs.killers import kill_doors
 from support.proofs.report import Findings, proof
 from support.proofs.sizes import size
 from support.proofs.stage import Scene, restart, run_jobs, scene
+from support.timers import timers
 
 _WORKERS = 3
 
@@ -24,7 +25,7 @@ async def test_doors_that_are_killed_again_and_again_cost_no_job_a_second_start(
 
 async def killed_doors(folder: Path, *, jobs: int, every: float, seconds: float) -> None:
     # A door that is killed with a slot that has no run yet leaves it to the next sweep, minutes later as users have it.
-    sweeps = {"EXEC_SWEEP_SEC": "5"}
+    sweeps = timers(exec_sweep_sec=5)
     with proof("P11", "doors are killed", jobs=jobs) as found:
         async with (
             scene(folder, doors=3, workers=_WORKERS, env=sweeps) as grid,

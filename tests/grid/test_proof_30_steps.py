@@ -20,6 +20,7 @@ from support.proofs.report import proof
 from support.proofs.sizes import full_only
 from support.proofs.stage import GROUP, SHORT_LEASES, Scene, restart, scene
 from support.servers import free_port
+from support.timers import timers
 from support.waiting import eventually
 
 #: What is left behind is found within seconds.
@@ -27,8 +28,7 @@ _QUICK: Final = {
     **SHORT_LEASES,
     "EXEC_ACK_TIMEOUT_SEC": "5",
     "EXEC_WORKER_DOWN_DELAY_SEC": "1",
-    "EXEC_SWEEP_SEC": "2",
-    "EXEC_STALE_SEC": "2",
+    **timers(exec_sweep_sec=2, exec_stale_sec=2),
 }
 #: More than what travels in the queue: it is stored as an object.
 _FILES: Final = {"in.txt": b"x" * 20_000}

@@ -13,6 +13,7 @@ from pyoco_server.actions.programs.finish import Settlement
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states import RunState
+from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from support.grid.in_flight import ack_timers, backend, config, group, has_ended, leases, rewritten, slots_held, started
 from support.grid.program_stage import DONE, Stage, Workers, a_stage, a_store, cap, recorded_run, submitted
@@ -30,17 +31,35 @@ async def _have_ended(backend: Backend, run_ids: list[str]) -> bool:
 
 
 class TestAnOutage:
-    async def test_is_waited_out_without_a_claim(self, backend: Backend) -> None:
-        """GRID-44: it stops claiming, and begins again by itself"""
+    async def test_is_waited_out_without_a_claim(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """GRID-44: it stops claiming, and begins again by itself, after its heartbeats"""
+        order: list[str] = []
+
+        async def away() -> None:
+            raise Unavailable("there is no leader")
+
         async with a_stage(backend) as stage:
-            await stage.quorum.stop()
-            stage.quorum.is_quorate = False
-            run_id = await submitted(backend)
-            stage.give(1)
-            await asyncio.sleep(0.3)
-            assert ((await recorded_run(backend, run_id)).attempt, stage.workers.credits) == (0, 1)
-            await stage.quorum.start()
+            with monkeypatch.context() as outage:
+                outage.setattr(programs_of(backend).queue, "totals", away)
+                await eventually(lambda: not stage.in_flight.is_quorate)
+                run_id = await submitted(backend)
+                stage.give(1)
+                await asyncio.sleep(0.3)
+                assert ((await recorded_run(backend, run_id)).attempt, stage.workers.credits) == (0, 1)
+                beat_all, resume = stage.in_flight.beat_all, stage.quorum.resume
+
+                async def beats() -> None:
+                    await beat_all()
+                    order.append("heartbeats")
+
+                def resumes() -> None:
+                    order.append("claims")
+                    resume()
+
+                monkeypatch.setattr(stage.in_flight, "beat_all", beats)
+                monkeypatch.setattr(stage.quorum, "resume", resumes)
             await eventually(lambda: run_id in stage.workers.running)
+            assert order == ["heartbeats", "claims"]
             await stage.finish(stage.workers.running[run_id])
 
     async def test_stops_claims_and_is_lived_through_without_a_second_start(
@@ -61,8 +80,6 @@ class TestAnOutage:
             a_stage(two, holder="other") as other,
         ):
             attempt = await started(stage)
-            heard: list[bool] = []
-            stage.in_flight.on_quorum = heard.append
             other.give(1)
             memory_nats_server.kill()
             await eventually(lambda: not (stage.in_flight.is_quorate or other.in_flight.is_quorate))
@@ -70,7 +87,7 @@ class TestAnOutage:
             memory_nats_server.start()
             await eventually(lambda: stage.in_flight.is_quorate and other.in_flight.is_quorate)
             assert programs_of(two).grace.covers(two.clock())
-            assert heard == [False, True]
+            assert stage.quorate == [False, True]
             began = time.monotonic()
             while time.monotonic() - began < 2.5:
                 assert other.workers.started == []

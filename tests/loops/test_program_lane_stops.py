@@ -68,7 +68,7 @@ class TestARunThatIsAnothers:
             await eventually(lambda: program.is_killed and lane.facts["credits"] == 4)
             assert (await recorded_run(backend, run_id)).attempt_id == "x"
             await eventually(lambda: lane.running == ())
-            assert (lane.last_status, set(lane.meter.figures().stale.values())) == (None, {0})
+            assert (lane.last_status, set(lane.figures().stale.values())) == (None, {0})
 
 
 class TestTheEnd:

@@ -10,8 +10,10 @@ import pytest
 
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.errors import Unavailable
-from pyoco_server.loops.programs.quorum import Quorum
+from pyoco_server.loops.programs.quorum import Quorum, QuorumChange
 from pyoco_server.ports.programs import Grace, Programs
+
+LOST, ANSWERS_AGAIN = QuorumChange
 
 pytestmark = pytest.mark.virtual_time
 
@@ -22,7 +24,7 @@ class Stores:
     def __init__(self) -> None:
         self.now, self.refuses, self.is_silent = 100.0, False, False
         self.config, self.grace, self.queue = GridConfig(), Grace(), self
-        self.heard: list[object] = []
+        self.heard: list[QuorumChange] = []
 
     async def totals(self) -> object:
         if self.is_silent:
@@ -32,20 +34,18 @@ class Stores:
         return SimpleNamespace()
 
     def watched(self) -> Quorum:
-        async def first() -> None:
-            self.heard.append("beats")
-
-        quorum = Quorum(
-            cast("Programs", self), wall=lambda: self.now + 1_000, clock=lambda: self.now, every_seconds=0.01
-        )
-        quorum.before_return = first
-        quorum.on_change = self.heard.append
-        return quorum
+        return Quorum(cast("Programs", self), wall=lambda: self.now + 1_000, clock=lambda: self.now, every_seconds=0.01)
 
     async def turns(self, quorum: Quorum, seconds: float) -> None:
+        """Check every second, as those do who hold attempts."""
         for _ in range(int(seconds)):
             self.now += 1.0
-            await quorum.turn()
+            change = await quorum.check()
+            if change is QuorumChange.ANSWERS_AGAIN:
+                assert not quorum.is_quorate
+                quorum.resume()
+            if change is not None:
+                self.heard.append(change)
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ async def test_five_seconds_without_an_answer_are_a_lost_quorum(stores: Stores, 
     await stores.turns(quorum, 5)
     assert (quorum.is_quorate, stores.heard) == (True, [])
     await stores.turns(quorum, 2)
-    assert (quorum.is_quorate, stores.heard) == (False, [False])
+    assert (quorum.is_quorate, stores.heard) == (False, [LOST])
     await stores.turns(quorum, 60)
-    assert stores.heard == [False]
-    await quorum.stop()
+    assert stores.heard == [LOST]
+    await quorum.close()
 
 
 async def test_the_first_answer_brings_heartbeats_first_and_makes_every_lease_fresh(stores: Stores) -> None:
@@ -80,7 +80,7 @@ async def test_the_first_answer_brings_heartbeats_first_and_makes_every_lease_fr
     assert not stores.grace.covers(stores.now + 1_000)
     stores.refuses = False
     await stores.turns(quorum, 1)
-    assert (quorum.is_quorate, stores.heard) == (True, [False, "beats", True])
+    assert (quorum.is_quorate, stores.heard) == (True, [LOST, ANSWERS_AGAIN])
     fresh = stores.config.exec_lease_fresh_sec
     assert stores.grace.covers(stores.now + 1_000 + fresh - 0.1)
     assert not stores.grace.covers(stores.now + 1_000 + fresh)
@@ -103,10 +103,10 @@ async def test_writes_that_fail_for_five_seconds_count_though_questions_are_answ
     for _ in range(7):
         quorum.failed_to_write()
         await stores.turns(quorum, 1)
-    assert stores.heard == [False]
+    assert stores.heard == [LOST]
     quorum.wrote()
     await stores.turns(quorum, 1)
-    assert stores.heard == [False, "beats", True]
+    assert stores.heard == [LOST, ANSWERS_AGAIN]
 
 
 async def test_a_failed_write_of_long_ago_is_forgotten(stores: Stores) -> None:

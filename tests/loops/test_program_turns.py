@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from pyoco_server.config.grid import GridConfig
-from pyoco_server.loops.programs.caps import Caps
 from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
+from pyoco_server.loops.programs.client_slots import ClientSlots, Room
 from pyoco_server.loops.programs.idle_slots import KEEP_SECONDS, USES_MAX, IdleSlots
+from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
-from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.slots.port import Cap, Slot
 
 A1, A2, B1 = ClientQueue("g", "A", "1"), ClientQueue("g", "A", "2"), ClientQueue("g", "B", "1")
@@ -116,7 +116,7 @@ class TestALane:
         """GRID-79: the delay is that of the job, and not that of an idle lane"""
         lanes.add(A1)
         looked(lanes)
-        lanes.put_off(A1, clock.now + 0.5)
+        lanes.put_off(A1, 0.5)
         clock.now += 0.5
         lanes.wake_due()
         waits = []
@@ -206,12 +206,13 @@ class Held:
     """As much of the ports of programs as tells what a client holds and may hold."""
 
     def __init__(self, count: int, cap: int) -> None:
-        self.held, self.most = count, cap
-        self.slots, self.config = self, GridConfig()
-        self.acl = self
+        self.held_count, self.most = count, cap
+        self.slots, self.config = self, GridConfig(exec_group="g")
+        self.programs = self.acl = self
+        self.freed: list[Slot] = []
 
     def count(self, _: str, __: str) -> int:
-        return self.held
+        return self.held_count
 
     def cap(self, _: str, __: str) -> Cap:
         return Cap(self.most, 0.0, "http")
@@ -219,61 +220,104 @@ class Held:
     def find(self, _: str, __: str) -> None:
         """Nothing is said of it in the ACL."""
 
+    async def start(self, _: object) -> None:
+        """Nothing changes by itself."""
+
+    async def free(self, slot: Slot) -> bool:
+        self.freed.append(slot)
+        return True
+
 
 class TestWhoMayHaveOneMore:
-    def caps(self, lanes: ClientQueues, clock: Clock, held: Held) -> tuple[Caps, list[Slot]]:
-        freed: list[Slot] = []
-        return Caps(cast("Programs", held), "g", lanes, freed.append, clock), freed
+    async def opened(self, lanes: ClientQueues, clock: Clock, held: Held) -> ClientSlots:
+        slots = ClientSlots(cast("Backend", held), "me", lanes, clock)
+        await slots.open()
+        return slots
 
-    def test_is_a_client_below_its_cap_counting_what_is_being_taken(self, lanes: ClientQueues, clock: Clock) -> None:
+    async def test_is_a_client_below_its_cap_counting_what_is_being_taken(
+        self, lanes: ClientQueues, clock: Clock
+    ) -> None:
         """GRID-72"""
-        caps, _ = self.caps(lanes, clock, Held(1, 3))
-        assert [caps.reserve("1") for _ in range(3)] == [(None, True), (None, True), (None, False)]
-        caps.took("1", 2)
+        slots, room = await self.opened(lanes, clock, Held(1, 3)), Room("1")
+        assert [slots.reserve(room) for _ in range(3)] == [True, True, False]
+        assert room == Room("1", [], 2)
+        slots.drop_missing(room)
         clock.now += 0.5
-        caps.unblock()
-        assert caps.reserve("1") == (None, True)
+        slots.unblock()
+        assert slots.reserve(room)
+        assert room.missing == 1
 
-    def test_is_a_client_with_a_slot_in_hand_and_at_once(self, lanes: ClientQueues, clock: Clock) -> None:
+    async def test_is_a_client_with_a_slot_in_hand_and_at_once(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-60: the loop wakes on a freed slot"""
-        caps, _ = self.caps(lanes, clock, Held(1, 1))
+        slots, room = await self.opened(lanes, clock, Held(1, 1)), Room("1")
         lanes.add(A1)
-        caps.unblock()
-        assert caps.reserve("1") == (None, False)
+        slots.unblock()
+        assert not slots.reserve(room)
         assert is_quiet(lanes)
-        caps.keep(slot(0))
-        caps.unblock()
+        lanes.woken.clear()
+        slots.used(slot(0))
+        assert lanes.woken.is_set()
+        slots.unblock()
         assert picked(lanes).lane == A1
-        assert caps.reserve("1") == (slot(0), True)
+        assert slots.reserve(room)
+        assert room == Room("1", [slot(0)], 0)
 
-    def test_is_tried_now_and_then_whatever_is_known(self, lanes: ClientQueues, clock: Clock) -> None:
+    async def test_is_tried_now_and_then_whatever_is_known(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-74: a slot may have been left by a process that is gone"""
-        caps, _ = self.caps(lanes, clock, Held(1, 1))
-        assert caps.reserve("1") == (None, False)
+        slots, room = await self.opened(lanes, clock, Held(1, 1)), Room("1")
+        assert not slots.reserve(room)
         for _ in range(4):
             clock.now += 0.25
-            caps.unblock()
-        assert caps.reserve("1") == (None, True)
+            slots.unblock()
+        assert slots.reserve(room)
+        assert room.missing == 1
 
-    def test_is_not_a_client_whose_cap_was_lowered_below_what_it_holds(self, lanes: ClientQueues, clock: Clock) -> None:
-        """GRID-76: a slot in hand is given back then"""
-        caps, freed = self.caps(lanes, clock, Held(3, 2))
-        caps.keep(slot(0))
-        assert caps.reserve("1") == (None, False)
-        assert freed == [slot(0)]
+    async def test_is_not_a_client_whose_cap_was_lowered_below_what_it_holds(
+        self, lanes: ClientQueues, clock: Clock
+    ) -> None:
+        """GRID-76: a slot in hand is freed then"""
+        held = Held(3, 2)
+        slots = await self.opened(lanes, clock, held)
+        slots.used(slot(0))
+        assert not slots.reserve(Room("1"))
+        await slots.settle()
+        assert held.freed == [slot(0)]
 
-    def test_leaves_a_slot_to_other_processes_once_a_second(self, lanes: ClientQueues, clock: Clock) -> None:
+    async def test_leaves_a_slot_to_other_processes_once_a_second(self, lanes: ClientQueues, clock: Clock) -> None:
         """GRID-61: they may have other programs of the same client"""
-        caps, freed = self.caps(lanes, clock, Held(1, 1))
+        held = Held(1, 1)
+        slots = await self.opened(lanes, clock, held)
         lanes.add(A1)
-        for _ in range(USES_MAX):
-            caps.used(slot(0))
-        caps.keep(slot(0))
-        assert freed == [slot(0)]
-        caps.unblock()
+        for _ in range(USES_MAX - 1):
+            slots.used(slot(0))
+            assert slots.reserve(Room("1"))
+        slots.used(slot(0))
+        await slots.settle()
+        assert held.freed == [slot(0)]
+        slots.unblock()
         assert is_quiet(lanes)  # for a moment, though a slot is free
-        clock.now = caps.next_due()
-        caps.unblock()
+        clock.now = slots.next_due()
+        slots.unblock()
         clock.now += 1.0
-        caps.unblock()
+        slots.unblock()
         assert picked(lanes).lane == A1
+
+
+class TestASlotThatNoAttemptHas:
+    """GRID-75: it is kept while its process takes jobs, and freed otherwise."""
+
+    async def test_is_freed_before_and_after(self, lanes: ClientQueues, clock: Clock) -> None:
+        held = Held(1, 9)
+        slots = ClientSlots(cast("Backend", held), "me", lanes, clock)
+        slots.used(slot(0))
+        await slots.settle()
+        assert held.freed == [slot(0)]
+        await slots.open()
+        slots.used(slot(1))
+        slots.unused([slot(2)])
+        await slots.settle()
+        assert held.freed == [slot(0)]
+        slots.close()
+        slots.used(slot(3))
+        await slots.settle()
+        assert held.freed == [slot(0), slot(1), slot(2), slot(3)]

@@ -123,7 +123,7 @@ class TestALostSubmission:
         assert (ended is not None) is exact
 
     async def test_is_not_ended_while_it_may_be_under_way(self, long_ago: Backend, backend: Backend) -> None:
-        """However short PYOCO_ABANDON_AFTER_SEC is: its client may be about to hear that it was accepted."""
+        """However short `abandon_after_sec` is: its client may be about to hear that it was accepted."""
         before = time.time()
         stored, _ = await recorded(long_ago)
         assert await rescue(backend, stored.run.run_id, 0.0) is None

@@ -17,10 +17,13 @@ from pyoco_server.config import (
     LogSettings,
     NatsBackendConfig,
     Setting,
+    grid_from_env,
     reference,
     secret_variables,
     settings,
     unknown_variables,
+    unused_variables,
+    variables_for_tests,
 )
 from pyoco_server.errors import SettingError
 
@@ -82,7 +85,7 @@ CONTRACT: dict[str, Any] = {
     "receipts_kv_bucket": "pyoco_receipts",
     "idempotency_ttl_sec": 86400.0,
     "workflow_object_store_bucket": "pyoco_workflows",
-    "wheel_unpacked_max_bytes": 4294967296,
+    "wheel_unpacked_max_bytes": 0,
     "wheel_index": "none",
     "worker_slots": 0,
     "flow_resolver": "",
@@ -424,3 +427,36 @@ def test_the_reference_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
     assert page.read_text(encoding="utf-8") == reference()
     assert all(f"| `{setting.variable}` |" in reference() for setting in VARIABLES)
+
+
+def test_a_variable_of_an_earlier_release_stops_nothing() -> None:
+    """FLOW-194 for PYOCO_WORKERS_KV_TTL_SEC, which is still read"""
+    environ = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_ABANDON_AFTER_SEC": "never", "PYOCO_WORKERS_KV_TTL_SEC": "30"}
+    assert NatsBackendConfig.from_env(environ) == NatsBackendConfig(workers_kv_ttl_sec=30.0)
+    assert set(unused_variables(environ)) == {"PYOCO_ABANDON_AFTER_SEC", "PYOCO_WORKERS_KV_TTL_SEC"}
+    assert unknown_variables(environ) == {}
+    assert NatsBackendConfig(wheel_max_bytes=10).unpacked_wheel_bytes_max == 80
+
+
+@pytest.mark.parametrize("url", ["", "memory://x", "127.0.0.1:4222", "nats://localhost:1,tls://a:b@[::1]:2"])
+def test_settings_without_a_variable_are_set_for_the_processes_of_a_test(url: str) -> None:
+    environ = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_TEST_SETTINGS": "abandon_after_sec=2, exec_idle_sec=3"}
+    if url:
+        environ["PYOCO_NATS_URL"] = url
+    assert NatsBackendConfig.from_env(environ).abandon_after_sec == 2.0
+    assert grid_from_env(environ).exec_idle_sec == 3.0
+    assert variables_for_tests(environ) == ("PYOCO_TEST_SETTINGS",)
+
+
+@pytest.mark.parametrize("url", ["nats://10.0.0.1:4222", "127.0.0.1,nats.example.org", "nats://127.0.0.1.example.org"])
+def test_settings_of_tests_are_refused_beside_a_nats_elsewhere(url: str) -> None:
+    environ = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_TEST_SETTINGS": "exec_idle_sec=3", "PYOCO_NATS_URL": url}
+    with pytest.raises(SettingError, match="PYOCO_TEST_SETTINGS is for tests"):
+        grid_from_env(environ)
+
+
+def test_settings_of_tests_are_checked_and_set_nothing_that_has_a_variable() -> None:
+    with pytest.raises(SettingError, match="exec_idle_sec"):
+        grid_from_env({"PYOCO_LOAD_DOTENV": "0", "PYOCO_TEST_SETTINGS": "exec_idle_sec=soon"})
+    others = {"PYOCO_LOAD_DOTENV": "0", "PYOCO_TEST_SETTINGS": "exec_auth_follows=true,exec_default_cap=9"}
+    assert grid_from_env(others) == grid_from_env({"PYOCO_LOAD_DOTENV": "0"})

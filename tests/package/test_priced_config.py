@@ -42,25 +42,23 @@ def test_every_timer_has_the_default_of_the_contract() -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("PYOCO_PRICED_LEASE_TTL_SEC", "2"),
-        ("PYOCO_PRICED_REAPER_INTERVAL_SEC", "1"),
+        ("PYOCO_PRICED_RESERVATION_TTL_SEC", "2"),
         ("PYOCO_PRICED_RETENTION_SEC", "3"),
-        ("PYOCO_PRICED_SUBMIT_ABANDON_SEC", "1"),
     ],
 )
 def test_small_whole_seconds_are_taken(variable: str, value: str) -> None:
-    assert getattr(read(PYOCO_PRICED_HEARTBEAT_SEC="1", **{variable: value}), variable[6:].lower()) == int(value)
+    assert getattr(read(**{variable: value}), variable[6:].lower()) == int(value)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "ten", "1e3", "٣"])
 def test_what_is_no_whole_number_of_seconds_is_refused(value: str) -> None:
-    with pytest.raises(SettingError, match="PYOCO_PRICED_REAPER_INTERVAL_SEC"):
-        read(PYOCO_PRICED_REAPER_INTERVAL_SEC=value)
+    with pytest.raises(SettingError, match="PYOCO_PRICED_RETENTION_SEC"):
+        read(PYOCO_PRICED_RETENTION_SEC=value)
 
 
 def test_a_lease_must_outlive_its_heartbeat() -> None:
-    with pytest.raises(SettingError, match="PYOCO_PRICED_HEARTBEAT_SEC=30 must be below PYOCO_PRICED_LEASE_TTL_SEC=30"):
-        read(PYOCO_PRICED_LEASE_TTL_SEC="30")
+    with pytest.raises(SettingError, match="priced_heartbeat_sec=30 must be below priced_lease_ttl_sec=30"):
+        PricedConfig(priced_lease_ttl_sec=30)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from examples import flows
 
 import pyoco_server
 from pyoco_server import config, errors
+from pyoco_server.config.removed import REMOVED
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Failed, Outcome
 from pyoco_server.core.priced.reasons import Reason
@@ -80,6 +81,7 @@ def test_every_setting_is_in_the_docs() -> None:
 
 def test_no_page_names_a_setting_that_does_not_exist() -> None:
     known = {each.variable for kind in config._DECLARED for each in config.settings(kind)} | set(config._ELSEWHERE)
+    known |= set(REMOVED)  # in the changelog and in the reference
     prefixes = {"PYOCO_LOG_", "PYOCO_WHEEL_", "PYOCO_DASHBOARD_", "PYOCO_"}
     streams = {"PYOCO_WORK", "PYOCO_DLQ", "PYOCO_ADVISORIES", "PYOCO_EXEC", "PYOCO_EXEC_EVENTS"}
     named = set(re.findall(r"\bPYOCO_[A-Z_]*", everything()))
@@ -200,6 +202,8 @@ NAMED_IN_CODE = {
     "idempotency lock": "ports.idempotency_locks.port:IdempotencyLocks",
     "idle slot": "loops.programs.idle_slots:IdleSlots",
     "in flight": "loops.programs.in_flight:InFlight",
+    "in-flight event": "loops.programs.in_flight_events:InFlightEvent",
+    "room": "loops.programs.client_slots:Room",
     "index": "ports.index.port:Index",
     "intake": "ports.queue.port:Intake",
     "ledger": "ports.ledger.port:Ledger",
@@ -220,6 +224,7 @@ NAMED_IN_CODE = {
     "standing": "actions.attempt:Standing",
     "stray": "executors.strays",
     "wakeup": "ports.wakeups.port:Wakeup",
+    "warm pool": "executors.host.warm_pool:WarmPool",
     "worker credit": "loops.tcp_worker.credits:Credits",
     "worker description": "core.worker_description:WorkerDescription",
 }

@@ -35,6 +35,7 @@ from support.grid.processes import SAMPLES
 from support.priced.pack_plug_ins import Shelf
 from support.priced.processes import IMPATIENT
 from support.proofs.nodes import configuration
+from support.timers import timers, with_timers
 from support.waiting import eventually
 
 __all__ = ["GROUP", "LAYOUTS", "Node", "StormProcess", "StormSite", "Tenant", "built"]
@@ -53,8 +54,7 @@ _QUICK_PROGRAMS = {
     "EXEC_DRAIN_SEC": "2",
     "EXEC_ACK_TIMEOUT_SEC": "6",
     "EXEC_WORKER_DOWN_DELAY_SEC": "1",
-    "EXEC_SWEEP_SEC": "2",
-    "EXEC_STALE_SEC": "8",
+    **timers(exec_sweep_sec=2, exec_stale_sec=8),
     "EXEC_MAX_ATTEMPTS": "40",  # as many as there are in half an hour with the usual 30 s
     "EXEC_QUEUE_MAX_BYTES": str(16 * 2**20),
     "WORKER_CPU_CAP": "0.95",
@@ -306,7 +306,8 @@ def _settings(config: NatsBackendConfig, folder: Path) -> dict[str, str]:
         "PYOCO_PACKS": "decision,nap",
         "PYOCO_PACK_SLOTS": "2",
     }
-    return {**usual, **IMPATIENT, **priced, **_QUICK_PROGRAMS, "EXEC_DIR": str(programs), "EXEC_AUTH": "none"}
+    own = {"EXEC_DIR": str(programs), "EXEC_AUTH": "none"}
+    return with_timers(usual, IMPATIENT, priced, _QUICK_PROGRAMS, own)
 
 
 def _commands(layout: str, addresses: list[str], door: int) -> list[tuple[str, Role, str, list[str]]]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.wiring import backend as wiring
 from support.servers import NatsServer, free_port
 from support.surroundings import variables_without
+from support.timers import variables_of
 from support.waiting import eventually
 from support.warm_processes import begun
 
@@ -73,15 +74,11 @@ def environment(config: NatsBackendConfig) -> dict[str, str]:
     """The variables that make another process use these settings, and find the flows of the tests."""
     clean = variables_without("PYOCO_")
     clean["PYOCO_PRICED_ENABLED"] = "0"  # flows alone: a ledger for each process would cost more than the test
-    default = NatsBackendConfig()
-    changed = {each.name: getattr(config, each.name) for each in fields(config)}
-    given = {name: str(value) for name, value in changed.items() if value != getattr(default, name)}
-    assert "work_stream" not in given, "that name has no variable"
     return {
         **clean,
         "EXEC_LEASE_FRESH_SEC": "2",  # below the shortest AckWait here
         "EXEC_RUN_HEARTBEAT_SEC": "0.5",
-        **{f"PYOCO_{name.upper()}": value for name, value in given.items()},
+        **variables_of(config),
         "PYOCO_LOAD_DOTENV": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH")])),
     }

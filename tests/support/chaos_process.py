@@ -1,5 +1,5 @@
 """One of our commands, with a clock that a test can move, and a keeper that looks every half second instead of ten,
-and gives a submission no more time than PYOCO_ABANDON_AFTER_SEC.
+and gives a submission no more time than `abandon_after_sec`.
 
 Run as a script: the name of the command's module, the file that says by how many seconds the clock is wrong, then the
 command's own options.

@@ -75,7 +75,8 @@ def check_refusal(answer: httpx.Response, number: int = 2, status: int = 422) ->
     problems: list[dict[str, Any]] = body.pop("errors")
     assert problems
     for problem in problems:
-        assert problem.keys() == {"loc", "msg", "type"}
+        assert problem.keys() - {"nearest"} == {"loc", "msg", "type"}
+        assert ("nearest" in problem) == (problem["type"] == "unknown_member")
         assert problem["msg"]
     phrase = body.pop("detail")
     assert phrase in (problems, "invalid request")

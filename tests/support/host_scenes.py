@@ -18,6 +18,7 @@ from pyoco_server.core.outcome import Completed, Outcome
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.process import ChildProcess
+from pyoco_server.executors.host.warm_pool import WarmPool
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
 from support.waiting import eventually
@@ -32,6 +33,7 @@ __all__ = [
     "hosts",
     "inner",
     "is_busy",
+    "is_full",
     "is_gone",
     "is_host",
     "is_whole",
@@ -93,9 +95,9 @@ async def hosts(pool: HostExecutor) -> AsyncIterator[HostExecutor]:
     """The same for all tests: two hosts, one of them the spare, that have nothing to do. Whoever loses some leaves it
     as it was when new ones have taken their place."""
     await eventually(lambda: is_whole(pool))
-    pool.restarts = 0
+    pool._pool.restarts = 0
     yield pool
-    for host in filter(is_busy, pool._hosts):  # of a test that failed: the next one must not meet its run
+    for host in filter(is_busy, pool._pool._processes):  # of a test that failed: the next one must not meet its run
         host.kill_now()
     await eventually(lambda: is_whole(pool))
 
@@ -107,15 +109,18 @@ def is_busy(host: Host) -> bool:
 
 def is_whole(pool: HostExecutor) -> bool:
     """What died while it had nothing to do is replaced when somebody looks for a host."""
-    is_ready = pool._has_live_host() and not pool._tasks and len(pool._hosts) == pool._idle.qsize() == 2
-    return is_ready and all(host.is_alive for host in pool._hosts)
+    return is_full(pool._pool, 2)
+
+
+def is_full(pool: WarmPool[Any, Any], count: int) -> bool:
+    """So many processes with current settings, and all of them idle."""
+    is_ready = pool.has_idle() and not pool._tasks and len(pool._processes) == len(pool._idle) == count
+    return is_ready and all(each.is_alive and each.settings is pool.settings for each in pool._processes)
 
 
 def next_of(hosts: HostExecutor) -> Host:
     """Who gets the next run."""
-    host = hosts._idle.get_nowait()
-    hosts._idle.put_nowait(host)
-    return host
+    return hosts._pool._idle[-1]
 
 
 async def begun(hosts: HostExecutor, what: Work) -> Execution:

@@ -22,6 +22,7 @@ from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Execution, Work
+from support.host_scenes import is_full
 from support.waiting import eventually
 
 __all__ = [
@@ -147,11 +148,11 @@ class Stage:
 
     @property
     def version(self) -> str:
-        return self._made[self.hosts._settings.paths[0]][0]
+        return self._made[self.hosts._pool.settings.paths[0]][0]
 
     @property
     def environment(self) -> Environment:
-        return self._made[self.hosts._settings.paths[0]][1]
+        return self._made[self.hosts._pool.settings.paths[0]][1]
 
     def another(self) -> Environment:
         """A newer version, not installed yet."""
@@ -162,17 +163,16 @@ class Stage:
 
     def is_whole(self) -> bool:
         """What died while it had nothing to do is replaced when somebody looks for a host."""
-        pool, count = self.hosts, self.hosts._slots + 1
-        is_ready = pool._has_live_host() and not pool._tasks and len(pool._hosts) == pool._idle.qsize() == count
-        return is_ready and all(host.is_alive and host.settings is pool._settings for host in pool._hosts)
+        return is_full(self.hosts._pool, self.hosts._pool._size.least)
 
     @contextlib.asynccontextmanager
     async def scene(self) -> AsyncIterator[Stage]:
         """For one test. All hosts are there at its beginning and have nothing to do."""
         await eventually(self.is_whole)
-        self.hosts.restarts = 0
+        self.hosts._pool.restarts = 0
         yield self
-        for host in filter(is_busy, self.hosts._hosts):  # of a test that failed: the next one must not meet its run
+        # Of a test that failed: the next one must not meet its run.
+        for host in filter(is_busy, self.hosts._pool._processes):
             host.kill_now()
         await eventually(self.is_whole)
 

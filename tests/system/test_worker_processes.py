@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pyoco_server.config import NatsBackendConfig, settings
+from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.errors import Unavailable
@@ -28,6 +28,7 @@ from pyoco_server.ports.runs.port import Stored
 from support.backends import consumer_state, dead_letters, jobs_left, opened_backend, run_now, submitted
 from support.servers import NatsServer, config_for
 from support.surroundings import variables_without
+from support.timers import variables_of
 from support.waiting import eventually
 from support.warm_processes import begun, ran
 
@@ -114,12 +115,7 @@ def _environment(config: NatsBackendConfig) -> dict[str, str]:
     clean = variables_without("PYOCO_")
     clean["PYOCO_LOAD_DOTENV"] = "false"
     clean["PYTHONPATH"] = str(ROOT / "tests")
-    default = NatsBackendConfig()
-    for setting in settings(NatsBackendConfig):
-        value = getattr(config, setting.name)
-        if setting.has_variable and value != getattr(default, setting.name):
-            clean[setting.variable] = str(value)
-    return clean
+    return clean | variables_of(config)
 
 
 class Crowd:

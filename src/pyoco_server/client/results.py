@@ -132,6 +132,8 @@ class Problem(TypedDict):
     loc: list[str | int]
     msg: str
     type: str
+    #: Of type `unknown_member`: the known name that is most similar.
+    nearest: NotRequired[str | None]
 
 
 class ErrorBody(TypedDict):

@@ -21,6 +21,7 @@ from pyoco_server.config.dotenv import read_dotenv
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.config.priced import AwsSettings, PricedConfig
+from pyoco_server.config.removed import REMOVED
 from pyoco_server.config.settings import (
     AGE,
     BYTES,
@@ -42,13 +43,17 @@ from pyoco_server.config.settings import (
     SUBJECT,
     SYNC,
     TAG,
+    TEST_SETTINGS,
     URL,
     USER,
+    Audience,
+    Elsewhere,
     Setting,
     check_all,
     check_apart,
     choice,
     declare,
+    hidden_settings,
     reference_page,
     settings,
     whole,
@@ -70,6 +75,8 @@ __all__ = [
     "secret_variables",
     "settings",
     "unknown_variables",
+    "unused_variables",
+    "variables_for_tests",
 ]
 
 
@@ -108,11 +115,21 @@ class NatsBackendConfig:
     )
     data_dir: str = declare(".pyoco", PATH, "GKU", "Directory for local data of a process.")
     work_stream: str = declare("PYOCO_WORK", NAME, "GWK", "Stream of jobs.", has_variable=False)
-    work_subject_prefix: str = declare("pyoco.work", SUBJECT, "GWK", "Prefix of job subjects.")
+    work_subject_prefix: str = declare(
+        "pyoco.work", SUBJECT, "GWK", "Prefix of job subjects.", audience=Audience.EXISTING
+    )
     default_tag: str = declare("default", TAG, "GW", "Tag of submissions and workers without a tag.")
-    runs_kv_bucket: str = declare("pyoco_runs", NAME, "GWK", "Bucket of run snapshots.")
-    workers_kv_bucket: str = declare("pyoco_workers", NAME, "GWK", "Bucket of the worker registry.")
-    workers_kv_ttl_sec: float = declare(15.0, INTERVAL, "GWK", "Kept for compatibility; does nothing.")  # FLOW-194
+    runs_kv_bucket: str = declare("pyoco_runs", NAME, "GWK", "Bucket of run snapshots.", audience=Audience.EXISTING)
+    workers_kv_bucket: str = declare(
+        "pyoco_workers", NAME, "GWK", "Bucket of the worker registry.", audience=Audience.EXISTING
+    )
+    workers_kv_ttl_sec: float = declare(
+        15.0,
+        INTERVAL,
+        "GWK",
+        "Records of workers are kept for `PYOCO_WORKERS_RETENTION_SEC`.",
+        audience=Audience.NOBODY,
+    )  # FLOW-194
 
     # Runs and workers.
     runs_retention_sec: float = declare(
@@ -120,12 +137,24 @@ class NatsBackendConfig:
     )
     run_timeout_sec: float = declare(0.0, SECONDS_OR_NONE, "W", "A run that takes longer fails; 0 = no limit.")
     abandon_after_sec: float = declare(
-        120.0, INTERVAL, "K", "A run without a queued job is ended after this time without a heartbeat."
+        120.0,
+        INTERVAL,
+        "K",
+        "A run without a queued job is ended after this time without a heartbeat.",
+        has_variable=False,
     )
-    run_heartbeat_interval_sec: float = declare(1.0, INTERVAL, "WK", "Time between heartbeats of a run.")
-    worker_heartbeat_interval_sec: float = declare(5.0, INTERVAL, "W", "Time between heartbeats of a worker.")
+    run_heartbeat_interval_sec: float = declare(
+        1.0, INTERVAL, "WK", "Time between heartbeats of a run.", audience=Audience.EXISTING
+    )
+    worker_heartbeat_interval_sec: float = declare(
+        5.0, INTERVAL, "W", "Time between heartbeats of a worker.", audience=Audience.EXISTING
+    )
     worker_disconnect_timeout_sec: float = declare(
-        20.0, INTERVAL, "GWK", "A worker without heartbeats for longer counts as disconnected."
+        20.0,
+        INTERVAL,
+        "GWK",
+        "A worker without heartbeats for longer counts as disconnected.",
+        audience=Audience.EXISTING,
     )
     workers_retention_sec: float = declare(
         604_800.0,
@@ -159,21 +188,34 @@ class NatsBackendConfig:
         INTERVAL,
         "GWKDP",
         "AckWait of a consumer that we create. Must be the same for all processes: leases depend on it.",
+        audience=Audience.EXISTING,
     )
     consumer_max_deliver: int = declare(20, COUNT, "W", "MaxDeliver of a consumer that we create.")
-    consumer_max_ack_pending: int = declare(200, COUNT, "W", "MaxAckPending of a consumer that we create.")
-    ack_progress_interval_sec: float = declare(
-        10.0, INTERVAL, "W", "Time between in-progress acks; below AckWait, half of it is a good choice."
+    consumer_max_ack_pending: int = declare(
+        200, COUNT, "W", "MaxAckPending of a consumer that we create.", audience=Audience.EXISTING
     )
-    dlq_stream: str = declare("PYOCO_DLQ", NAME, "GWK", "Stream of dead letters.")
-    dlq_subject_prefix: str = declare("pyoco.dlq", SUBJECT, "GWK", "Prefix of dead-letter subjects.")
+    ack_progress_interval_sec: float = declare(
+        10.0,
+        INTERVAL,
+        "W",
+        "Time between in-progress acks; below AckWait, half of it is a good choice.",
+        audience=Audience.EXISTING,
+    )
+    dlq_stream: str = declare("PYOCO_DLQ", NAME, "GWK", "Stream of dead letters.", audience=Audience.EXISTING)
+    dlq_subject_prefix: str = declare(
+        "pyoco.dlq", SUBJECT, "GWK", "Prefix of dead-letter subjects.", audience=Audience.EXISTING
+    )
     dlq_publish_execution_error: bool = declare(True, FLAG, "W", "Failed executions create a dead letter, too.")
     dlq_max_age_sec: float = declare(604_800.0, AGE, "GWK", "Dead letters are removed after this time.")
     dlq_max_msgs: int = declare(100_000, BYTES, "GWK", "Maximum number of dead letters; the oldest are removed first.")
     dlq_max_bytes: int = declare(536_870_912, BYTES, "GWK", "Maximum size of all dead letters in bytes.")
 
     advisory_stream: str = declare(
-        "PYOCO_ADVISORIES", NAME, "GWK", "Stream of notices about jobs that were delivered too often."
+        "PYOCO_ADVISORIES",
+        NAME,
+        "GWK",
+        "Stream of notices about jobs that were delivered too often.",
+        has_variable=False,
     )
 
     # Logs of runs.
@@ -196,22 +238,34 @@ class NatsBackendConfig:
     )
 
     # Submissions and their idempotency keys.
-    receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.")
+    receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.", has_variable=False)
     idempotency_ttl_sec: float = declare(86_400.0, AGE, "GWK", "An idempotency key is remembered for this time.")
     workflow_object_store_bucket: str = declare(
-        "pyoco_workflows", NAME, "GWK", "Object store of submitted `flow.yaml` files, for re-runs."
+        "pyoco_workflows", NAME, "GWK", "Object store of submitted `flow.yaml` files, for re-runs.", has_variable=False
     )
 
     # Sizes and wheels.
-    max_run_snapshot_bytes: int = declare(262_144, MESSAGE_BYTES, "GWK", "A larger snapshot is compacted.")
+    max_run_snapshot_bytes: int = declare(
+        262_144, MESSAGE_BYTES, "GWK", "A larger snapshot is compacted.", audience=Audience.EXISTING
+    )
     workflow_yaml_max_bytes: int = declare(262_144, MESSAGE_BYTES, "GW", "A larger `flow.yaml` is refused.")
-    wheel_object_store_bucket: str = declare("pyoco_wheels", NAME, "GW", "Object store of wheels.")
+    wheel_object_store_bucket: str = declare(
+        "pyoco_wheels", NAME, "GW", "Object store of wheels.", audience=Audience.EXISTING
+    )
     wheel_max_bytes: int = declare(536_870_912, BYTES, "G", "A larger wheel is refused.")
     wheel_sync_enabled: bool = declare(False, FLAG, "W", "Workers install the wheels in the registry.")
     wheel_sync_dir: str = declare(".pyoco/wheels", PATH, "W", "Directory of a worker's wheels.")
-    wheel_sync_interval_sec: float = declare(10.0, INTERVAL, "W", "Time between scans of the wheel registry.")
+    wheel_sync_interval_sec: float = declare(
+        10.0, INTERVAL, "W", "Time between scans of the wheel registry.", audience=Audience.EXISTING
+    )
     wheel_install_timeout_sec: float = declare(180.0, INTERVAL, "W", "Time one installation of wheels may take.")
-    wheel_unpacked_max_bytes: int = declare(4_294_967_296, BYTES, "G", "A wheel that unpacks to more is refused.")
+    wheel_unpacked_max_bytes: int = declare(
+        0,
+        whole(0, 2**62),
+        "G",
+        "A wheel that unpacks to more is refused; 0 = eight times the limit of a wheel.",
+        has_variable=False,
+    )
     wheel_index: str = declare(
         "none",
         INDEX,
@@ -219,8 +273,12 @@ class NatsBackendConfig:
         "Where pip may fetch the requirements of a wheel: `none`, `default` (as pip is set up) or the URL of an index.",
         secret=True,
     )
-    wheel_history_kv_bucket: str = declare("pyoco_wheel_history", NAME, "G", "Bucket of the wheel history.")
-    wheel_history_ttl_sec: float = declare(7_776_000.0, AGE, "G", "The wheel history is kept for this time.")
+    wheel_history_kv_bucket: str = declare(
+        "pyoco_wheel_history", NAME, "G", "Bucket of the wheel history.", audience=Audience.EXISTING
+    )
+    wheel_history_ttl_sec: float = declare(
+        7_776_000.0, AGE, "G", "The wheel history is kept for this time.", audience=Audience.EXISTING
+    )
 
     # Access and display.
     http_auth_mode: Literal["none", "api_key"] = declare(
@@ -240,7 +298,7 @@ class NatsBackendConfig:
         "Accepted `Host` names besides `localhost` and IP addresses, separated by commas; unset or `*` = any. "
         "If unset, `pyoco-server up` on a loopback address accepts no others.",
     )
-    auth_kv_bucket: str = declare("pyoco_auth", NAME, "GA", "Bucket of API key records.")
+    auth_kv_bucket: str = declare("pyoco_auth", NAME, "GA", "Bucket of API key records.", audience=Audience.EXISTING)
     auth_pepper: str = declare(
         "", PEPPER, "GA", "Secret mixed into the hashes of API keys; keep it from workers.", secret=True
     )
@@ -288,7 +346,7 @@ class NatsBackendConfig:
         """
         variables = _with_dotenv(environ)
         given = {name: value for name, value in overrides.items() if value is not None}
-        values: dict[str, Any] = {}
+        values = hidden_settings(variables, cls)
         for setting in settings(cls):
             value = given.pop(setting.name, None)
             if isinstance(value, str):
@@ -298,6 +356,10 @@ class NatsBackendConfig:
             elif setting.has_variable and setting.variable in variables:
                 values[setting.name] = _from_variable(setting, variables[setting.variable])
         return cls(**values, **cast("dict[str, Any]", given))
+
+    @property
+    def unpacked_wheel_bytes_max(self) -> int:
+        return self.wheel_unpacked_max_bytes or 8 * self.wheel_max_bytes
 
     @property
     def slots(self) -> int:
@@ -323,7 +385,7 @@ class LogSettings:
     log_format: Literal["json", "text"] = declare(
         "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for people."
     )
-    log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.")
+    log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.", audience=Audience.EXISTING)
     log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.")
     #: Problems found in the environment; `configure_logging` reports them as ERR-PYOCO-0013.
     problems: tuple[str, ...] = field(default=(), compare=False)
@@ -359,7 +421,7 @@ class DotenvSettings:
 
 
 #: Variables read by other parts; listed here for typo detection and for the reference.
-_ELSEWHERE = {
+_ELSEWHERE: dict[str, Elsewhere] = {
     "PYOCO_SERVER_URL": ("C", "Address of the gateway."),
     "PYOCO_API_KEY": ("C", "API key the client sends."),
     "PYOCO_PROFILE": ("C", "Profile of the client's config file to use."),
@@ -367,7 +429,13 @@ _ELSEWHERE = {
     "PYOCO_DISCOVERY": ("GWKACU", "`0`: neither write nor read the discovery files of local servers. [default: 1]"),
     "PYOCO_QUIET": ("GWKAC", "`1`: do not print on stderr which local server is used. [default: 0]"),
     "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
-    "PYOCO_CUTE": ("WE", "The engine's way of printing."),
+    "PYOCO_CUTE": ("WE", "The engine's way of printing.", Audience.EXISTING),
+    TEST_SETTINGS: (
+        "GWKADPF",
+        "Settings without a variable of their own, for the processes of a test: `name=value`, with commas. "
+        "Rejected unless NATS is on this machine.",
+        Audience.TESTS,
+    ),
 }
 #: Secret, because the address may contain a password.
 _SECRET_ELSEWHERE = ("PYOCO_SERVER_URL", "PYOCO_API_KEY")
@@ -396,9 +464,26 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     A `PYOCO_*` name that resembles none of ours is ignored: it may belong to a user's tasks.
     """
     known = {*_ELSEWHERE, *(s.variable for cls in _DECLARED for s in settings(cls) if s.has_variable)}
+    known |= REMOVED.keys()
     unknown = (name for name in sorted(environ) if name.upper().startswith("PYOCO") and name not in known)
     nearest = ((name, difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.85)) for name in unknown)
     return {name: close[0] for name, close in nearest if close}
+
+
+def unused_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that no longer have an effect, each with what replaces it. The caller logs them."""
+    return {name: instead for name, instead in _unused().items() if name in environ}
+
+
+def _unused() -> dict[str, str]:
+    kept = {s.variable: s.help for cls in _DECLARED for s in settings(cls) if s.audience is Audience.NOBODY}
+    return {**kept, **REMOVED}
+
+
+def variables_for_tests(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that are set and meant for tests only."""
+    declared = {s.variable for cls in _DECLARED for s in settings(cls) if s.audience is Audience.TESTS}
+    return tuple(name for name in sorted({*declared, TEST_SETTINGS}) if environ.get(name))
 
 
 _DECLARED: tuple[
@@ -447,7 +532,7 @@ def _with_dotenv(environ: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def reference() -> str:
     """Return the content of `docs/reference/settings.md`."""
-    return reference_page(_DECLARED, _ELSEWHERE)
+    return reference_page(_DECLARED, _ELSEWHERE, _unused())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pyoco_server.config.settings import (
     INTERVAL,
     NAME,
     PATH,
+    Audience,
     Kind,
     check_all,
     choice,
@@ -100,7 +101,7 @@ CPU_CAP = Kind(
 )
 
 
-def _own(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:
+def _own(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     return declare(default, kind, used_by, text, prefix="", **more)
 
 
@@ -114,6 +115,7 @@ class GridConfig:
         whole(0, 5),
         "GDPK",
         "Copies of each stream and bucket of programs; 0 = the value of PYOCO_JETSTREAM_REPLICAS.",
+        audience=Audience.EXISTING,
     )
 
     # Queue limits and attempts.
@@ -124,35 +126,53 @@ class GridConfig:
         8 * _GIB, whole(65_536, 2**62), "GDPK", "Maximum size of all queued jobs in bytes."
     )
     exec_inline_max: int = _own(
-        16 * _KIB, whole(0, 256 * _KIB), "GD", "Input files with a larger total size are stored as an object."
+        16 * _KIB,
+        whole(0, 256 * _KIB),
+        "GD",
+        "Input files with a larger total size are stored as an object.",
+        audience=Audience.EXISTING,
     )
     exec_max_attempts: int = _own(5, whole(1, 1_000), "GDP", "Attempts that may fail before a job is given up.")
     exec_max_lost: int = _own(
         20, whole(1, 10_000), "GDP", "Attempts that may be lost with their worker before a job is given up."
     )
-    exec_ack_timeout_sec: float = _own(30.0, INTERVAL, "DP", "An attempt without heartbeats for this time has failed.")
+    exec_ack_timeout_sec: float = _own(
+        30.0, INTERVAL, "DP", "An attempt without heartbeats for this time has failed.", audience=Audience.EXISTING
+    )
     exec_worker_down_delay_sec: float = _own(
-        5.0, INTERVAL, "DP", "A job of a lost worker waits for this time: the worker may reconnect."
+        5.0,
+        INTERVAL,
+        "DP",
+        "A job of a lost worker waits for this time: the worker may reconnect.",
+        audience=Audience.EXISTING,
     )
     exec_run_heartbeat_sec: float = _own(
         _HEARTBEAT_SECONDS,
         INTERVAL,
         "DP",
         "Time between heartbeats of a running job. If unset and the lease is below 20: a quarter of the lease.",
+        audience=Audience.EXISTING,
     )
     exec_lease_fresh_sec: float = _own(
         _LEASE_SECONDS,
         INTERVAL,
         "GDPK",
         f"A heartbeat older than this is stale. If unset and `{_ACK_WAIT}` is below 30: two thirds of that.",
+        audience=Audience.EXISTING,
     )
     exec_job_timeout_sec: int = _own(3_600, whole(1, _DAY), "GDP", "Run time limit of a job that sets none.")
     exec_default_cap: int = _own(4, whole(1, 10_000), "GDP", "Concurrent jobs of a client that has set no cap.")
-    exec_sweep_sec: float = _own(600.0, INTERVAL, "GDK", "Time between scans for jobs that are missing from the queue.")
-    exec_stale_sec: float = _own(600.0, INTERVAL, "GDK", "Such a scan skips jobs that changed within this time.")
+    exec_sweep_sec: float = _own(
+        600.0, INTERVAL, "GDK", "Time between scans for jobs that are missing from the queue.", has_variable=False
+    )
+    exec_stale_sec: float = _own(
+        600.0, INTERVAL, "GDK", "Such a scan skips jobs that changed within this time.", has_variable=False
+    )
 
     # Sizes and retention of inputs and outputs.
-    exec_stdio_max: int = _own(_MIB, whole(1_024, 2 * _MIB), "P", "Bytes of stdout, and of stderr, that are kept.")
+    exec_stdio_max: int = _own(
+        _MIB, whole(1_024, 2 * _MIB), "P", "Bytes of stdout, and of stderr, that are kept.", audience=Audience.EXISTING
+    )
     exec_output_max_bytes: int = _own(
         _GIB, whole(1_024, 2**40), "GDPF", "Maximum size of the files a program leaves behind, in bytes."
     )
@@ -166,11 +186,21 @@ class GridConfig:
     exec_drain_sec: float = _own(
         30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to disconnect."
     )
-    exec_hello_sec: float = _own(10.0, INTERVAL, "DPF", "Time limit for a Hello, and for its response.")
-    exec_frame_sec: float = _own(30.0, INTERVAL, "DPF", "Time limit for a complete frame, from its first byte.")
-    exec_idle_sec: float = _own(60.0, INTERVAL, "DPF", "A connection without a frame for this time is closed.")
-    exec_write_sec: float = _own(30.0, INTERVAL, "DPF", "A peer that does not read for this time is disconnected.")
-    exec_heartbeat_sec: float = _own(15.0, INTERVAL, "DPF", "Idle time after which a heartbeat is sent.")
+    exec_hello_sec: float = _own(
+        10.0, INTERVAL, "DPF", "Time limit for a Hello, and for its response.", has_variable=False
+    )
+    exec_frame_sec: float = _own(
+        30.0, INTERVAL, "DPF", "Time limit for a complete frame, from its first byte.", has_variable=False
+    )
+    exec_idle_sec: float = _own(
+        60.0, INTERVAL, "DPF", "A connection without a frame for this time is closed.", has_variable=False
+    )
+    exec_write_sec: float = _own(
+        30.0, INTERVAL, "DPF", "A peer that does not read for this time is disconnected.", has_variable=False
+    )
+    exec_heartbeat_sec: float = _own(
+        15.0, INTERVAL, "DPF", "Idle time after which a heartbeat is sent.", has_variable=False
+    )
     exec_auth: str = _own(
         "none",
         choice("none", "api_key"),
@@ -202,21 +232,35 @@ class GridConfig:
     worker_max_par: int = _own(4, whole(1, 10_000), "P", "Concurrent programs.")
     worker_cpu_cap: float = _own(CPU_CAP_DEFAULT, CPU_CAP, "P", "Above this CPU usage no more work is requested.")
     worker_dedup_ttl_sec: float = _own(
-        600.0, INTERVAL, "P", "How long a worker remembers completed jobs, to detect duplicates."
+        600.0,
+        INTERVAL,
+        "P",
+        "How long a worker remembers completed jobs, to detect duplicates.",
+        audience=Audience.EXISTING,
     )
     worker_spool_max_bytes: int = _own(
         2 * _GIB, whole(_MIB, 2**50), "P", "Maximum size of results that no door has accepted yet, in bytes."
     )
     worker_orphan_sec: float = _own(
-        600.0, INTERVAL, "P", "Without any door for this time, running programs are terminated."
+        600.0,
+        INTERVAL,
+        "P",
+        "Without any door for this time, running programs are terminated.",
+        audience=Audience.EXISTING,
     )
     worker_drain_sec: float = _own(30.0, INTERVAL, "P", "On SIGTERM, running programs may finish within this time.")
-    worker_heartbeat_sec: float = _own(5.0, INTERVAL, "P", "Time between heartbeats while a program runs.")
-    worker_cpu_wait_sec: float = _own(30.0, INTERVAL, "P", "A busy machine requests work again after this time anyway.")
+    worker_heartbeat_sec: float = _own(
+        5.0, INTERVAL, "P", "Time between heartbeats while a program runs.", has_variable=False
+    )
+    worker_cpu_wait_sec: float = _own(
+        30.0, INTERVAL, "P", "A busy machine requests work again after this time anyway.", audience=Audience.EXISTING
+    )
 
     # Clients over TCP.
     client_desired_par: int = _own(4, whole(1, 10_000), "F", "Concurrent jobs that a client requests.")
-    clientx_grace_sec: float = _own(10.0, INTERVAL, "F", "A lost group has this time to reconnect.")
+    clientx_grace_sec: float = _own(
+        10.0, INTERVAL, "F", "A lost group has this time to reconnect.", audience=Audience.EXISTING
+    )
 
     # Names in JetStream.
     exec_stream: str = declare("PYOCO_EXEC", NAME, "GDPK", "Stream of queued jobs.", has_variable=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
-from pyoco_server.config.settings import FLAG, Kind, check_all, choice, declare, values_in, whole
+from pyoco_server.config.settings import FLAG, Audience, Kind, check_all, choice, declare, values_in, whole
 from pyoco_server.core.packs.prices import Prices, Tariff
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
@@ -21,14 +21,14 @@ _PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
 _KEY_FORM = re.compile(r"[!-~]*", re.ASCII)
 
 
-def _is_literal(value: object) -> bool:
-    """Whether this is a literal address with a port, such as `127.0.0.1:8443` or `[::1]:8443`."""
+def _is_literal_loopback(value: object) -> bool:
+    """Whether this is a literal loopback address with a port, such as `127.0.0.1:8443` or `[::1]:8443`."""
     if not isinstance(value, str):
         return False
     try:
         parts = urlsplit(f"//{value}")
-        ipaddress.ip_address(parts.hostname or "")
-        return bool(parts.port) and parts.username is None and not parts.path
+        is_loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
+        return is_loopback and bool(parts.port) and parts.username is None and not parts.path
     except ValueError:
         return False
 
@@ -54,7 +54,7 @@ def _file(example: str) -> Kind:
 
 _TEST_ALLOW = Kind(
     str.strip,
-    lambda value: None if value == "" or _is_literal(value) else "must be a literal address and a port",
+    lambda value: None if value == "" or _is_literal_loopback(value) else "must be a loopback address and a port",
     "127.0.0.1:8443",
 )
 _ADDRESS = Kind(str.strip, _address_problem, "https://models.example.com/v1")
@@ -89,8 +89,9 @@ class PackConfig:
         "",
         _TEST_ALLOW,
         "W",
-        "For tests only: the url pack may fetch from exactly this literal address and port, such as "
+        "For tests only: the url pack may fetch from exactly this loopback address and port, such as "
         "`127.0.0.1:8443`, whatever its rules say.",
+        audience=Audience.TESTS,
     )
 
     ocr_engine: str = declare(

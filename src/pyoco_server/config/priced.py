@@ -123,49 +123,75 @@ class PricedConfig:
     results_bucket: str = declare("dpp-results", NAME, "GWK", "Object store of results.", has_variable=False)
 
     priced_lease_ttl_sec: int = declare(
-        constants.LEASE_TTL_SECONDS, _SECONDS, "GWK", "A worker without heartbeats for longer loses its priced run."
+        constants.LEASE_TTL_SECONDS,
+        _SECONDS,
+        "GWK",
+        "A worker without heartbeats for longer loses its priced run.",
+        has_variable=False,
     )
     priced_heartbeat_sec: int = declare(
-        constants.LEASE_HEARTBEAT_INTERVAL_SECONDS, _SECONDS, "W", "Time between heartbeats of a priced run."
+        constants.LEASE_HEARTBEAT_INTERVAL_SECONDS,
+        _SECONDS,
+        "W",
+        "Time between heartbeats of a priced run.",
+        has_variable=False,
     )
     priced_reaper_interval_sec: int = declare(
-        constants.REAPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for expired leases."
+        constants.REAPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for expired leases.", has_variable=False
     )
     priced_sweeper_interval_sec: int = declare(
-        constants.SWEEPER_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for runs that no worker starts."
+        constants.SWEEPER_INTERVAL_SECONDS,
+        _SECONDS,
+        "K",
+        "Time between scans for runs that no worker starts.",
+        has_variable=False,
     )
     priced_reconcile_interval_sec: int = declare(
         constants.RECONCILE_INTERVAL_SECONDS,
         _SECONDS,
         "K",
         "Time between scans for runs whose finalization was interrupted.",
+        has_variable=False,
     )
     priced_reconcile_after_sec: int = declare(
-        constants.FINALIZE_STALE_SECONDS, _SECONDS, "GWK", "Such a finalization is taken over after this time."
+        constants.FINALIZE_STALE_SECONDS,
+        _SECONDS,
+        "GWK",
+        "Such a finalization is taken over after this time.",
+        has_variable=False,
     )
     priced_reservation_ttl_sec: int = declare(
         constants.RESERVATION_TTL_SECONDS, _SECONDS, "GWK", "A run that is queued for longer is given up and refunded."
     )
     priced_submit_abandon_sec: int = declare(
-        constants.SUBMIT_ABANDON_SECONDS, _SECONDS, "GWK", "An interrupted submission is given up after this time."
+        constants.SUBMIT_ABANDON_SECONDS,
+        _SECONDS,
+        "GWK",
+        "An interrupted submission is given up after this time.",
+        has_variable=False,
     )
     priced_resend_after_sec: int = declare(
         constants.RESEND_AFTER_SECONDS,
         _SECONDS,
         "GWK",
         "A run whose queueing is unconfirmed is queued again after this time.",
+        has_variable=False,
     )
     priced_orphan_after_sec: int = declare(
-        600, _SECONDS, "K", "Money reserved for no known run is released after this time (Redis)."
+        600, _SECONDS, "K", "Money reserved for no known run is released after this time (Redis).", has_variable=False
     )
     priced_retention_sec: int = declare(
         constants.RETENTION_DAYS * 86_400, _SECONDS, "GWK", "Results and inputs of priced runs are kept for this time."
     )
     priced_retention_interval_sec: int = declare(
-        constants.RETENTION_INTERVAL_SECONDS, _SECONDS, "K", "Time between scans for runs past their retention."
+        constants.RETENTION_INTERVAL_SECONDS,
+        _SECONDS,
+        "K",
+        "Time between scans for runs past their retention.",
+        has_variable=False,
     )
     priced_audit_interval_sec: int = declare(
-        constants.AUDIT_INTERVAL_SECONDS, _SECONDS, "K", "Time between audits of the journal."
+        constants.AUDIT_INTERVAL_SECONDS, _SECONDS, "K", "Time between audits of the journal.", has_variable=False
     )
     priced_rate_limit_per_min: int = declare(
         constants.RATE_LIMIT_PER_MINUTE,
@@ -181,9 +207,9 @@ class PricedConfig:
         check_all(self)
         if self.priced_heartbeat_sec >= self.priced_lease_ttl_sec:
             raise SettingError(
-                f"PYOCO_PRICED_HEARTBEAT_SEC={written(self.priced_heartbeat_sec)} must be below "
-                f"PYOCO_PRICED_LEASE_TTL_SEC={written(self.priced_lease_ttl_sec)}; "
-                f"example: PYOCO_PRICED_HEARTBEAT_SEC={max(1, self.priced_lease_ttl_sec // 4)}"
+                f"priced_heartbeat_sec={written(self.priced_heartbeat_sec)} must be below "
+                f"priced_lease_ttl_sec={written(self.priced_lease_ttl_sec)}; "
+                f"example: priced_heartbeat_sec={max(1, self.priced_lease_ttl_sec // 4)}"
             )
 
         if self.is_split and self.priced_reservation_ttl_sec > _SPLIT_RESERVATION_SECONDS_MAX:

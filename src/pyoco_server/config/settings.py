@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pyoco_server.core.names import is_tag
 from pyoco_server.core.packs.spec import is_pack_name
@@ -38,14 +41,18 @@ __all__ = [
     "SUBJECT",
     "SYNC",
     "TAG",
+    "TEST_SETTINGS",
     "URL",
     "USER",
+    "Audience",
+    "Elsewhere",
     "Kind",
     "Setting",
     "check_all",
     "check_apart",
     "choice",
     "declare",
+    "hidden_settings",
     "reference_page",
     "settings",
     "values_in",
@@ -56,6 +63,8 @@ __all__ = [
 #: Longer waits overflow the underlying timers (threading.TIMEOUT_MAX, JetStream's nanoseconds in 64 bits).
 _SECONDS_MAX = 1e9
 INT64_MAX = 2**63 - 1
+#: Sets settings without a variable of their own in the processes of a test: `name=value`, with commas.
+TEST_SETTINGS = "PYOCO_TEST_SETTINGS"
 #: Allows any host name.
 ANY_HOST = "*"
 #: NATS refuses larger messages, whatever its max_payload.
@@ -81,6 +90,17 @@ _USERS = {
     "P": "worker of programs",
     "F": "client over TCP",
 }
+
+
+class Audience(enum.Enum):
+    """For whom a variable exists: the table of the reference that lists it."""
+
+    USERS = ""
+    #: Timers, limits and names that are right as they are. The variables exist because earlier releases had them.
+    EXISTING = "existing deployments"
+    TESTS = "tests"
+    #: Read and checked, without an effect (FLOW-194).
+    NOBODY = "nobody"
 
 
 @dataclass(frozen=True)
@@ -109,7 +129,9 @@ class Setting:
     secret: bool = False
     #: A bad value in the environment causes a warning, and the default is used.
     lenient: bool = False
+    #: False: an argument of the constructor only, for tests and for timers that nobody has to tune.
     has_variable: bool = True
+    audience: Audience = Audience.USERS
     #: Prefix of the variable. Variables of the grid have none.
     prefix: str = "PYOCO_"
 
@@ -298,11 +320,14 @@ MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 RESOLVER = _text(_matches(r"([\w.]+:[\w.]+)?"), "is not module:callable", "my_flows:resolve")
 
 
-def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str) -> Any:
+def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     """Declare a dataclass field with its metadata. Returns `Any`, so that the field's own annotation decides."""
     metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
 
+
+#: A variable that another part reads: who uses it, its meaning, and for whom it is if not for all users.
+Elsewhere = tuple[str, str] | tuple[str, str, Audience]
 
 _known: dict[type[DataclassInstance], tuple[Setting, ...]] = {}
 
@@ -317,11 +342,36 @@ def settings(cls: type[DataclassInstance]) -> tuple[Setting, ...]:
 
 def values_in(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:
     """Parse the variables that belong to settings of `cls`. Raises SettingError."""
-    return {
+    return hidden_settings(variables, cls) | {
         setting.name: setting.read(variables[setting.variable])
         for setting in settings(cls)
         if setting.has_variable and setting.variable in variables
     }
+
+
+def hidden_settings(variables: Mapping[str, str], cls: type[DataclassInstance]) -> dict[str, Any]:
+    """Return the settings of `cls` without a variable that TEST_SETTINGS sets. Raises SettingError."""
+    text = variables.get(TEST_SETTINGS, "")
+    if not text.strip():
+        return {}
+    if not all(map(_is_loopback, (variables.get("PYOCO_NATS_URL") or "127.0.0.1").split(","))):
+        raise SettingError(f"{TEST_SETTINGS} is for tests, and PYOCO_NATS_URL names another machine; unset it")
+    pairs = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    return {
+        setting.name: setting.read(pairs[setting.name])
+        for setting in settings(cls)
+        if setting.name in pairs and not setting.has_variable and not isinstance(setting.default, bool)
+    }
+
+
+def _is_loopback(server: str) -> bool:
+    if server.startswith("memory://"):
+        return True
+    host = urlsplit(server if "://" in server else f"nats://{server}").hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_all(config: DataclassInstance) -> None:
@@ -343,12 +393,29 @@ def check_apart(config: DataclassInstance, *names: str) -> None:
         seen[value] = setting
 
 
-def reference_page(declared: Iterable[type[DataclassInstance]], elsewhere: Mapping[str, tuple[str, str]]) -> str:
-    """Return the reference page of these classes, and of variables read by other parts: (used by, meaning)."""
-    rows = [(s.variable, s) for cls in declared for s in settings(cls) if s.has_variable]
-    lines = [f"| `{name}` | {_shown_default(s)} | {s.help} | {_users(s.used_by)} |" for name, s in rows]
-    lines += [f"| `{name}` | unset | {text} | {_users(used_by)} |" for name, (used_by, text) in elsewhere.items()]
-    return _REFERENCE.format(rows="\n".join(lines))
+def reference_page(
+    declared: Iterable[type[DataclassInstance]], elsewhere: Mapping[str, Elsewhere], unused: Mapping[str, str]
+) -> str:
+    """Return the reference page of these classes, of variables read by other parts, and of those without an effect."""
+    rows = [s for cls in declared for s in settings(cls) if s.has_variable]
+    rows += [_elsewhere(name, *about) for name, about in elsewhere.items()]
+    tables = {each: [_row(s) for s in rows if s.audience is each] for each in Audience}
+    return _REFERENCE.format(
+        rows="\n".join(tables[Audience.USERS]),
+        existing="\n".join(tables[Audience.EXISTING]),
+        tests="\n".join(tables[Audience.TESTS]),
+        removed="\n".join(f"| `{name}` | {instead} |" for name, instead in sorted(unused.items())),
+    )
+
+
+def _elsewhere(variable: str, used_by: str, text: str, audience: Audience = Audience.USERS) -> Setting:
+    return Setting(
+        name=variable.lower(), default="", kind=PATH, used_by=used_by, help=text, audience=audience, prefix=""
+    )
+
+
+def _row(setting: Setting) -> str:
+    return f"| `{setting.variable}` | {_shown_default(setting)} | {setting.help} | {_users(setting.used_by)} |"
 
 
 def _shown_default(setting: Setting) -> str:
@@ -379,4 +446,29 @@ A dotenv file has one `NAME=value` per line. `export` in front, `# comments`, `'
 | Variable | Default | Meaning | Used by |
 |---|---|---|---|
 {rows}
+
+## Leave these as they are
+
+Names, timers and limits that earlier releases documented. They still work, for deployments that have set them; a new
+deployment has no reason to. Most must be the same for all processes.
+
+| Variable | Default | Meaning | Used by |
+|---|---|---|---|
+{existing}
+
+## For tests only
+
+`pyoco-server doctor` is red while one of these is set.
+
+| Variable | Default | Meaning | Used by |
+|---|---|---|---|
+{tests}
+
+## No longer used
+
+A process that finds one of these starts, and logs a warning once.
+
+| Variable | In effect instead |
+|---|---|
+{removed}
 """

@@ -184,11 +184,11 @@ _LEVELS = {level: place for place, level in enumerate(Level)}
 #: English and Japanese. Numbers follow a colon, so that no plural form is needed.
 _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.NATS_DOWN: (
-        "This gateway has no connection to NATS: nothing can be submitted, and no run shows a change.",
+        "This gateway has no connection to NATS: submissions are refused, and runs are not updated.",
         "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
     ),
     Kind.STORE_FULL: (
-        "NATS has no room to store anything: submissions are refused. {advice}",
+        "NATS is out of storage: submissions are refused. {advice}",
         "NATSの保存領域に空きがなく、runの投入は拒否されます。{advice_ja}",
     ),
     Kind.RESOURCE_LOST: (
@@ -198,22 +198,22 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "pyoco-server-admin restore --from DIR --only {resource}。空で作り直す場合: pyoco-server-admin prepare",
     ),
     Kind.INDEX_BEHIND: (
-        "Lists of this gateway are not true at the moment, or cannot be read: its index is being made, is too slow, or "
-        "hears of no change.",
+        "Lists of this gateway are incomplete or unavailable: its index is being built, is too slow, or receives no "
+        "changes.",
         "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
     ),
     Kind.PRICED_STORES_SILENT: (
-        "Priced runs cannot be served as they should: no answer from {names}. `pyoco-server-admin doctor` says more.",
-        "課金runの保存先が応答していません: {names_ja}。詳細は `pyoco-server-admin doctor` で確認してください",
+        "Priced runs are impaired: no response from {names}. For details run: pyoco-server doctor",
+        "課金runの保存先が応答していません: {names_ja}。詳細は次のコマンドで確認してください: pyoco-server doctor",
     ),
     Kind.MONEY_DIFFERS: (
-        "Money does not add up. Differences at the last audit: {differences}. They are told by: "
+        "Balances do not add up. Differences in the last audit: {differences}. Show them with: "
         "pyoco-server-admin budget verify",
         "金額が一致していません。直近の監査で見つかった差異: {differences}件。次のコマンドで確認してください: "
         "pyoco-server-admin budget verify",
     ),
     Kind.DISPUTED_RUNS: (
-        "Priced runs are disputed, and wait for your word: {disputed}. The oldest: since {since}. They are listed by: "
+        "Disputed priced runs wait for your decision: {disputed}. The oldest has waited {since}. List them with: "
         "pyoco-server-admin budget disputes",
         "金額の記録が矛盾し、判断を待っている課金runがあります: {disputed_ja}。最も古いもの: {since_ja}。"
         "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
@@ -229,39 +229,40 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
         "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: {command}",
     ),
     Kind.PACKS_WITHOUT_WORKER: (
-        "Priced runs wait, and no worker is there to take them. Waiting: {depth}.",
+        "Priced runs are waiting, and no worker is alive. Waiting: {depth}.",
         "課金runが待っていますが、実行するworkerがいません。待機中: {depth}件",
     ),
     Kind.WORKERS_LOST: (
-        "Worker {worker_id} has gone silent with work in hand. Its runs: {runs}. Another worker takes them over when "
-        "their claim runs out.",
+        "Worker {worker_id} stopped responding while it executed runs. Affected runs: {runs}. Another worker takes "
+        "them over when their claim expires.",
         "worker {worker_id} がrunを実行したまま応答していません。実行中だったrun: {runs}件。"
         "占有期限が切れると別のworkerが引き継ぎます",
     ),
     Kind.FAILING_FLOW: (
-        "Flow {flow} fails. Failed in the last {minutes} minutes: {failed} of {ended}.",
+        "Flow {flow} is failing: {failed} of {ended} runs in the last {minutes} minutes.",
         "フロー {flow} が失敗しています。直近{minutes}分間の失敗: {failed}/{ended}件",
     ),
     Kind.GROWING_QUEUE: (
-        "The queue of tag {tag} grows. Waiting: {depth}; {minutes} minutes ago: {depth_before}. More workers or slots "
-        "would help.",
+        "The queue of tag {tag} is growing. Waiting: {depth}; {minutes} minutes ago: {depth_before}. Add workers or "
+        "slots.",
         "タグ {tag} の待ち行列が伸びています。待機中: {depth}件、{minutes}分前: {depth_before}件。"
         "workerまたはスロットの追加を検討してください",
     ),
     Kind.DEAD_LETTERS: (
-        "There are dead letters: {count}. New within the last hour: {new}. Redrive or delete them.",
-        "dead letterがあります: {count}件。直近1時間の新着: {new_ja}。再投入するか削除してください",
+        "{letters} ({new} new in the last hour). Redrive or delete them.",
+        "失敗したrunの対応が必要です: {letters_ja}（直近1時間の新着: {new_ja}）。再投入するか削除してください",
     ),
     Kind.PACK_LETTERS: (
-        "There are dead letters of priced runs: {letters}. They are shown by: pyoco-server-admin packs letters",
-        "課金runのdead letterがあります: {letters}件。次のコマンドで確認してください: pyoco-server-admin packs letters",
+        "Dead letters of priced runs: {letters}. List them with: pyoco-server-admin packs letters",
+        "課金runのデッドレターがあります: {letters}件。"
+        "次のコマンドで確認してください: pyoco-server-admin packs letters",
     ),
     Kind.STALE_RUNS: (
-        "Runs are RUNNING, and nobody has heard of them for a while: {stale}.",
+        "RUNNING runs without a recent heartbeat: {stale}.",
         "RUNNINGのまま更新が途絶えているrunがあります: {stale_ja}",
     ),
     Kind.WHEEL_FAILURES: (
-        "Workers could not install a wheel: {workers}. Their records say which, and why.",
+        "Workers that failed to install a wheel: {workers}. Their records show which wheel, and why.",
         "wheelをインストールできなかったworkerがいます: {workers}台。wheel名と理由はworkerの情報を確認してください",
     ),
 }
@@ -280,7 +281,7 @@ def _nats(facts: Facts) -> Iterator[Finding]:
 
 def _store(facts: Facts) -> Iterator[Finding]:
     if facts.store_full:
-        advice = "Make room, and restart NATS." if facts.store_stuck else "Make room."
+        advice = "Free disk space, and restart NATS." if facts.store_stuck else "Free disk space."
         advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
         details = {"stuck": facts.store_stuck}
         yield _finding(Kind.STORE_FULL, Level.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
@@ -410,7 +411,9 @@ def _letters(facts: Facts) -> Iterator[Finding]:
         details = {"count": facts.letters, "new": facts.letters_new}
         new, new_ja = _some(facts.letters_new, facts.letters_new_capped)
         # The values in `facts` are numbers; those in the sentence are text.
-        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, details, new=new, new_ja=new_ja)
+        letters = "1 failed run needs" if facts.letters == 1 else f"{facts.letters} failed runs need"
+        values = {"letters": f"{letters} a decision", "letters_ja": f"{facts.letters}件", "new": new, "new_ja": new_ja}
+        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, details, **values)
 
 
 def _pack_letters(facts: Facts) -> Iterator[Finding]:

@@ -144,6 +144,8 @@ class Problem:
     loc: tuple[str | int, ...]
     msg: str
     type: str = "invalid"
+    #: For an unknown member: the known name that was probably meant (STRICT-4).
+    nearest: str | None = None
 
 
 class PyocoError(Exception):

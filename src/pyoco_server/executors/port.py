@@ -41,8 +41,9 @@ class Execution(Protocol):
 class Executor(Protocol):
     """Executes work. Call `start` once, then `begin` up to as many times concurrently as there are slots."""
 
-    #: Number of host processes that were replaced because they crashed or were killed.
-    restarts: int
+    @property
+    def restarts(self) -> int:
+        """Number of host processes that were replaced because they crashed or were killed."""
 
     @property
     def is_able(self) -> bool:

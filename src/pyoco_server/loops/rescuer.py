@@ -11,7 +11,7 @@ job is in the queue, reached the maximum number of deliveries, and will not be r
 | PENDING                 | given up | none   | unserved | the same, a few seconds after the last AckWait              |
 | PENDING, older than the | none     | none   | any      | ResourceKeeper or Rescuer queues the job again, because     |
 |   stream of jobs        |          |        |          | the stream was deleted and recreated                        |
-| PENDING                 | none     | none   | any      | Rescuer, FAILED `abandoned`, PYOCO_ABANDON_AFTER_SEC, but   |
+| PENDING                 | none     | none   | any      | Rescuer, FAILED `abandoned`, abandon_after_sec, but         |
 |                         |          |        |          | not within 40 s of its record: its job may be in transit.   |
 |                         |          |        |          | While more than 1,000 jobs of its tag wait, only when the   |
 |                         |          |        |          | jobs queued before it have been delivered                   |
@@ -21,7 +21,7 @@ job is in the queue, reached the maximum number of deliveries, and will not be r
 | RUNNING                 | given up | alive  | any      | its worker; Advisories wait for it, then remove the job     |
 | RUNNING                 | given up | dead   | any      | Advisories, FAILED `max_deliver`, as for PENDING            |
 | RUNNING                 | none     | alive  | any      | its worker                                                  |
-| RUNNING                 | none     | dead   | any      | Rescuer, FAILED `abandoned`, PYOCO_ABANDON_AFTER_SEC        |
+| RUNNING                 | none     | dead   | any      | Rescuer, FAILED `abandoned`, abandon_after_sec              |
 | RUNNING, claimed ahead  | held     | dead   | served   | as RUNNING: only its worker may acknowledge a delivery      |
 | RUNNING, released       | waits    | none   | any      | as PENDING                                                  |
 | CANCELLING, never begun | any      | none   | any      | a worker that takes the job, or Canceller after about 4 s   |

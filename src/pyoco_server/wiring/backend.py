@@ -310,7 +310,7 @@ async def open_gateway_backend(
                 workflows=JetStreamObjects(link, config.workflow_object_store_bucket),
                 receipts=JetStreamReceipts(link, config.receipts_kv_bucket),
                 wheels=JetStreamObjects(link, config.wheel_object_store_bucket),
-                wheel_files=ArchiveWheelFiles(config.wheel_unpacked_max_bytes),
+                wheel_files=ArchiveWheelFiles(config.unpacked_wheel_bytes_max),
                 wheel_history=JetStreamWheelHistory(link, config.wheel_history_kv_bucket),
                 clock=clock,
                 new_id=new_id,

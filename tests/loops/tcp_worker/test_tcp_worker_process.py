@@ -20,6 +20,7 @@ from pyoco_server.core.states import RunState
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.shell import outcome
 from support.grid.scripted_door import ScriptedDoor, an_assignment, open_door
+from support.timers import timers
 from support.waiting import eventually
 
 PROGRAMS = {
@@ -78,7 +79,7 @@ async def a_process(folder: Path, door: ScriptedDoor, *options: str) -> AsyncIte
         "PATH": os.environ["PATH"],
         "EXEC_DIR": str(folder / "exe"),
         "WORK_ROOT": str(folder / "jobs"),
-        "WORKER_HEARTBEAT_SEC": "0.2",
+        **timers(worker_heartbeat_sec=0.2),
         "WORKER_ENV_PASS": "SIDE,GATE",
         "SIDE": str(folder / "side"),
         "GATE": str(folder / "gate"),

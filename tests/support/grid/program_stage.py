@@ -22,8 +22,11 @@ from pyoco_server.core.programs.job import JobAsk
 from pyoco_server.core.programs.report import Report
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
+from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher, WorkerLost
 from pyoco_server.loops.programs.in_flight import InFlight
+from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent, QuorumChanged
+from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
@@ -145,12 +148,25 @@ class Stage:
         # An outage of a moment is as good as one of five seconds.
         self.quorum = Quorum(programs, wall=backend.clock, every_seconds=0.05, lost_seconds=0.3)
         self.clock = Clock()
-        hear = self.cancelled.append, self.gone.append
-        self.in_flight = InFlight(backend, holder, *hear, quorum=self.quorum, clock=self.clock)
-        self.dispatcher = Dispatcher(backend, holder, workers, self.in_flight)
+        self.quorate: list[bool] = []
+        self.meter = Meter(programs.config.exec_group)
+        self.slots = ClientSlots(backend, holder)
+        self.in_flight = InFlight(backend, self.slots, self.meter, quorum=self.quorum, clock=self.clock)
+        self.dispatcher = Dispatcher(backend, workers, self.in_flight, self.slots)
+        self._reader: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def _take_event(self, event: InFlightEvent) -> None:
+        match event:
+            case CancelRequested(attempt):
+                self.cancelled.append(attempt)
+            case AttemptLost(attempt):
+                self.gone.append(attempt)
+            case QuorumChanged(is_quorate):
+                self.quorate.append(is_quorate)
+
     async def start(self) -> None:
+        self._reader = asyncio.create_task(self.in_flight.events.read(self._take_event))
         await self.in_flight.start()
         await self.dispatcher.start()
 
@@ -159,6 +175,8 @@ class Stage:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
         await self.in_flight.stop()
+        if self._reader is not None:
+            await self._reader
 
     def give(self, count: int) -> None:
         self.workers.credits += count

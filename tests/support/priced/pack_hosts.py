@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Executed, Execution, Outcome
+from support.host_scenes import is_full
 from support.priced.pack_scenes import naughty_hosts
 from support.waiting import eventually
 
@@ -71,10 +72,8 @@ async def hosts(pool: PackHosts) -> AsyncIterator[PackHosts]:
 
 
 def is_whole(pool: PackHosts) -> bool:
-    group = pool._shared
-    assert group is not None
-    is_ready = not group._tasks and len(group._hosts) == len(group._idle) == 2
-    return is_ready and all(host.is_alive for host in group._hosts)
+    assert pool._shared is not None
+    return is_full(pool._shared, 2)
 
 
 @contextlib.asynccontextmanager

@@ -40,6 +40,7 @@ from support.chaos import Process, free_port
 from support.priced.stacks import POSTGRES, QUICK_SPLIT, SPLIT, SQLITE
 from support.servers import NatsServer, unique
 from support.surroundings import variables_without
+from support.timers import timers
 from support.warm_processes import ran
 
 __all__ = [
@@ -72,17 +73,17 @@ BODY: dict[str, Any] = {
     "reservation": {"max_cost_usd": "0.2500"},
 }
 #: So short that keepers end what was left behind within seconds, and long enough for a busy machine.
-IMPATIENT = {
-    "PYOCO_PRICED_LEASE_TTL_SEC": "5",
-    "PYOCO_PRICED_HEARTBEAT_SEC": "1",
-    "PYOCO_PRICED_REAPER_INTERVAL_SEC": "1",
-    "PYOCO_PRICED_SWEEPER_INTERVAL_SEC": "1",
-    "PYOCO_PRICED_RECONCILE_INTERVAL_SEC": "1",
-    "PYOCO_PRICED_RECONCILE_AFTER_SEC": "3",
-    "PYOCO_PRICED_SUBMIT_ABANDON_SEC": "4",
-    "PYOCO_PRICED_RESEND_AFTER_SEC": "3",
-    "PYOCO_PRICED_ORPHAN_AFTER_SEC": "4",
-}
+IMPATIENT = timers(
+    priced_lease_ttl_sec=5,
+    priced_heartbeat_sec=1,
+    priced_reaper_interval_sec=1,
+    priced_sweeper_interval_sec=1,
+    priced_reconcile_interval_sec=1,
+    priced_reconcile_after_sec=3,
+    priced_submit_abandon_sec=4,
+    priced_resend_after_sec=3,
+    priced_orphan_after_sec=4,
+)
 _PACK_HOST = "pyoco_server.executors.packs.child"
 
 

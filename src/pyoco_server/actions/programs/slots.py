@@ -43,8 +43,13 @@ def cap_of(programs: Programs, group: str, client: str) -> int:
     )
 
 
-async def take_slot(backend: Backend, group: str, client: str, holder: str) -> Slot | None:
+async def take_slot(
+    backend: Backend, group: str, client: str, holder: str, taking: set[int] | None = None
+) -> Slot | None:
     """Take one slot of the client (GRID-73). None: the client is at its cap. Raises Unavailable.
+
+    `taking`: the numbers that concurrent calls of this process are trying for this client, so that they do not conflict
+    with each other; this call adds its own.
 
     Costs one write when a number is free. At the cap, abandoned slots are freed first (GRID-74): a read for each that
     was not checked recently.
@@ -55,9 +60,10 @@ async def take_slot(backend: Backend, group: str, client: str, holder: str) -> S
     """
     programs = programs_of(backend)
     tried: set[int] = set()
+    taking = set() if taking is None else taking
     has_cleared = False
     while len(tried) < _TRIES_MAX:
-        numbers = [number for number in _open_numbers(programs, group, client) if number not in tried]
+        numbers = [number for number in _open_numbers(programs, group, client, taking) if number not in tried]
         if not numbers:
             if has_cleared or tried or not await clear_abandoned(backend, group, client, _CHECKS_MAX):
                 return None
@@ -66,17 +72,21 @@ async def take_slot(backend: Backend, group: str, client: str, holder: str) -> S
         number = numbers[min(int(programs.chance() * len(numbers)), len(numbers) - 1)]
         tried.add(number)
         slot = Slot(group, client, number, backend.new_id(), None, backend.clock(), holder, 0)
-        taken = await programs.slots.take(slot)
+        taking.add(number)
+        try:
+            taken = await programs.slots.take(slot)
+        finally:
+            taking.discard(number)
         if taken is not None:
             await programs.reached("claim.slot_taken")
             return taken
     return None
 
 
-def _open_numbers(programs: Programs, group: str, client: str) -> list[int]:
+def _open_numbers(programs: Programs, group: str, client: str, taking: set[int]) -> list[int]:
     """O(cap)."""
     cap = cap_of(programs, group, client)
-    held = {slot.number for slot in programs.slots.held(group, client)}
+    held = taking | {slot.number for slot in programs.slots.held(group, client)}
     room = cap - len(held)
     if room <= 0:
         return []

@@ -24,7 +24,7 @@ async def mend(backend: Backend, run_id: str) -> bool:
     Returns True if there was something to repair and it is done. Costs two round trips if there was not. Several
     processes may try concurrently.
 
-    Runs that changed within EXEC_STALE_SEC are skipped: their writer may still be active. Raises Unavailable, and
+    Runs that changed within `exec_stale_sec` are skipped: their writer may still be active. Raises Unavailable, and
     Corrupt if the record cannot be read.
     """
     programs = programs_of(backend)

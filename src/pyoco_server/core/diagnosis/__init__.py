@@ -91,6 +91,8 @@ CHECKS: tuple[Check, ...] = (
     Check("settings.secret", "the secret of results cannot be guessed", priced.secret),
     Check("settings.timing", "times in the settings fit together", here.timing),
     Check("settings.typos", "variables that look like a misspelt setting", here.typos),
+    Check("settings.unused", "variables that are no longer used", here.unused),
+    Check("settings.tests", "variables that are for tests alone", here.for_tests),
     Check("machine.disk", "room on the disks that are used from here", here.disks),
     Check("machine.software", "what is installed here", here.software),
 )

@@ -299,6 +299,10 @@ class Machine:
     own_nats: OwnNats | None = None
     #: Environment variables that look like typos, each with the probable intended name.
     typos: Mapping[str, str] = field(default_factory=dict)
+    #: Environment variables without an effect any more, each with what is in effect instead.
+    unused: Mapping[str, str] = field(default_factory=dict)
+    #: Environment variables that are set and meant for tests only.
+    for_tests: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     #: None: priced runs are disabled here.
     packs: Packs | None = None

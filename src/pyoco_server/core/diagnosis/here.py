@@ -9,7 +9,19 @@ from pyoco_server.core.diagnosis.facts import Disk, Facts, Gateway, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, warning
 from pyoco_server.core.diagnosis.nats import is_local
 
-__all__ = ["disks", "keys", "open_gateway", "pepper", "plain_gateway", "ready", "software", "timing", "typos"]
+__all__ = [
+    "disks",
+    "for_tests",
+    "keys",
+    "open_gateway",
+    "pepper",
+    "plain_gateway",
+    "ready",
+    "software",
+    "timing",
+    "typos",
+    "unused",
+]
 
 _MIB = 1024 * 1024
 #: Free bytes below which a disk is reported: the store of NATS, then any other.
@@ -58,6 +70,26 @@ def typos(facts: Facts) -> Iterator[Remark]:
             f"the variable {name} does nothing; perhaps {meant} was meant",
             "you believe in a setting that nobody reads",
             f"rename {name} to {meant}, or remove it",
+            about=name,
+        )
+
+
+def unused(facts: Facts) -> Iterator[Remark]:
+    for name, instead in facts.machine.unused.items():
+        yield note(
+            f"the variable {name} is no longer used: {instead}",
+            "you believe in a setting that nobody reads",
+            f"remove {name}",
+            about=name,
+        )
+
+
+def for_tests(facts: Facts) -> Iterator[Remark]:
+    for name in facts.machine.for_tests:
+        yield danger(
+            f"{name} is set, which is for tests alone",
+            "timers, limits or rules differ from what the guarantees need",
+            f"unset {name}",
             about=name,
         )
 

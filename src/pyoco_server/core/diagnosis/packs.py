@@ -132,7 +132,7 @@ def reads_images(facts: Facts) -> Iterator[Remark]:
 def test_allow(facts: Facts) -> Iterator[Remark]:
     packs = facts.machine.packs
     if packs is not None and packs.test_allow:
-        yield warning(
+        yield danger(
             f"PYOCO_URL_PACK_TEST_ALLOW={packs.test_allow} is set, which is for tests alone",
             "whoever may submit a run reaches that address by the url pack",
             "unset PYOCO_URL_PACK_TEST_ALLOW",

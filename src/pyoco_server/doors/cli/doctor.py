@@ -28,6 +28,8 @@ from pyoco_server.config import (
     grid_from_env,
     priced_from_env,
     unknown_variables,
+    unused_variables,
+    variables_for_tests,
 )
 from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
 from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
@@ -141,6 +143,8 @@ async def _examine(
         disks=disks_of([*_places(config, own, monitor), *(_ledger_place(config, priced) if priced else [])]),
         own_nats=own,
         typos=unknown_variables(os.environ),
+        unused=unused_variables(os.environ),
+        for_tests=variables_for_tests(os.environ),
         versions={**versions(), "Python": platform.python_version()},
         packs=None if priced is None else await asyncio.to_thread(packs_here, priced),
     )

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
+from pyoco_server.actions.programs.measure import ProgramFigures
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.frames.client_session import ClientPeer
 from pyoco_server.doors.frames.context import DoorContext
-from pyoco_server.doors.frames.counting import count_end, count_put_back
+from pyoco_server.doors.frames.counting import count_end
 from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.guard import Guard, Visitor
@@ -31,9 +32,11 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent, QuorumChanged
+from pyoco_server.loops.programs.meter import Gauges, Meter
 from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
@@ -62,13 +65,15 @@ class Door:
         self._is_standby, self._is_draining = options.is_standby, False
         self._started_at = backend.clock()
         self.sessions: set[Session[DoorContext]] = set()
-        self.meter = self._meter()
+        self.meter = Meter(self._group)
         self._emptied = asyncio.Event()
         self._listening: Listening | None = None
+        self._reader: asyncio.Task[None] | None = None
         guard = Guard(backend, programs, self._group)
         worker_credits = WorkerCredits(guard.may_run)
-        self._in_flight = InFlight(backend, options.door_id, self._on_cancel, self._on_gone)
-        self._dispatcher = Dispatcher(backend, options.door_id, worker_credits, self._in_flight)
+        slots = ClientSlots(backend, options.door_id)
+        self._in_flight = InFlight(backend, slots, self.meter)
+        self._dispatcher = Dispatcher(backend, worker_credits, self._in_flight, slots)
         redirects = Redirects(
             programs.doors,
             group=self._group,
@@ -94,7 +99,7 @@ class Door:
             meter=self.meter,
         )
         self._review = _Review(self._review_all)
-        unoffered = UnofferedJobs(backend, worker_credits, self._dispatcher.waiting, on_end=self._ended_unoffered)
+        unoffered = UnofferedJobs(backend, worker_credits, slots.queues, on_end=self._ended_unoffered)
         self._loops: list[Loop] = [self._records, self._context.end_waiters, self._review, unoffered]
         if sweeper is not None:
             self._loops.append(sweeper)
@@ -125,15 +130,16 @@ class Door:
         now = self._backend.clock()
         return [peer.describe(now) for peer in self._worker_peers()]
 
-    def _meter(self) -> Meter:
-        meter = Meter(self._group)
-        meter.connections = lambda: Counter(session.role for session in self.sessions)
-        meter.credits = lambda: {
-            each.worker_id: self._context.worker_credits.credits(each) for each in self._worker_peers()
-        }
-        meter.cpu = lambda: {each.worker_id: each.cpu for each in self._worker_peers() if each.cpu is not None}
-        meter.inflight = lambda: Counter(attempt.job.exec_name for attempt in self._in_flight.all())
-        return meter
+    def figures(self) -> ProgramFigures:
+        """Return what its metrics show."""
+        peers, worker_credits = self._worker_peers(), self._context.worker_credits
+        gauges = Gauges(
+            connections=Counter(session.role for session in self.sessions),
+            credits={each.worker_id: worker_credits.credits(each) for each in peers},
+            cpu={each.worker_id: each.cpu for each in peers if each.cpu is not None},
+            inflight=Counter(attempt.job.exec_name for attempt in self._in_flight.all()),
+        )
+        return self.meter.figures(gauges)
 
     def _worker_peers(self) -> list[WorkerPeer]:
         return list(self._context.workers.values())
@@ -143,29 +149,18 @@ class Door:
     async def start(self) -> None:
         """Start, and return once the door can serve. Raises Unavailable."""
         self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup)
-        self._in_flight.on_quorum = self._on_quorum
+        self._reader = self._reader or asyncio.create_task(self._in_flight.events.read(self._take_event))
         await self._in_flight.start()
         if not self._is_standby:
-            await self._dispatch()
+            await self._dispatcher.start()
         for loop in self._loops:
             await loop.start()
-
-    async def _dispatch(self) -> None:
-        await self._dispatcher.start()
-        notify_dispatcher = self._in_flight.on_put_back
-
-        def on_put_back(attempt: ProgramAttempt) -> None:
-            count_put_back(self.meter, attempt)
-            if notify_dispatcher is not None:
-                notify_dispatcher(attempt)
-
-        self._in_flight.on_put_back = on_put_back
 
     async def promote(self) -> None:
         """Make a standby serve (GRID-43). Idempotent."""
         if self._is_standby and not self._is_draining:
             self._is_standby = False
-            await self._dispatch()
+            await self._dispatcher.start()
             self._records.nudge()
             log.info("standby promoted", door_id=self._options.door_id)
 
@@ -229,6 +224,9 @@ class Door:
         if self._listening is not None:
             await self._listening.close()
         await self._in_flight.stop()
+        if self._reader is not None:
+            await self._reader
+            self._reader = None
         await _briefly(self._records.remove_door(self._options.door_id))
 
     # Notifications.
@@ -242,16 +240,19 @@ class Door:
         count_end(self.meter, run)
         self._context.end_waiters.ended(run)
 
-    def _on_quorum(self, is_quorate: bool) -> None:
-        log.info("door state changed", door_id=self._options.door_id, state=self.state)
-        self._records.nudge()
+    def _take_event(self, event: InFlightEvent) -> None:
+        match event:
+            case CancelRequested(attempt):
+                peer = self._context.assigned.get(attempt.run.run_id)
+                if peer is not None:
+                    peer.stop_attempt(attempt)
+            case AttemptLost(attempt):
+                self._forget(attempt)
+            case QuorumChanged():
+                log.info("door state changed", door_id=self._options.door_id, state=self.state)
+                self._records.nudge()
 
-    def _on_cancel(self, attempt: ProgramAttempt) -> None:
-        peer = self._context.assigned.get(attempt.run.run_id)
-        if peer is not None:
-            peer.stop_attempt(attempt)
-
-    def _on_gone(self, attempt: ProgramAttempt) -> None:
+    def _forget(self, attempt: ProgramAttempt) -> None:
         """Forget an attempt that another process owns by now, or that ended elsewhere.
 
         If its worker still runs it, its next heartbeat attaches it again or stops it as superseded.

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.snapshot import encode
 from pyoco_server.doors.http.lingering import Lingering
+from pyoco_server.doors.http.requests import MalformedProgramRequest
 from pyoco_server.errors import (
     CATALOGUE,
     ArtifactExpired,
@@ -104,7 +105,7 @@ def encode_json(content: Any) -> bytes:
         return _encode(content)
     except (TypeError, ValueError, OverflowError, RecursionError):  # a lone surrogate, a number too large
         try:
-            return encode(content)
+            return encode(msgspec.to_builtins(content) if isinstance(content, msgspec.Struct) else content)
         except (TypeError, ValueError, RecursionError) as error:
             raise Corrupt("a stored record cannot be written as strict JSON") from error
 
@@ -130,6 +131,8 @@ def error_body(error: PyocoError) -> dict[str, Any]:
         body["resource"] = error.resource
     if isinstance(error, RecordUnreadable):
         body["key"] = error.key
+    if isinstance(error, MalformedProgramRequest):
+        body["code"] = Code.BAD_SCHEMA.value
     if isinstance(error, GridRefused):
         body |= _of_the_grid(error)
     if error.problems:
@@ -206,4 +209,5 @@ def _headers(error: PyocoError) -> dict[str, str] | None:
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
-    return {"loc": list(problem.loc), "msg": problem.msg, "type": problem.type}
+    shown: dict[str, Any] = {"loc": list(problem.loc), "msg": problem.msg, "type": problem.type}
+    return shown | {"nearest": problem.nearest} if problem.type == "unknown_member" else shown

@@ -44,7 +44,7 @@ from pyoco_server.doors.http import (
 )
 from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
 from pyoco_server.doors.http.guard import Guard
-from pyoco_server.doors.http.operations import Operation, openapi_paths
+from pyoco_server.doors.http.operations import Operation, openapi_components, openapi_paths
 from pyoco_server.doors.http.requests import Malformed, MalformedQuery
 from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1 import documents, envelopes, inputs, packs, results
@@ -68,7 +68,9 @@ _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 _MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
-SCHEMAS = {name: schema for module in (schemas, documents, *_MODULES) for name, schema in module.SCHEMAS.items()}
+_DECLARED = [getattr(module, "SCHEMAS", {}) for module in (schemas, documents, *_MODULES)]
+SCHEMAS: dict[str, Any] = {name: schema for each in _DECLARED for name, schema in each.items()}
+SCHEMAS |= openapi_components(OPERATIONS)
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.cancel_many import Cancelled, Selection, cancel_many
-from pyoco_server.doors.http import schemas
+from pyoco_server.actions.cancel_many import Selection, cancel_many
 from pyoco_server.doors.http.answers import json_answer
+from pyoco_server.doors.http.filters import Sha256
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import decode, read_body, wrong
+from pyoco_server.doors.http.reading import read_document
+from pyoco_server.doors.http.requests import read_body, wrong
+from pyoco_server.doors.http.shapes import Answer, Body, one_of
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import caller_of, state_of
+from pyoco_server.doors.http.submissions import REASON_LENGTH_MAX
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.index.port import RunFilter
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 RUN_IDS_MAX = 1000
 LIMIT_DEFAULT = 1000
@@ -27,29 +31,40 @@ LIMIT_MAX = 10_000
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
-class _CancelMany(msgspec.Struct, forbid_unknown_fields=True):
-    """A misspelt filter would cancel every run: unlike elsewhere (FLOW-44), unknown fields are refused here."""
+class RunsCancelRequest(Shape):
+    """Which runs: filters (all must match), `run_ids`, or `all`. Unknown fields are refused."""
 
-    status: Literal["PENDING", "RUNNING"] | None = None
+    status: Annotated[str, one_of(("PENDING", "RUNNING"))] | None = None
     flow: _Name | None = None
     tag: _Name | None = None
-    kind: Literal["flow", "exec", "pack"] | None = None
-    workflow_yaml_sha256: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    kind: Annotated[str, one_of(("flow", "exec", "pack"))] | None = None
+    workflow_yaml_sha256: Sha256 | None = None
     submitted_before: float | None = None
     run_ids: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=RUN_IDS_MAX)] | None = None
-    reason: Annotated[str, Meta(max_length=4096)] | None = None
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None = None
+    reason: Annotated[str, Meta(max_length=REASON_LENGTH_MAX)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, extra_json_schema={"default": LIMIT_DEFAULT})] | None = None
     all: bool = False
 
 
-_read = msgspec.json.Decoder(_CancelMany).decode
+class RunsCancelled(msgspec.Struct):
+    """The outcome in numbers."""
+
+    matched: Annotated[int, Meta(ge=0, description="Matching runs: the sum of `failed` and the next three.")]
+    asked: Annotated[int, Meta(ge=0, description="Cancellation was requested by this call.")]
+    already_cancelling: Annotated[int, Meta(ge=0)]
+    already_ended: Annotated[int, Meta(ge=0)]
+    not_found: Annotated[int, Meta(ge=0, description="Of `run_ids`: unknown, or another tenant's.")]
+    failed: Annotated[int, Meta(ge=0, description="The cancellation failed, or its outcome is unknown: try again.")]
+    more: Annotated[bool, Meta(description="More runs may match: repeat the request.")]
+
+
 #: Each filter narrows the selection.
 _FILTERS = ("status", "flow", "tag", "kind", "workflow_yaml_sha256", "submitted_before")
 
 
 def read_selection(body: bytes) -> tuple[Selection, str | None]:
     """Read which runs to cancel, and the reason. Raises Malformed with every problem and its location."""
-    wire: _CancelMany = decode(_read, body)
+    wire = read_document(RunsCancelRequest, body)
     given = [name for name in _FILTERS if getattr(wire, name) is not None]
     if wire.run_ids is not None and (given or wire.all):
         raise wrong(("body", "run_ids"), "cannot be combined with filters or `all`: give one or the other", "forbidden")
@@ -82,59 +97,17 @@ async def cancel_runs(request: Request) -> Response:
         raise Unavailable("runs cannot be stopped while there is no connection to NATS")
     done = await cancel_many(state.backend, caller_of(request), selection, reason)
     state.told(done.revision)
-    return json_answer(_counts(done))
-
-
-def _counts(done: Cancelled) -> dict[str, Any]:
-    return {
-        "matched": done.matched,
-        "asked": done.asked,
-        "already_cancelling": done.already_cancelling,
-        "already_ended": done.already_ended,
-        "not_found": done.not_found,
-        "failed": done.failed,
-        "more": done.more,
-    }
-
-
-_NAME = {"type": "string", "minLength": 1, "maxLength": 512}
-_KIND = {"type": "string", "enum": ["flow", "exec", "pack"]}
-_COUNT = {"type": "integer", "minimum": 0}
-
-SCHEMAS: dict[str, Any] = {
-    "RunsCancelRequest": schemas.object_of(
-        {
-            "status": schemas.or_null({"type": "string", "enum": ["PENDING", "RUNNING"]}),
-            "flow": schemas.or_null(_NAME),
-            "tag": schemas.or_null(_NAME),
-            "kind": schemas.or_null(_KIND),
-            "workflow_yaml_sha256": schemas.or_null({"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}),
-            "submitted_before": schemas.or_null(schemas.NUMBER),
-            "run_ids": schemas.or_null(
-                {"type": "array", "items": {"type": "string", "maxLength": 128}, "maxItems": RUN_IDS_MAX}
-            ),
-            "reason": schemas.or_null({"type": "string", "maxLength": 4096}),
-            "limit": schemas.or_null({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}),
-            "all": {"type": "boolean", "default": False},
-        },
-        [],
-        "Which runs: filters (all must match), `run_ids`, or `all`. Unknown fields are refused.",
+    answer = RunsCancelled(
+        matched=done.matched,
+        asked=done.asked,
+        already_cancelling=done.already_cancelling,
+        already_ended=done.already_ended,
+        not_found=done.not_found,
+        failed=done.failed,
+        more=done.more,
     )
-    | {"additionalProperties": False},
-    "RunsCancelled": schemas.object_of(
-        {
-            "matched": _COUNT | {"description": "Matching runs: the sum of `failed` and the next three."},
-            "asked": _COUNT | {"description": "Cancellation was requested by this call."},
-            "already_cancelling": _COUNT,
-            "already_ended": _COUNT,
-            "not_found": _COUNT | {"description": "Of `run_ids`: unknown, or another tenant's."},
-            "failed": _COUNT | {"description": "The cancellation failed, or its outcome is unknown: try again."},
-            "more": schemas.FLAG | {"description": "More runs may match: repeat the request."},
-        },
-        ["matched", "asked", "already_cancelling", "already_ended", "not_found", "failed", "more"],
-        "The outcome in numbers.",
-    ),
-}
+    return json_answer(answer)
+
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -145,8 +118,8 @@ OPERATIONS: tuple[Operation, ...] = (
         description="Cancels each matching run that has not ended, like a single cancel request. A pending run "
         "never starts. Priced runs cannot be cancelled: those selected by `run_ids` or `kind` count as `failed`, "
         "others are skipped. With `status`, a run that has left that state meanwhile is skipped. Takes 20 s at most.",
-        body=schemas.json_body(schemas.ref("RunsCancelRequest")),
-        answer=schemas.json_response(schemas.ref("RunsCancelled"), "The outcome in numbers."),
+        body=Body(RunsCancelRequest),
+        answer=Answer(RunsCancelled, "The outcome in numbers."),
         errors=(413, 422),
     ),
 )

@@ -4,45 +4,84 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 from starlette.datastructures import QueryParams
 
 from pyoco_server.actions.walk_dead_letters import Span
 from pyoco_server.core.dead_letter import LETTER_ID_LENGTH_MAX, read_letter_id
 from pyoco_server.core.programs.names import flow_name_of
-from pyoco_server.doors.http.requests import MalformedQuery, decode, wrong
+from pyoco_server.doors.http.reading import Reading, read_document, read_query
+from pyoco_server.doors.http.requests import Malformed, MalformedQuery, wrong
+from pyoco_server.doors.http.shapes import Request, one_of
 from pyoco_server.errors import Problem
 from pyoco_server.ports.dead_letters.port import DeadLetterFilter
 
 __all__ = [
-    "CURSOR_LENGTH_MAX",
-    "FILTERS",
-    "LETTER_ID_LENGTH_MAX",
-    "LIMIT_DEFAULT",
-    "LIMIT_MAX",
-    "NAME_LENGTH_MAX",
-    "PAGE_DEFAULT",
-    "PAGE_MAX",
     "DeadLetterQuery",
+    "DeadLettersDeletion",
+    "DeadLettersQuery",
+    "DeadLettersRedriveRequest",
     "read_letter_deletion",
     "read_letter_query",
     "read_letter_selection",
     "write_cursor",
 ]
 
-#: Each filter narrows the selection.
-FILTERS = ("reason", "flow", "tag", "run_id", "exec", "client_id", "group")
 NAME_LENGTH_MAX = 512
 CURSOR_LENGTH_MAX = 64
 PAGE_DEFAULT, PAGE_MAX = 50, 200
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 10_000
 
 _CURSOR = "dlq1."
+
+_Text = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+_UP_TO = "The `id` of the newest letter to include: later ones are skipped. It does not count as a filter."
+_LetterId = Annotated[str, Meta(extra_json_schema={"pattern": "^[1-9][0-9]*$", "maxLength": LETTER_ID_LENGTH_MAX})]
+_Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Maximum number of letters.")]
+
+
+class _Filters(Request):
+    """Each narrows the selection."""
+
+    reason: Annotated[_Text, Meta(description="Exact reason.")] | None = None
+    flow: Annotated[_Text, Meta(description="Exact flow name; empty: letters without a flow name.")] | None = None
+    tag: Annotated[_Text, Meta(description="The routing tag, or one of the labels.")] | None = None
+    run_id: Annotated[_Text, Meta(description="Letters of this run.")] | None = None
+    exec: Annotated[_Text, Meta(description="Letters of this program, as `flow=exec:NAME`.")] | None = None
+    client_id: Annotated[_Text, Meta(description="Letters of jobs of this client.")] | None = None
+    group: Annotated[_Text, Meta(description="Letters of jobs of this group.")] | None = None
+
+
+class DeadLettersQuery(_Filters):
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Maximum number of letters.")] = PAGE_DEFAULT
+    cursor: (
+        Annotated[
+            str,
+            Meta(description="`next_cursor` of the page before.", extra_json_schema={"maxLength": CURSOR_LENGTH_MAX}),
+        ]
+        | None
+    ) = None
+    before: (
+        Annotated[_LetterId, Meta(description="Letters with a smaller `id`: `next` of the page before, or any.")] | None
+    ) = None
+
+
+class DeadLettersDeletion(_Filters):
+    limit: _Limit = LIMIT_DEFAULT
+    all: Annotated[str, one_of(("true", "false"), description="`true`: every letter, when no filter is set.")] = "false"
+    up_to: Annotated[_LetterId, Meta(description=_UP_TO)] | None = None
+
+
+class DeadLettersRedriveRequest(_Filters):
+    """Which letters: filters (all must match), or `all`. Unknown fields are refused."""
+
+    limit: Annotated[_Limit, Meta(extra_json_schema={"default": LIMIT_DEFAULT})] | None = None
+    cursor: Annotated[str, Meta(max_length=CURSOR_LENGTH_MAX)] | None = None
+    all: bool = False
+    up_to: Annotated[_LetterId, Meta(max_length=LETTER_ID_LENGTH_MAX, description=_UP_TO)] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,47 +110,41 @@ def _read_cursor(text: str) -> int | None:
 
 
 def read_letter_query(query: QueryParams) -> DeadLetterQuery:
-    """Raises MalformedQuery with every bad value. Unknown names are ignored (FLOW-44)."""
-    problems: list[Problem] = []
-    wanted = _filter(query, problems)
-    limit = _limit(query, PAGE_DEFAULT, PAGE_MAX, problems)
-    before = _read_cursor(query["cursor"]) if "cursor" in query else None
-    if "cursor" in query and before is None:
-        problems.append(_problem("cursor", "is not one that a list was answered with"))
-    if "before" in query:
-        if "cursor" in query:
-            problems.append(_problem("before", "cannot be combined with `cursor`: give one or the other"))
-        before = read_letter_id(query["before"])
+    """Raises the refusal with every bad value and every unknown name."""
+    reading = read_query(DeadLettersQuery, query)
+    asked = reading.value
+    wanted = _wanted_of(reading)
+    before = None if asked.cursor is None else _read_cursor(asked.cursor)
+    if asked.cursor is not None and before is None:
+        reading.wrong("cursor", "is not one that a list was answered with")
+    if asked.before is not None:
+        if asked.cursor is not None:
+            reading.wrong("before", "cannot be combined with `cursor`: give one or the other")
+        before = read_letter_id(asked.before)
         if before is None:
-            problems.append(_problem("before", _NO_ID))
-    _refuse(problems)
-    return DeadLetterQuery(wanted, limit, before)
+            reading.wrong("before", _NO_ID)
+    reading.checked(MalformedQuery, unknown=Malformed)
+    return DeadLetterQuery(wanted, asked.limit, before)
 
 
 def read_letter_deletion(query: QueryParams) -> tuple[DeadLetterFilter, Span]:
-    """Read which letters to delete. Raises MalformedQuery with every bad value.
+    """Read which letters to delete. Raises the refusal with every bad value and every unknown name.
 
-    A misspelt filter would delete every letter: unlike elsewhere (FLOW-44), unknown names are refused here.
+    Only the text `true` selects all letters, not the other forms of a flag.
     """
-    problems: list[Problem] = []
-    wanted = _filter(query, problems)
-    limit = _limit(query, LIMIT_DEFAULT, LIMIT_MAX, problems)
-    newest = read_letter_id(query["up_to"]) if "up_to" in query else None
-    if "up_to" in query and newest is None:
-        problems.append(_problem("up_to", _NO_ID))
-    known = {*FILTERS, "limit", "all", "up_to"}
-    problems += [_problem(name[:NAME_LENGTH_MAX], "is not known here") for name in query if name not in known]
-    if query.get("all", "true") not in ("true", "false"):
-        problems.append(_problem("all", "must be true or false"))
-    if wanted == DeadLetterFilter() and query.get("all") != "true":
-        problems.append(
-            Problem(("query",), "nothing says which letters to delete: give a filter, or all=true", "missing")
-        )
-    _refuse(problems)
-    return wanted, Span(limit, _below(newest))
+    reading = read_query(DeadLettersDeletion, query)
+    asked = reading.value
+    wanted = _wanted_of(reading)
+    newest = None if asked.up_to is None else read_letter_id(asked.up_to)
+    if asked.up_to is not None and newest is None:
+        reading.wrong("up_to", _NO_ID)
+    if wanted == DeadLetterFilter() and asked.all != "true":
+        message = "nothing says which letters to delete: give a filter, or all=true"
+        reading.problems.append(Problem(("query",), message, "missing"))
+    reading.checked(MalformedQuery, unknown=Malformed)
+    return wanted, Span(asked.limit, _below(newest))
 
 
-_ONCE = (*FILTERS, "limit", "cursor", "before", "all", "up_to")
 _NO_ID = "is not the id of a letter"
 
 
@@ -120,87 +153,50 @@ def _below(newest: int | None) -> int | None:
     return None if newest is None else newest + 1
 
 
-def _filter(query: QueryParams, problems: list[Problem]) -> DeadLetterFilter:
-    problems += [_problem(name, "is given more than once") for name in _ONCE if len(query.getlist(name)) > 1]
-    for name in FILTERS:
-        if len(query.get(name, "")) > NAME_LENGTH_MAX:
-            problems.append(_problem(name, f"has at most {NAME_LENGTH_MAX} characters"))
-    wanted = _wanted({name: query.get(name) for name in FILTERS})
+def _wanted_of(reading: Reading[Any]) -> DeadLetterFilter:
+    wanted = _wanted(reading.value)
     if wanted is None:
-        problems.append(_problem("exec", _TWO_FLOWS))
+        reading.wrong("exec", _TWO_FLOWS)
     return wanted or DeadLetterFilter()
 
 
 _TWO_FLOWS = "is another program than `flow` says: give one or the other"
 
 
-def _wanted(asked: Mapping[str, str | None]) -> DeadLetterFilter | None:
+def _wanted(asked: _Filters) -> DeadLetterFilter | None:
     """Build the filter; a program matches as a flow name (GRID-150). Returns None if `exec` and `flow` contradict."""
-    program, flow = asked["exec"], asked["flow"]
-    if program is not None:
-        if flow not in {None, flow_name_of(program)}:
+    flow = asked.flow
+    if asked.exec is not None:
+        if flow not in {None, flow_name_of(asked.exec)}:
             return None
-        flow = flow_name_of(program)
-    given = {name: asked[name] for name in FILTERS if name not in {"exec", "flow"}}
-    return DeadLetterFilter(flow=flow, **given)  # type: ignore[arg-type]  # the tenant is not among them
-
-
-def _limit(query: QueryParams, default: int, highest: int, problems: list[Problem]) -> int:
-    text = query.get("limit", str(default))
-    limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
-    if not 1 <= limit <= highest:
-        problems.append(_problem("limit", f"must be a whole number from 1 to {highest}"))
-    return limit
-
-
-def _problem(name: str, message: str) -> Problem:
-    return Problem(("query", name), message, "value")
-
-
-def _refuse(problems: list[Problem]) -> None:
-    if problems:
-        raise MalformedQuery(problems[0].msg, problems=tuple(problems))
-
-
-_Name = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
-
-
-class _Selection(msgspec.Struct, forbid_unknown_fields=True):
-    """A misspelt filter would redrive every letter, so unknown fields are refused."""
-
-    reason: _Name | None = None
-    flow: _Name | None = None
-    tag: _Name | None = None
-    run_id: _Name | None = None
-    exec: _Name | None = None
-    client_id: _Name | None = None
-    group: _Name | None = None
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None = None
-    cursor: Annotated[str, Meta(max_length=CURSOR_LENGTH_MAX)] | None = None
-    all: bool = False
-    up_to: Annotated[str, Meta(max_length=LETTER_ID_LENGTH_MAX)] | None = None
-
-
-_read_selection = msgspec.json.Decoder(_Selection).decode
+        flow = flow_name_of(asked.exec)
+    return DeadLetterFilter(
+        flow=flow,
+        reason=asked.reason,
+        tag=asked.tag,
+        run_id=asked.run_id,
+        client_id=asked.client_id,
+        group=asked.group,
+    )
 
 
 def read_letter_selection(body: bytes) -> tuple[DeadLetterFilter, Span]:
     """Read which letters to redrive. Raises Malformed with every problem and its location."""
-    wire: _Selection = decode(_read_selection, body)
-    wanted = _wanted({name: getattr(wire, name) for name in FILTERS})
+    asked = read_document(DeadLettersRedriveRequest, body)
+    wanted = _wanted(asked)
     if wanted is None:
         raise wrong(("body", "exec"), _TWO_FLOWS, "value")
-    if wanted == DeadLetterFilter() and not wire.all:
+    if wanted == DeadLetterFilter() and not asked.all:
         message = 'nothing says which letters to redrive: give a filter, or `"all": true`'
         raise wrong(("body",), message, "missing")
     before = newest = None
-    if wire.cursor is not None:
-        before = _read_cursor(wire.cursor)
+    if asked.cursor is not None:
+        before = _read_cursor(asked.cursor)
         if before is None:
             raise wrong(("body", "cursor"), "is not one that a request was answered with", "value")
-    if wire.up_to is not None:
-        newest = read_letter_id(wire.up_to)
+    if asked.up_to is not None:
+        newest = read_letter_id(asked.up_to)
         if newest is None:
             raise wrong(("body", "up_to"), _NO_ID, "value")
     bounds = [bound for bound in (before, _below(newest)) if bound is not None]
-    return wanted, Span(wire.limit or LIMIT_DEFAULT, min(bounds, default=None))
+    return wanted, Span(asked.limit or LIMIT_DEFAULT, min(bounds, default=None))

@@ -20,14 +20,9 @@ from pyoco_server.core.programs.record import EXEC
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.dead_letter_requests import (
-    CURSOR_LENGTH_MAX,
-    FILTERS,
-    LETTER_ID_LENGTH_MAX,
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    NAME_LENGTH_MAX,
-    PAGE_DEFAULT,
-    PAGE_MAX,
+    DeadLettersDeletion,
+    DeadLettersQuery,
+    DeadLettersRedriveRequest,
     read_letter_deletion,
     read_letter_query,
     read_letter_selection,
@@ -35,8 +30,9 @@ from pyoco_server.doors.http.dead_letter_requests import (
 )
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.shapes import Body
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.doors.http.submissions import REPLAYED, read_change
+from pyoco_server.doors.http.submissions import REPLAYED, RunRerunRequest, read_change
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
@@ -139,9 +135,6 @@ def _problem(letter_id: int, error: PyocoError) -> dict[str, str]:
 _ID = {"type": "string", "pattern": "^[1-9][0-9]*$", "description": "The letter's place in its stream."}
 _UUID = {"type": "string", "format": "uuid"}
 _COUNT = {"type": "integer", "minimum": 0}
-_NEWEST = {"type": "string", "pattern": "^[1-9][0-9]*$", "maxLength": LETTER_ID_LENGTH_MAX}
-_UP_TO = "The `id` of the newest letter to include: later ones are skipped. It does not count as a filter."
-_NAME = {"type": "string", "maxLength": NAME_LENGTH_MAX}
 _CURSOR = schemas.or_null(schemas.TEXT) | {
     "description": "Pass it as `cursor` to get the next page; null: there is none."
 }
@@ -227,18 +220,6 @@ SCHEMAS: dict[str, Any] = {
         ["run_id"],
         "The new run is recorded and queued. The letter of a program stays.",
     ),
-    "DeadLettersRedriveRequest": schemas.object_of(
-        {name: schemas.or_null(_NAME) for name in FILTERS}
-        | {
-            "limit": schemas.or_null({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}),
-            "cursor": schemas.or_null({"type": "string", "maxLength": CURSOR_LENGTH_MAX}),
-            "all": {"type": "boolean", "default": False},
-            "up_to": schemas.or_null(_NEWEST) | {"description": _UP_TO},
-        },
-        [],
-        "Which letters: filters (all must match), or `all`. Unknown fields are refused.",
-    )
-    | {"additionalProperties": False},
     "DeadLetterProblem": schemas.object_of(
         {"id": _ID, "err_id": schemas.TEXT, "detail": schemas.TEXT},
         ["id", "err_id", "detail"],
@@ -277,22 +258,7 @@ _LETTER_ID: dict[str, Any] = {
     "schema": _ID,
     "description": "The `id` of a letter in a list.",
 }
-_FILTER_WORDS = {
-    "reason": "Exact reason.",
-    "flow": "Exact flow name; empty: letters without a flow name.",
-    "tag": "The routing tag, or one of the labels.",
-    "run_id": "Letters of this run.",
-    "exec": "Letters of this program, as `flow=exec:NAME`.",
-    "client_id": "Letters of jobs of this client.",
-    "group": "Letters of jobs of this group.",
-}
-_FILTERS = tuple(schemas.query(name, _NAME, text) for name, text in _FILTER_WORDS.items())
 _TAGS = ("dead letters",)
-
-
-def _limit(default: int, highest: int) -> dict[str, Any]:
-    schema = {"type": "integer", "minimum": 1, "maximum": highest, "default": default}
-    return schemas.query("limit", schema, "Maximum number of letters.")
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -302,14 +268,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_letters,
         summary="List dead letters, newest first",
         description="A letter that expires, or is deleted through another gateway, leaves the list in a few seconds.",
-        parameters=(
-            *_FILTERS,
-            _limit(PAGE_DEFAULT, PAGE_MAX),
-            schemas.query(
-                "cursor", {"type": "string", "maxLength": CURSOR_LENGTH_MAX}, "`next_cursor` of the page before."
-            ),
-            schemas.query("before", _NEWEST, "Letters with a smaller `id`: `next` of the page before, or any."),
-        ),
+        query=DeadLettersQuery,
         answer=schemas.json_response(schemas.ref("DeadLetterPage"), "One page."),
         errors=(422,),
         tags=_TAGS,
@@ -339,7 +298,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Redrive many dead letters",
         description="Redrives each letter as a single request would, newest first. Takes 20 s at most. Letters added "
         "meanwhile are left for the next request; with `up_to`, also those added after the given letter.",
-        body=schemas.json_body(schemas.ref("DeadLettersRedriveRequest")),
+        body=Body(DeadLettersRedriveRequest),
         answer=schemas.json_response(schemas.ref("DeadLettersRedriven"), "How many were redriven."),
         errors=(413, 422),
         tags=_TAGS,
@@ -353,7 +312,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "letter. Repeating the request has no further effect. 409 if there is no run, or what it was "
         "submitted with is no longer kept.",
         parameters=(_LETTER_ID,),
-        body=schemas.json_body(schemas.ref("RunRerunRequest"), required=False),
+        body=Body(RunRerunRequest, required=False),
         answer=schemas.json_response(schemas.ref("DeadLetterRedriven"), "Recorded and queued."),
         errors=(404, 409, 413, 422),
         tags=_TAGS,
@@ -378,12 +337,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete many dead letters",
         description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most. With `up_to`, "
         "letters added after the given one are skipped.",
-        parameters=(
-            *_FILTERS,
-            _limit(LIMIT_DEFAULT, LIMIT_MAX),
-            schemas.query("all", {"type": "boolean", "default": False}, "`true`: every letter, when no filter is set."),
-            schemas.query("up_to", _NEWEST, _UP_TO),
-        ),
+        query=DeadLettersDeletion,
         answer=schemas.json_response(schemas.ref("DeadLettersDeleted"), "How many were deleted."),
         errors=(422,),
         tags=_TAGS,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
+from pyoco_server.doors.http.reading import members_of, read_texts
 from pyoco_server.doors.http.requests import Malformed, chunks_of
+from pyoco_server.doors.http.shapes import Request as Shape
+from pyoco_server.doors.http.submissions import RunSubmitYamlRequest
 from pyoco_server.errors import Problem, PyocoError, TooLarge, WorkflowTooLarge
+
+S = TypeVar("S", bound=Shape)
 
 __all__ = ["Form", "Part", "Sink", "WorkflowForm", "parse_form", "read_workflow_form", "wrong_part"]
 
@@ -113,6 +118,24 @@ class Form:
         except UnicodeDecodeError as error:
             raise wrong_part(name, "must be UTF-8 text") from error
 
+    def read(self, shape: type[S]) -> S:
+        """Return the fields by their shape. Raises Malformed with every problem, those of the file included."""
+        problems: list[Problem] = []
+        given: dict[str, list[str]] = {}
+        known = members_of(shape)
+        for name in (self._file_part, *(each for each in self.parts if each != self._file_part)):
+            try:
+                if name == self._file_part:
+                    self.file()
+                else:
+                    given[name] = [self.text(name) or "" if name in known else ""]
+            except Malformed as error:
+                problems += error.problems
+        reading = read_texts(shape, given, "body")
+        bad = {problem.loc for problem in problems}
+        reading.problems = problems + [each for each in reading.problems if each.loc not in bad]
+        return reading.checked()
+
     def begin(self, part: Part) -> None:
         if len(self.parts) >= _PARTS_MAX:
             raise wrong_part("", f"the form has more than {_PARTS_MAX} parts")
@@ -213,8 +236,5 @@ async def read_workflow_form(request: Request, workflow_bytes_max: int) -> Workf
     if "params" in form.parts:  # FLOW-85: refuse, so that no client assumes that an override took effect
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise wrong_part("params", message, "forbidden")
-    form.file()
-    flow_name = form.text("flow_name")
-    if flow_name is None:
-        raise wrong_part("flow_name", "is required", "missing")
-    return WorkflowForm(workflow, flow_name, form.text("tag"))
+    asked = form.read(RunSubmitYamlRequest)
+    return WorkflowForm(workflow, asked.flow_name, asked.tag)

@@ -161,9 +161,12 @@ class Guard:
             await self._pass_on(scope, receive, send)
             return
         operation, scope["path_params"] = found
+        scope["operation"] = operation
         request = Request(scope, receive)
         began = time.perf_counter()
         try:
+            if scope["query_string"] and operation.query is None and not operation.problems:
+                _refuse_unknown_parameters(request, operation)
             answer = await operation.endpoint(request)
         except asyncio.CancelledError as error:
             answer = _stopping(scope, error)
@@ -191,6 +194,13 @@ class Guard:
         answer = plain_error(405, "method not allowed", 2)
         answer.headers["Allow"] = ", ".join(methods)
         await answer(scope, receive, send)
+
+
+def _refuse_unknown_parameters(request: Request, operation: Operation) -> None:
+    """STRICT-1, STRICT-3. Operations with a shape for their query, and those under `/v1`, check it themselves."""
+    problems = operation.unknown_parameters(request.query_params)
+    if problems:
+        raise operation.unknown_error(problems[0].msg, problems=tuple(problems))
 
 
 async def _counted(scope: Scope, refusal: PyocoError) -> PyocoError:

@@ -79,6 +79,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/health",
         endpoint=get_health,
+        any_query=True,
         summary="Is the gateway alive?",
         answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. NATS is not checked."),
         open=True,
@@ -88,6 +89,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/ready",
         endpoint=get_ready,
+        any_query=True,
         summary="Can the gateway take work?",
         answer=schemas.json_response(
             schemas.ref("Ready"), "NATS accepts writes, no stream is missing, and lists are current."

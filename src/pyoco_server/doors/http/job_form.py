@@ -5,23 +5,75 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Annotated, Final
 
-from starlette.requests import Request
+from msgspec import Meta, field
+from starlette.requests import Request as HttpRequest
 
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, JobAsk, check_ask
+from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX, JobAsk, check_ask
 from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
+from pyoco_server.doors.http.filters import ClientId, ExecName, Group, JobId
 from pyoco_server.doors.http.forms import Part, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
-from pyoco_server.doors.http.requests import chunks_of
+from pyoco_server.doors.http.reading import members_of
+from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
+from pyoco_server.doors.http.shapes import File, FormRequest
+from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.errors import TooLarge, TooSlow
 
-__all__ = ["JobForm", "read_job_form"]
+__all__ = ["CLIENT_ID_DEFAULT", "JobForm", "JobSubmitRequest", "read_job_form"]
+
+#: Client id of jobs that name no client and come without a key (GRID-155).
+CLIENT_ID_DEFAULT: Final = "http"
+
+
+class JobSubmitRequest(FormRequest):
+    """A program to be run once, with its arguments and files."""
+
+    exec_name: Annotated[ExecName, Meta(description="The program, by the name that workers know.")]
+    arg: Annotated[
+        list[str],
+        Meta(
+            max_length=ARGS_MAX,
+            description=f"Its arguments, one part each, in their order; {ARGS_BYTES_MAX} bytes together.",
+        ),
+    ] = field(default_factory=list)
+    file: Annotated[
+        list[File],
+        Meta(
+            max_length=FILES_MAX,
+            description="Its input files, one part each, under their own names, which hold no path.",
+        ),
+    ] = field(default_factory=list)
+    job_id: (
+        Annotated[
+            JobId,
+            Meta(description="Chosen by the caller: repeating the same job under the same id has no further effect."),
+        ]
+        | None
+    ) = None
+    client_id: (
+        Annotated[
+            ClientId,
+            Meta(
+                description="Whose job it is, for its cap and its lane: the id of the API key unless given, "
+                f"`{CLIENT_ID_DEFAULT}` without one.",
+            ),
+        ]
+        | None
+    ) = None
+    group: Annotated[Group, Meta(description="Where it is queued: the gateway's own group unless given.")] | None = None
+    timeout_sec: (
+        Annotated[float, Meta(ge=1, le=TIMEOUT_MAX, description="Run time: `EXEC_JOB_TIMEOUT_SEC` unless given.")]
+        | None
+    ) = None
+
 
 _FIELD_BYTES_MAX: Final = 1024
-_ONCE: Final = frozenset({"exec_name", "job_id", "client_id", "group", "timeout_sec"})
-#: All known parts, and some unknown ones.
+_MEMBERS: Final = members_of(JobSubmitRequest)
+_ONCE: Final = frozenset(_MEMBERS) - {"arg", "file"}
+#: All known parts, and some unknown ones, all of which the response names.
 _PARTS_MAX: Final = FILES_MAX + ARGS_MAX + 64
 #: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
@@ -38,6 +90,8 @@ class JobForm:
         self._args: list[bytearray] = []
         self._args_bytes = self._parts = self._files = 0
         self._names: set[str] = set()
+        #: Names of parts that no job has.
+        self._unknown: dict[str, None] = {}
         #: The name of each new file, followed by its bytes.
         self._came: list[str | bytes] = []
 
@@ -58,6 +112,8 @@ class JobForm:
             if part.name in self._fields:
                 raise _bad(f"{part.name} is given twice", part.name)
             self._fields[part.name] = bytearray()
+        else:
+            self._unknown[part.name] = None
 
     def take(self, part: Part, data: bytes) -> None:
         if part.name == "file":
@@ -68,10 +124,16 @@ class JobForm:
                 raise _bad(f"arguments take at most {ARGS_BYTES_MAX} bytes together", "Args")
             self._args[-1] += data
         elif part.name in _ONCE:
-            field = self._fields[part.name]
-            field += data
-            if len(field) > _FIELD_BYTES_MAX:
+            content = self._fields[part.name]
+            content += data
+            if len(content) > _FIELD_BYTES_MAX:
                 raise _bad(f"{part.name} has at most {_FIELD_BYTES_MAX} bytes", part.name)
+
+    def check_names(self) -> None:
+        """Raises MalformedProgramRequest with every unknown part (STRICT-1)."""
+        problems = unknown_members(("body",), self._unknown, _MEMBERS)
+        if problems:
+            raise MalformedProgramRequest(problems[0].msg, problems=tuple(problems))
 
     async def store(self, files: JobFiles) -> None:
         """Move the file data received so far to `files`."""
@@ -108,7 +170,7 @@ class JobForm:
 
 
 async def read_job_form(
-    request: Request, files: JobFiles, bytes_max: int, *, group: str, client_id: str, job_id: str
+    request: HttpRequest, files: JobFiles, bytes_max: int, *, group: str, client_id: str, job_id: str
 ) -> JobAsk:
     """Read the job request; the file data goes to `files` as it arrives. The keyword arguments are the defaults.
 
@@ -118,6 +180,7 @@ async def read_job_form(
     form, began = JobForm(), time.monotonic()
     async for _ in parse_form(request, _chunks(request, bytes_max, began), form, lambda text, _: _bad(text, None)):
         await form.store(files)
+    form.check_names()
     exec_name, timeout = form.text("exec_name"), form.text("timeout_sec")
     if exec_name is None:
         raise _bad("exec_name is required", "ExecName")
@@ -133,7 +196,7 @@ async def read_job_form(
     return check_ask(ask)
 
 
-async def _chunks(request: Request, bytes_max: int, began: float) -> AsyncIterator[bytes]:
+async def _chunks(request: HttpRequest, bytes_max: int, began: float) -> AsyncIterator[bytes]:
     size = 0
     try:
         async for chunk in chunks_of(request, bytes_max):

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.programs.admit import admit_client
 from pyoco_server.actions.programs.submit_once import Key, submit_job_once
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX
-from pyoco_server.core.programs.names import FILES_MAX
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.job_files import JobFiles
-from pyoco_server.doors.http.job_form import read_job_form
+from pyoco_server.doors.http.job_form import CLIENT_ID_DEFAULT, JobSubmitRequest, read_job_form
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.shapes import Answer, Body, RunId, Status
 from pyoco_server.doors.http.state import caller_of, programs_of, state_of
 from pyoco_server.doors.http.submissions import KEY_PARAMETER, REPLAYED, read_key
 
-__all__ = ["CLIENT_ID_DEFAULT", "OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
-#: Client id of jobs that name no client and come without a key (GRID-155).
-CLIENT_ID_DEFAULT = "http"
+
+class JobAccepted(msgspec.Struct):
+    """The job is recorded and queued; both are durable. `duplicate`: it was already known, and `status` is the current
+    status of its run."""
+
+    run_id: RunId
+    job_id: Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+    status: Status
+    duplicate: bool
 
 
 async def submit_job(request: Request) -> Response:
@@ -53,68 +60,10 @@ async def submit_job(request: Request) -> Response:
     state.told(submitted.revision)
     state.duplicates[ask.group] += submitted.duplicate
     run = submitted.run
-    answer = {
-        "run_id": run.run_id,
-        "job_id": run.program.job_id if run.program is not None else ask.job_id,
-        "status": run.status.value,
-        "duplicate": submitted.duplicate,
-    }
+    job_id = run.program.job_id if run.program is not None else ask.job_id
+    answer = JobAccepted(run.run_id, job_id, run.status.value, submitted.duplicate)
     return json_answer(answer, headers=REPLAYED if key is not None and submitted.duplicate else None)
 
-
-_UUID = {"type": "string", "format": "uuid"}
-_ID_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
-
-SCHEMAS: dict[str, Any] = {
-    "JobSubmitRequest": schemas.object_of(
-        {
-            "exec_name": {
-                "type": "string",
-                "pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$",
-                "description": "The program, by the name that workers know.",
-            },
-            "arg": {
-                "type": "array",
-                "items": schemas.TEXT,
-                "maxItems": ARGS_MAX,
-                "description": f"Its arguments, one part each, in their order; {ARGS_BYTES_MAX} bytes together.",
-            },
-            "file": {
-                "type": "array",
-                "items": {"type": "string", "format": "binary"},
-                "maxItems": FILES_MAX,
-                "description": "Its input files, one part each, under their own names, which hold no path.",
-            },
-            "job_id": _UUID
-            | {"description": "Chosen by the caller: repeating the same job under the same id has no further effect."},
-            "client_id": {
-                "type": "string",
-                "pattern": _ID_PATTERN,
-                "description": "Whose job it is, for its cap and its lane: the id of the API key unless given, "
-                f"`{CLIENT_ID_DEFAULT}` without one.",
-            },
-            "group": {
-                "type": "string",
-                "pattern": "^[A-Za-z0-9_-]{1,32}$",
-                "description": "Where it is queued: the gateway's own group unless given.",
-            },
-            "timeout_sec": {
-                "type": "number",
-                "minimum": 1,
-                "maximum": TIMEOUT_MAX,
-                "description": "Run time: `EXEC_JOB_TIMEOUT_SEC` unless given.",
-            },
-        },
-        ["exec_name"],
-        "A program to be run once, with its arguments and files.",
-    ),
-    "JobAccepted": schemas.object_of(
-        {"run_id": _UUID, "job_id": _UUID, "status": schemas.STATUS, "duplicate": schemas.FLAG},
-        ["run_id", "job_id", "status", "duplicate"],
-        "The job is recorded and queued; both are durable. `duplicate`: it was already known, and `status` is "
-        "the current status of its run.",
-    ),
-}
 
 _DESCRIPTION = """\
 200 means that the job is recorded and queued. The same `job_id` with the same content is one job, however often it \
@@ -130,8 +79,8 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Submit a job: a program, its arguments and files",
         description=_DESCRIPTION,
         parameters=(KEY_PARAMETER,),
-        body={"required": True, "content": {"multipart/form-data": {"schema": schemas.ref("JobSubmitRequest")}}},
-        answer=schemas.json_response(schemas.ref("JobAccepted"), "Recorded and queued."),
+        body=Body(JobSubmitRequest, media="multipart/form-data"),
+        answer=Answer(JobAccepted, "Recorded and queued."),
         errors=(409, 413, 422),
         tags=("programs",),
     ),

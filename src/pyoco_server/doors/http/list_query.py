@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta, field
 from starlette.datastructures import QueryParams
 
-from pyoco_server.core.programs.faults import GridRefused
-from pyoco_server.core.programs.names import flow_name_of, is_client_id, is_exec_name, is_group, read_job_id
+from pyoco_server.core.programs.names import flow_name_of
 from pyoco_server.core.states import UNKNOWN, RunState
+from pyoco_server.doors.http.cursors import LENGTH_MAX as CURSOR_LENGTH_MAX
 from pyoco_server.doors.http.cursors import BadCursor, read_cursor
-from pyoco_server.doors.http.requests import (
-    NOT_AN_INSTANT,
-    MalformedQuery,
-    read_flag,
-    read_instant,
-    wants_records,
-)
-from pyoco_server.errors import Problem
+from pyoco_server.doors.http.filters import ClientId, ExecName, Group, JobId, RunIdPrefix, Sha256, UnixSeconds
+from pyoco_server.doors.http.reading import Reading, read_query
+from pyoco_server.doors.http.requests import MalformedQuery, wants_records
+from pyoco_server.doors.http.shapes import Request, one_of
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, RunFilter
 
-__all__ = ["KINDS", "LIMIT_DEFAULT", "LIMIT_MAX", "ListQuery", "read_list_query"]
+__all__ = ["ListQuery", "RunsQuery", "read_list_query"]
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 KINDS = ("exec", "flow", "pack")
 
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-#: Prefix of a run id. Fewer characters would hardly filter anything.
-_RUN_ID_PREFIX = re.compile(r"[0-9a-fA-F-]{4,36}", re.ASCII)
-_LIMIT = re.compile(r"[0-9]{1,4}", re.ASCII)
-#: Parameters that may appear once. All others are ignored.
-_ONCE = (
-    "status",
-    "flow",
-    "tag",
-    "kind",
-    "workflow_yaml_sha256",
-    "run_id",
-    "job_id",
-    "client_id",
-    "group",
-    "exec",
-    "limit",
-    "updated_after",
-    "cursor",
-    "envelope",
-)
+
+class RunsQuery(Request):
+    """FLOW-97 to FLOW-105."""
+
+    status: (
+        Annotated[str, one_of((*RunState, UNKNOWN), description="Exact status. `UNKNOWN`: its record cannot be read.")]
+        | None
+    ) = None
+    flow: Annotated[str, Meta(description="Exact flow name.")] | None = None
+    tag: Annotated[str, Meta(description="The routing tag, or one of the labels.")] | None = None
+    kind: Annotated[str, one_of(KINDS, description="Kind of run.")] | None = None
+    workflow_yaml_sha256: Annotated[Sha256, Meta(description="Runs of this flow.yaml.")] | None = None
+    run_id: Annotated[RunIdPrefix, Meta(description="Prefix of the run id, at least 4 characters.")] | None = None
+    job_id: Annotated[JobId, Meta(description="Runs of this job: one in each group.")] | None = None
+    client_id: Annotated[ClientId, Meta(description="Jobs of this client.")] | None = None
+    group: Annotated[Group, Meta(description="Jobs of this group.")] | None = None
+    exec: Annotated[ExecName, Meta(description="Jobs of this program, as `flow=exec:NAME`.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Page size.")] = LIMIT_DEFAULT
+    include: Annotated[
+        list[str], Meta(description="`full`, `all` or `records`: complete snapshots instead of summaries.")
+    ] = field(default_factory=list)
+    updated_after: (
+        Annotated[UnixSeconds, Meta(description="Only runs updated later than this, in unix seconds.")] | None
+    ) = None
+    cursor: (
+        Annotated[
+            str,
+            Meta(
+                description="`next_cursor` of the page before, with the same filters.",
+                extra_json_schema={"maxLength": CURSOR_LENGTH_MAX},
+            ),
+        ]
+        | None
+    ) = None
+    envelope: Annotated[bool, Meta(description="`true`: respond with an object instead of an array.")] = False
 
 
 @dataclass(frozen=True)
@@ -64,125 +74,52 @@ class ListQuery:
 
 
 def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
-    """FLOW-97 to FLOW-105. Raises MalformedQuery with every bad value (FLOW-106)."""
-    reader = _Reader(query)
-    sha256 = reader.sha256()
+    """Raises MalformedQuery with every bad value and unknown name (FLOW-106, STRICT-3)."""
+    reading = read_query(RunsQuery, query)
+    asked = reading.value
     wanted = RunFilter(
         tenant_id=tenant_id or EVERYBODY,
-        status=reader.one_of("status", (*RunState.__members__, UNKNOWN)),
-        flow=reader.flow(),
-        tag=reader.text("tag"),
-        kind=reader.one_of("kind", KINDS),
-        workflow_yaml_sha256=sha256,
-        updated_after=reader.updated_after(),
-        run_id_prefix=reader.run_id_prefix(),
-        job_id=reader.job_id(),
-        client_id=reader.name("client_id", is_client_id, "must be 1 to 64 letters, digits, '_' or '-'"),
-        group=reader.name("group", is_group, "must be 1 to 32 letters, digits, '_' or '-'"),
+        status=asked.status,
+        flow=_flow(reading),
+        tag=asked.tag,
+        kind=asked.kind,
+        workflow_yaml_sha256=_lower(asked.workflow_yaml_sha256),
+        updated_after=asked.updated_after,
+        run_id_prefix=_lower(asked.run_id),
+        job_id=asked.job_id,
+        client_id=asked.client_id,
+        group=asked.group,
     )
-    limit, envelope = reader.limit(), reader.envelope()
-    after = reader.cursor(wanted)
-    if reader.problems:
-        raise MalformedQuery(reader.problems[0].msg, problems=tuple(reader.problems))
-    is_object = envelope or after is not None or wanted.updated_after is not None
-    return ListQuery(wanted, limit, after, wants_records(query), is_object)
+    after = _position(reading, wanted)
+    reading.checked(MalformedQuery)
+    is_object = asked.envelope or after is not None or wanted.updated_after is not None
+    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), is_object)
 
 
-class _Reader:
-    """Parses one value at a time and collects the problems."""
+def _lower(text: str | None) -> str | None:
+    return None if text is None else text.lower()
 
-    def __init__(self, query: QueryParams) -> None:
-        self.problems: list[Problem] = []
-        self._given: dict[str, str] = {}
-        for name in _ONCE:
-            values = query.getlist(name)
-            if len(values) > 1:
-                self._wrong(name, "is given more than once")
-            elif values:
-                self._given[name] = values[0]
 
-    def _wrong(self, name: str, message: str) -> None:
-        self.problems.append(Problem(("query", name), message, "value"))
+def _flow(reading: Reading[RunsQuery]) -> str | None:
+    """A program matches as a flow name (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
+    flow, program = reading.value.flow, reading.value.exec
+    if program is None:
+        return flow
+    if flow not in {None, flow_name_of(program)}:
+        reading.wrong("exec", "is another program than `flow` says: give one or the other")
+    return flow_name_of(program)
 
-    def text(self, name: str) -> str | None:
-        return self._given.get(name)
 
-    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        text = self._given.get(name)
-        if text is not None and text not in allowed:
-            self._wrong(name, f"must be one of {', '.join(allowed)}")
-        return text
-
-    def sha256(self) -> str | None:
-        text = self._given.get("workflow_yaml_sha256")
-        if text is not None and not _SHA256.fullmatch(text):
-            self._wrong("workflow_yaml_sha256", "must be 64 hex digits")
-        return None if text is None else text.lower()
-
-    def run_id_prefix(self) -> str | None:
-        text = self._given.get("run_id")
-        if text is not None and not _RUN_ID_PREFIX.fullmatch(text):
-            self._wrong("run_id", "must be the first 4 to 36 characters of a run id")
-        return None if text is None else text.lower()
-
-    def name(self, name: str, fits: Callable[[object], bool], rule: str) -> str | None:
-        text = self._given.get(name)
-        if text is not None and not fits(text):
-            self._wrong(name, rule)
-        return text
-
-    def flow(self) -> str | None:
-        """A program matches as a flow name (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
-        flow = self._given.get("flow")
-        program = self.name("exec", is_exec_name, "must be the name of a program: letters, digits, '_' and '-'")
-        if program is None:
-            return flow
-        if flow not in {None, flow_name_of(program)}:
-            self._wrong("exec", "is another program than `flow` says: give one or the other")
-        return flow_name_of(program)
-
-    def job_id(self) -> str | None:
-        text = self._given.get("job_id")
-        if text is None:
-            return None
-        try:
-            return read_job_id(text)
-        except GridRefused as error:
-            self._wrong("job_id", error.message)
-            return None
-
-    def limit(self) -> int:
-        text = self._given.get("limit", str(LIMIT_DEFAULT))
-        limit = int(text) if _LIMIT.fullmatch(text) else 0
-        if not 1 <= limit <= LIMIT_MAX:
-            self._wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
-        return limit
-
-    def updated_after(self) -> float | None:
-        text = self._given.get("updated_after")
-        if text is None:
-            return None
-        instant = read_instant(text)
-        if instant is None:
-            self._wrong("updated_after", NOT_AN_INSTANT)
-        return instant
-
-    def envelope(self) -> bool:
-        flag = read_flag(self._given.get("envelope", "false"))
-        if flag is None:
-            self._wrong("envelope", "must be true or false")
-        return flag is True
-
-    def cursor(self, wanted: RunFilter) -> ListPosition | None:
-        token = self._given.get("cursor")
-        if token is None:
-            return None
-        try:
-            place, is_of = read_cursor(token)
-        except BadCursor as error:
-            self._wrong("cursor", str(error))
-            return None
-        # A cursor can only be checked against valid filters.
-        if not self.problems and not is_of(wanted):
-            self._wrong("cursor", "belongs to a list with other filters; send it with those of the first page")
-        return place
+def _position(reading: Reading[RunsQuery], wanted: RunFilter) -> ListPosition | None:
+    token = reading.value.cursor
+    if token is None:
+        return None
+    try:
+        place, is_of = read_cursor(token)
+    except BadCursor as error:
+        reading.wrong("cursor", str(error))
+        return None
+    # A cursor can only be checked against valid filters.
+    if not reading.problems and not is_of(wanted):
+        reading.wrong("cursor", "belongs to a list with other filters; send it with those of the first page")
+    return place

@@ -12,8 +12,8 @@ from pyoco_server.actions.list_runs import list_runs, list_whole_runs
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
-from pyoco_server.doors.http.cursors import LENGTH_MAX, write_cursor
-from pyoco_server.doors.http.list_query import KINDS, LIMIT_DEFAULT, LIMIT_MAX, ListQuery, read_list_query
+from pyoco_server.doors.http.cursors import write_cursor
+from pyoco_server.doors.http.list_query import ListQuery, RunsQuery, read_list_query
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
 from pyoco_server.doors.http.shown import shown_line, shown_listed
@@ -67,7 +67,6 @@ def _answer(
 
 
 _ITEMS = schemas.array_of({"anyOf": [schemas.ref("RunSummary"), schemas.ref("RunSnapshot")]})
-_TOKEN = {"type": "string", "maxLength": LENGTH_MAX}
 
 SCHEMAS: dict[str, Any] = {
     "RunListResponse": schemas.object_of(
@@ -96,42 +95,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_runs,
         summary="List runs, newest update first",
         description=_DESCRIPTION,
-        parameters=(
-            schemas.query("status", schemas.LISTED_STATUS, "Exact status. `UNKNOWN`: its record cannot be read."),
-            schemas.query("flow", schemas.TEXT, "Exact flow name."),
-            schemas.query("tag", schemas.TEXT, "The routing tag, or one of the labels."),
-            schemas.query("kind", {"type": "string", "enum": list(KINDS)}, "Kind of run."),
-            schemas.query(
-                "workflow_yaml_sha256", {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "Runs of this flow.yaml."
-            ),
-            schemas.query(
-                "run_id",
-                {"type": "string", "pattern": "^[0-9a-fA-F-]{4,36}$"},
-                "Prefix of the run id, at least 4 characters.",
-            ),
-            schemas.query("job_id", {"type": "string", "format": "uuid"}, "Runs of this job: one in each group."),
-            schemas.query("client_id", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}, "Jobs of this client."),
-            schemas.query("group", {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,32}$"}, "Jobs of this group."),
-            schemas.query(
-                "exec",
-                {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"},
-                "Jobs of this program, as `flow=exec:NAME`.",
-            ),
-            schemas.query(
-                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "Page size."
-            ),
-            schemas.query(
-                "include", schemas.TEXTS, "`full`, `all` or `records`: complete snapshots instead of summaries."
-            ),
-            schemas.query(
-                "updated_after", {"type": "number", "minimum": 0}, "Only runs updated later than this, in unix seconds."
-            ),
-            schemas.query("cursor", _TOKEN, "`next_cursor` of the page before, with the same filters."),
-            schemas.query(
-                "envelope", {"type": "boolean", "default": False}, "`true`: respond with an object instead of an array."
-            ),
-            schemas.IF_NONE_MATCH,
-        ),
+        query=RunsQuery,
+        parameters=(schemas.IF_NONE_MATCH,),
         answer=schemas.json_response({"anyOf": [_ITEMS, schemas.ref("RunListResponse")]}, "The newest runs."),
         more_answers={304: "`If-None-Match` matches: no run has changed since."},
         errors=(422,),

@@ -40,6 +40,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/metrics",
         endpoint=get_metrics,
+        any_query=True,
         summary="Read the metrics",
         description="In the text format of Prometheus, version 0.0.4. The figures cover all tenants.",
         answer={

@@ -1,16 +1,44 @@
-"""The operation type: one table of operations defines paths, access and documentation."""
+"""The operation type: one table of operations defines paths, access, shapes and documentation.
+
+To add an operation, declare its shapes (`shapes.py`) and name them in its `Operation`:
+
+    class ThingsQuery(Request):
+        limit: Annotated[int, Meta(ge=1, le=200, description="How many at most.")] = 50
+
+    class Things(msgspec.Struct):
+        "Some things."
+        items: list[str]
+
+    async def get_things(request: Request) -> Response:
+        asked = read_query(ThingsQuery, request.query_params).checked()
+        return json_answer(Things(items=[...]))
+
+    Operation(method="GET", path="/things", endpoint=get_things, summary="List things",
+              query=ThingsQuery, answer=Answer(Things, "The things."))
+
+A JSON body is `body=Body(Shape)`, and `read_document(Shape, await read_body(request))` reads it. The OpenAPI document,
+the page `docs/reference/routes.md` and the refusal of unknown members and parameters follow from the shapes. An
+operation without `query` takes no parameters. Path parameters and headers stand in `parameters`.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["Endpoint", "Meter", "Operation", "openapi_paths"]
+from pyoco_server.doors.http.requests import Malformed
+from pyoco_server.doors.http.shapes import Answer, Body, components_of, query_parameters
+from pyoco_server.doors.http.shapes import Request as Shape
+from pyoco_server.doors.http.unknown import unknown_members
+from pyoco_server.errors import Problem, Refused
+
+__all__ = ["Endpoint", "Meter", "Operation", "openapi_components", "openapi_paths"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -46,19 +74,27 @@ class Operation:
     path: str
     endpoint: Endpoint
     summary: str
-    #: A complete OpenAPI response object.
-    answer: dict[str, Any]
+    #: A shape, or a complete OpenAPI response object.
+    answer: Answer | dict[str, Any]
     description: str = ""
-    body: dict[str, Any] | None = None
+    #: A shape, or a complete OpenAPI request body.
+    body: Body | dict[str, Any] | None = None
+    #: The parameters of the query. The endpoint reads them with `read_query`.
+    query: type[Shape] | None = None
+    #: Path parameters and headers; the parameters of the query where `query` does not declare them.
     parameters: tuple[dict[str, Any], ...] = ()
     #: The status of `answer`.
     status: int = 200
     #: Further responses without a body: status and description.
     more_answers: dict[int, str] = field(default_factory=dict)
     #: Further responses with a body: status and complete OpenAPI response.
-    other_answers: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: Error statuses besides 401, 403, 429 and 503, and 408 where there is a body.
+    other_answers: dict[int, Answer | dict[str, Any]] = field(default_factory=dict)
+    #: Error statuses besides 401, 403, 422, 429 and 503, and 408 where there is a body.
     errors: tuple[int, ...] = ()
+    #: Unknown query parameters are ignored (STRICT-2): pages, static files, health and metrics.
+    any_query: bool = False
+    #: Raised for an unknown parameter of an operation without `query` (STRICT-3).
+    unknown_error: type[Refused] = Malformed
     #: Errors are problem documents (RFC 9457), as everywhere under `/v1`.
     problems: bool = False
     open: bool = False
@@ -66,6 +102,22 @@ class Operation:
     tail: bool = False
     tags: tuple[str, ...] = field(default=("runs",))
     meter: Meter = field(default_factory=Meter, compare=False)
+
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The parameters that a query may have."""
+        return frozenset(each["name"] for each in self.all_parameters if each["in"] == "query")
+
+    @cached_property
+    def all_parameters(self) -> tuple[dict[str, Any], ...]:
+        """Every parameter as OpenAPI describes it."""
+        in_query = () if self.query is None else tuple(query_parameters(self.query))
+        in_path = tuple(each for each in self.parameters if each["in"] == "path")
+        return (*in_path, *in_query, *(each for each in self.parameters if each["in"] != "path"))
+
+    def unknown_parameters(self, names: Iterable[str]) -> list[Problem]:
+        """Return the problems of the parameters that this operation does not know."""
+        return [] if self.any_query else unknown_members(("query",), names, sorted(self.query_names))
 
 
 _WORDS = {
@@ -102,27 +154,41 @@ def openapi_paths(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 
 def _document(operation: Operation) -> dict[str, Any]:
-    statuses = (*operation.errors, *_at_the_entrance(operation), 503)
+    statuses = {*operation.errors, *_at_the_entrance(operation), 503}
     if operation.body is not None:
-        statuses = (*statuses, 408)
+        statuses.add(408)
+    if not operation.any_query:
+        statuses.add(422)
     document: dict[str, Any] = {
         "operationId": operation.endpoint.__name__,
         "summary": operation.summary,
         "tags": list(operation.tags),
-        "responses": {str(operation.status): operation.answer}
+        "responses": {str(operation.status): _of(operation.answer)}
         | {str(status): {"description": text, "content": {}} for status, text in operation.more_answers.items()}
         | {str(status): _error(status, operation) for status in sorted(statuses) if operation.path not in _NEVER_WRONG}
-        | {str(status): answer for status, answer in operation.other_answers.items()},
+        | {str(status): _of(answer) for status, answer in operation.other_answers.items()},
     }
     if operation.description:
         document["description"] = operation.description
-    if operation.parameters:
-        document["parameters"] = list(operation.parameters)
+    if operation.all_parameters:
+        document["parameters"] = list(operation.all_parameters)
     if operation.body is not None:
-        document["requestBody"] = operation.body
+        document["requestBody"] = _of(operation.body)
     if not operation.open:
         document["security"] = [*([] if operation.problems else [{}]), {"apiKey": []}, {"bearer": []}]
     return document
+
+
+def _of(part: Answer | Body | dict[str, Any]) -> dict[str, Any]:
+    return part if isinstance(part, dict) else part.document()
+
+
+def openapi_components(operations: tuple[Operation, ...]) -> dict[str, Any]:
+    """Return the components that the shapes of the operations declare."""
+    parts = (part for each in operations for part in (each.answer, each.body, *each.other_answers.values()))
+    declared = [part for part in parts if isinstance(part, Answer | Body)]
+    more = (shape for part in declared if isinstance(part, Body) for shape in part.parts)
+    return components_of((*(part.shape for part in declared), *more))
 
 
 #: They check nothing.

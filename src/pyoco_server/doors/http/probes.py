@@ -47,6 +47,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/healthz",
         endpoint=get_healthz,
+        any_query=True,
         summary="Is the gateway alive?",
         answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. Nothing else is checked."),
         open=True,
@@ -56,6 +57,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/readyz",
         endpoint=get_readyz,
+        any_query=True,
         summary="Can priced runs be submitted?",
         description=f"The ledger, the budget, the queue and the store of results have {READY_SECONDS} s to answer. The "
         "queue must also accept writes, and the ledger must be the one that this deployment uses.",

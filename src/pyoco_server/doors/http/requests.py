@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import msgspec
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
@@ -19,14 +18,16 @@ from pyoco_server.errors import InvalidListQuery, Problem, Refused, TooLarge, To
 __all__ = [
     "NOT_AN_INSTANT",
     "Malformed",
+    "MalformedProgramRequest",
     "MalformedQuery",
     "chunks_of",
     "decode",
     "has_already",
+    "malformed",
     "read_body",
     "read_flag",
     "read_instant",
-    "read_reason",
+    "read_number",
     "wants_records",
     "wrong",
 ]
@@ -44,6 +45,10 @@ NOT_AN_INSTANT = "must be a number of seconds since 1970, not negative"
 
 class Malformed(Refused):
     """Invalid body. The response lists every problem with its location."""
+
+
+class MalformedProgramRequest(Malformed):
+    """Unknown members of a request about programs. The response also has the code of a bad schema (GRID-156)."""
 
 
 class MalformedQuery(InvalidListQuery):
@@ -110,12 +115,6 @@ async def read_body(request: Request, bytes_max: int = JSON_BYTES_MAX) -> bytes:
     return b"".join([chunk async for chunk in chunks_of(request, bytes_max)])
 
 
-class _Cancel(msgspec.Struct):
-    reason: str | None = None
-
-
-_read_cancel = msgspec.json.Decoder(_Cancel).decode
-
 _AT = re.compile(r"^(?P<msg>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]+)`")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -126,13 +125,13 @@ def decode(decoder: Any, body: Any) -> Any:
     try:
         return decoder(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if not bytes(body).strip():  # msgspec would report truncated input
-            raise wrong(("body",), "a JSON object is needed, and there is no body", "missing") from error
-        raise _malformed(error) from error
+        raise malformed(error, body) from error
 
 
-def _malformed(error: Exception) -> Malformed:
+def malformed(error: Exception, body: Any) -> Malformed:
     """Split msgspec's message into a location and a text."""
+    if not bytes(body).strip():  # msgspec would report truncated input
+        return wrong(("body",), "a JSON object is needed, and there is no body", "missing")
     if isinstance(error, RecursionError):
         return wrong(("body",), "is nested too deeply", "too_deep")
     match = _AT.match(str(error))
@@ -150,25 +149,21 @@ def wrong(loc: tuple[str | int, ...], message: str, kind: str) -> Malformed:
     return Malformed(message, problems=(Problem(loc, message, kind),))
 
 
-def read_reason(body: bytes) -> str | None:
-    """FLOW-115: an empty body is valid; otherwise the body must be an object and the reason a string."""
-    if not body.strip():
-        return None
-    wire: _Cancel = decode(_read_cancel, body)
-    if wire.reason is not None and len(wire.reason) > 4096:
-        raise wrong(("body", "reason"), "has at most 4096 characters", "too_long")
-    return wire.reason
-
-
 def read_flag(text: str) -> bool | None:
     """Parse a boolean of a query, case-insensitively. Returns None if it is invalid."""
     return _FLAGS.get(text.lower())
 
 
+def read_number(text: str) -> float | None:
+    """Parse a number of a query. Returns None if it is invalid."""
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else None
+
+
 def read_instant(text: str) -> float | None:
     """Parse Unix seconds of a query. Returns None if they are invalid (see NOT_AN_INSTANT)."""
-    number = float(text) if _NUMBER.fullmatch(text) else -1.0
-    return number if math.isfinite(number) and number >= 0 else None
+    number = read_number(text)
+    return number if number is not None and number >= 0 else None
 
 
 def has_already(request: Request, etag: str) -> bool:
@@ -178,6 +173,6 @@ def has_already(request: Request, etag: str) -> bool:
     return not known.isdisjoint({etag.removeprefix("W/"), "*"})
 
 
-def wants_records(query: QueryParams) -> bool:
+def wants_records(include: Collection[str]) -> bool:
     """FLOW-90 to FLOW-92, FLOW-101: `records`, `full` and `all` mean the same; other values are ignored."""
-    return bool(query) and not {"records", "full", "all"}.isdisjoint(query.getlist("include"))
+    return not {"records", "full", "all"}.isdisjoint(include)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,20 +19,26 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.forms import read_workflow_form
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import read_body, read_reason, wants_records
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.requests import read_body, wants_records
+from pyoco_server.doors.http.shapes import Answer, Body
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State, caller_of, state_of
 from pyoco_server.doors.http.submissions import (
     KEY_PARAMETER,
     REPLAYED,
-    check_flow_name,
-    check_tag,
+    RunAccepted,
+    RunCancelRequest,
+    RunSubmitRequest,
+    RunSubmitYamlRequest,
     read_key,
+    read_reason,
     read_submission,
 )
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 
 async def submit_run(request: Request) -> Response:
@@ -47,8 +54,6 @@ async def submit_run_yaml(request: Request) -> Response:
     key = read_key(request)
     form = await read_workflow_form(request, config.workflow_yaml_max_bytes)
     tag = config.default_tag if form.tag is None else form.tag
-    check_flow_name(form.flow_name)
-    check_tag(tag)
     # Parsing YAML takes up to tens of milliseconds of CPU time, so it runs in a thread.
     file = await asyncio.to_thread(state.backend.flow_files.read, form.workflow)
     ask = Submission(
@@ -67,16 +72,22 @@ async def _accept(state: State, caller: Caller, ask: Submission, key: str | None
     accepted = await submit_once(state.backend, caller, ask, key)
     state.told(accepted.stored.revision)
     headers = REPLAYED if accepted.replayed else None
-    return json_answer({"run_id": accepted.stored.run.run_id, "status": "PENDING"}, headers=headers)
+    return json_answer(RunAccepted(accepted.stored.run.run_id, "PENDING"), headers=headers)
+
+
+class RunQuery(Shape):
+    include: Annotated[list[str], Meta(description="`records`, `full` or `all`: with task records.")] = field(
+        default_factory=list
+    )
 
 
 async def get_run(request: Request) -> Response:
-    state = state_of(request)
+    state, asked = state_of(request), read_query(RunQuery, request.query_params).checked()
     found = await read_run(state.backend, caller_of(request), request.path_params["run_id"])
     state.told(found.revision)
     facts = await worker_facts(state.backend, found.run)
     wait = await _wait(state, caller_of(request), found.run)
-    return json_answer(_public(found, facts, wait, records=wants_records(request.query_params)))
+    return json_answer(_public(found, facts, wait, records=wants_records(asked.include)))
 
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
@@ -134,11 +145,7 @@ def _waiting(wait: Wait) -> dict[str, Any]:
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")
-_ACCEPTED = schemas.json_response(schemas.ref("RunAccepted"), "Recorded and queued.")
-_TEXT = {"type": "string"}
-
-#: Defined in `schemas.py`, because other modules use them too.
-SCHEMAS: dict[str, Any] = {}
+_ACCEPTED = Answer(RunAccepted, "Recorded and queued.")
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -148,7 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Submit a run of a named flow",
         description="200 means that the run is recorded and its job is queued; both survive a crash of the gateway.",
         parameters=(KEY_PARAMETER,),
-        body=schemas.json_body(schemas.ref("RunSubmitRequest")),
+        body=Body(RunSubmitRequest),
         answer=_ACCEPTED,
         errors=(409, 413, 422),
     ),
@@ -158,10 +165,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=submit_run_yaml,
         summary="Submit a run of an uploaded flow.yaml",
         parameters=(KEY_PARAMETER,),
-        body={
-            "required": True,
-            "content": {"multipart/form-data": {"schema": schemas.ref("RunSubmitYamlRequest")}},
-        },
+        body=Body(RunSubmitYamlRequest, media="multipart/form-data"),
         answer=_ACCEPTED,
         errors=(409, 413, 422),
     ),
@@ -174,12 +178,8 @@ OPERATIONS: tuple[Operation, ...] = (
             "For a run that no worker has taken, `waiting` gives the reason if it is known. `last_change` is the last "
             "event of the run and who caused it."
         ),
-        parameters=(
-            schemas.path_run_id,
-            schemas.query(
-                "include", {"type": "array", "items": _TEXT}, "`records`, `full` or `all`: with task records."
-            ),
-        ),
+        parameters=(schemas.path_run_id,),
+        query=RunQuery,
         answer=_RUN,
         errors=(404,),
     ),
@@ -200,7 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description="Requests the cancellation. A run that has ended, or is being cancelled already, is not "
         "changed. A priced run cannot be cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
-        body=schemas.json_body(schemas.ref("RunCancelRequest"), required=False),
+        body=Body(RunCancelRequest, required=False),
         answer=_RUN,
         errors=(404, 409, 413, 422),
     ),

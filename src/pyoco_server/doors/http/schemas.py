@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pyoco_server.core.change import DoerKind, What
-from pyoco_server.core.names import TAG_PATTERN
 from pyoco_server.core.programs.faults import FACTS, Code
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
@@ -195,37 +194,17 @@ _SUMMARY = (
 _COSTS = ("reserved", "used", "minimum_fee")
 
 _LOC = array_of({"anyOf": [TEXT, COUNT]})
-_PROBLEM = object_of({"loc": _LOC, "msg": TEXT, "type": TEXT}, ["loc", "msg", "type"], "One problem.")
-_TAG = {"type": "string", "pattern": TAG_PATTERN, "maxLength": 128}
-
+_PROBLEM = object_of(
+    {
+        "loc": _LOC,
+        "msg": TEXT,
+        "type": TEXT,
+        "nearest": or_null(TEXT) | {"description": "With type `unknown_member`: the most similar known name."},
+    },
+    ["loc", "msg", "type"],
+    "One problem.",
+)
 SCHEMAS: dict[str, Any] = {
-    "RunSubmitRequest": object_of(
-        {
-            "flow_name": {"type": "string", "minLength": 1, "maxLength": 512},
-            "params": or_null(OBJECT),
-            "tag": or_null(_TAG),
-            "tags": or_null({"type": "array", "items": {"type": "string", "maxLength": 512}, "maxItems": 100}),
-        },
-        ["flow_name"],
-        "A run of a named flow.",
-    ),
-    "RunSubmitYamlRequest": object_of(
-        {
-            "workflow": {"type": "string", "format": "binary", "minLength": 1, "description": "The flow.yaml, UTF-8."},
-            "flow_name": {"type": "string", "minLength": 1, "maxLength": 512},
-            "tag": _TAG,
-        },
-        ["workflow", "flow_name"],
-        "A run of an uploaded flow. Its params are the file's flow.defaults.",
-    ),
-    "RunAccepted": object_of(
-        {"run_id": {"type": "string", "format": "uuid"}, "status": {"type": "string", "enum": ["PENDING"]}},
-        ["run_id", "status"],
-        "The run is recorded and queued; both are durable.",
-    ),
-    "RunCancelRequest": object_of(
-        {"reason": or_null({"type": "string", "maxLength": 4096})}, [], "An optional reason."
-    ),
     "RunSnapshot": object_of(
         _SNAPSHOT | _PROGRAM_WHOLE | _PACK_WHOLE,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
+from starlette.requests import Request as HttpRequest
 
 from pyoco_server.actions.rerun import UNCHANGED, Change
 from pyoco_server.core.fingerprint import item_key
-from pyoco_server.core.names import is_tag
 from pyoco_server.core.run import Submission
-from pyoco_server.doors.http.requests import JSON_BYTES_MAX, Malformed, decode, wrong
-from pyoco_server.errors import Problem
+from pyoco_server.doors.http.reading import read_document
+from pyoco_server.doors.http.requests import JSON_BYTES_MAX, Malformed, wrong
+from pyoco_server.doors.http.shapes import File, FormRequest, Request, RunId, Tag, pattern, schema_of
 
 __all__ = [
     "BATCH_BYTES_MAX",
@@ -22,11 +24,17 @@ __all__ = [
     "KEY_PARAMETER",
     "REPLAYED",
     "Item",
-    "check_flow_name",
-    "check_tag",
+    "RunAccepted",
+    "RunBatchItem",
+    "RunBatchRequest",
+    "RunCancelRequest",
+    "RunRerunRequest",
+    "RunSubmitRequest",
+    "RunSubmitYamlRequest",
     "read_batch",
     "read_change",
     "read_key",
+    "read_reason",
     "read_submission",
 ]
 
@@ -38,6 +46,7 @@ PARTS_MAX = 100_000
 BATCH_ITEMS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 KEY_LENGTH_MAX = 255
+REASON_LENGTH_MAX = 4096
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}", re.ASCII)
 _KEY_RULE = f"must be 1 to {KEY_LENGTH_MAX} visible ASCII characters"
@@ -59,34 +68,63 @@ KEY_PARAMETER: dict[str, Any] = {
 }
 
 
-class _Submit(msgspec.Struct):
-    """FLOW-65 to FLOW-68. Unknown fields are ignored (FLOW-44)."""
+FlowName = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+Labels = Annotated[list[Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]], Meta(max_length=TAGS_MAX)]
+IdempotencyKey = Annotated[str, pattern("^[!-~]+$", _KEY_RULE, min_length=1, max_length=KEY_LENGTH_MAX)]
 
-    flow_name: str
+
+class RunSubmitRequest(Request):
+    """A run of a named flow."""
+
+    flow_name: FlowName
     params: dict[str, Any] | None = None
-    tag: str | None = None
-    tags: list[str] | None = None
+    tag: Tag | None = None
+    tags: Labels | None = None
 
 
-class _Item(_Submit):
-    idempotency_key: str | None = None
+class RunSubmitYamlRequest(FormRequest):
+    """A run of an uploaded flow. Its params are the file's flow.defaults."""
+
+    workflow: Annotated[File, Meta(description="The flow.yaml, UTF-8.")]
+    flow_name: FlowName
+    tag: Tag | None = None
 
 
-class _Batch(msgspec.Struct):
+class RunBatchItem(RunSubmitRequest):
+    """A run of a named flow, with an optional idempotency key of its own."""
+
+    idempotency_key: IdempotencyKey | None = None
+
+
+_RawItem = Annotated[msgspec.Raw, Meta(extra_json_schema=schema_of(RunBatchItem))]
+
+
+class RunBatchRequest(Request):
+    __doc__ = f"1 to {BATCH_ITEMS_MAX} submissions, {BATCH_BYTES_MAX >> 20} MiB at most."
+
     #: Decoded separately, so that one invalid item does not stop the others.
-    runs: list[msgspec.Raw]
+    runs: Annotated[list[_RawItem], Meta(min_length=1, max_length=BATCH_ITEMS_MAX)]
 
 
-class _Change(msgspec.Struct):
+class RunRerunRequest(Request):
+    """The changes. `params` are merged over the old ones, and are allowed for named flows only."""
+
     params: dict[str, Any] | None = None
-    tag: str | None = None
-    tags: list[str] | None = None
+    tag: Tag | None = None
+    tags: Labels | None = None
 
 
-_read_submit = msgspec.json.Decoder(_Submit).decode
-_read_item = msgspec.json.Decoder(_Item).decode
-_read_batch = msgspec.json.Decoder(_Batch).decode
-_read_change = msgspec.json.Decoder(_Change).decode
+class RunCancelRequest(Request):
+    """An optional reason."""
+
+    reason: Annotated[str, Meta(max_length=REASON_LENGTH_MAX)] | None = None
+
+
+class RunAccepted(msgspec.Struct):
+    """The run is recorded and queued; both are durable."""
+
+    run_id: RunId
+    status: Literal["PENDING"]
 
 
 class Item(NamedTuple):
@@ -96,7 +134,7 @@ class Item(NamedTuple):
     key: str | None
 
 
-def read_key(request: Request) -> str | None:
+def read_key(request: HttpRequest) -> str | None:
     """Return the `Idempotency-Key`, or None if it is missing. Raises Malformed."""
     found = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not found:
@@ -111,8 +149,8 @@ def read_key(request: Request) -> str | None:
 
 
 def read_submission(body: bytes, default_tag: str) -> Submission:
-    """Raises Malformed with the problem and its location (FLOW-70)."""
-    return _submission(decode(_read_submit, body), body, default_tag)
+    """Raises Malformed with every problem and its location (FLOW-70)."""
+    return _submission(read_document(RunSubmitRequest, body), body, default_tag)
 
 
 def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Malformed]:
@@ -120,11 +158,8 @@ def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Ma
 
     Raises Malformed if the body is not a batch. An item without a key of its own gets one derived from `key`.
     """
-    raws = decode(_read_batch, body).runs
-    if not 1 <= len(raws) <= BATCH_ITEMS_MAX:
-        raise wrong(("body", "runs"), f"must have 1 to {BATCH_ITEMS_MAX} items; it has {len(raws)}", "length")
     items: list[Item | Malformed] = []
-    for index, raw in enumerate(raws):
+    for index, raw in enumerate(read_document(RunBatchRequest, body).runs):
         try:
             items.append(_item(bytes(raw), default_tag, None if key is None else item_key(key, index)))
         except Malformed as error:
@@ -135,17 +170,13 @@ def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Ma
 def _item(body: bytes, default_tag: str, key: str | None) -> Item:
     if len(body) > JSON_BYTES_MAX:
         raise wrong(("body",), f"has at most {JSON_BYTES_MAX} bytes", "too_long")
-    wire: _Item = decode(_read_item, body)
-    if wire.idempotency_key is not None:
-        if not _KEY.fullmatch(wire.idempotency_key):
-            raise wrong(("body", "idempotency_key"), _KEY_RULE, "pattern")
-        key = wire.idempotency_key
-    return Item(_submission(wire, body, default_tag), key)
+    asked = read_document(RunBatchItem, body)
+    return Item(_submission(asked, body, default_tag), key if asked.idempotency_key is None else asked.idempotency_key)
 
 
 def _placed(error: Malformed, index: int) -> Malformed:
     """Prefix the locations with the item's position in the batch."""
-    problems = tuple(Problem(("body", "runs", index, *item.loc[1:]), item.msg, item.type) for item in error.problems)
+    problems = tuple(replace(item, loc=("body", "runs", index, *item.loc[1:])) for item in error.problems)
     return Malformed(str(error), problems=problems)
 
 
@@ -153,42 +184,22 @@ def read_change(body: bytes) -> Change:
     """Read the changes of a re-run; an empty body means none. Raises Malformed."""
     if not body.strip():
         return UNCHANGED
-    wire: _Change = decode(_read_change, body)
-    tags = None if wire.tags is None else tuple(wire.tags)
-    if wire.tag is not None:
-        check_tag(wire.tag)
-    _check_labels(tags or ())
-    _check_depth(wire.params or {}, body)
-    return Change(params=wire.params, tag=wire.tag, tags=tags)
+    asked = read_document(RunRerunRequest, body)
+    _check_depth(asked.params or {}, body)
+    return Change(params=asked.params, tag=asked.tag, tags=None if asked.tags is None else tuple(asked.tags))
 
 
-def _submission(wire: _Submit, body: bytes, default_tag: str) -> Submission:
-    tag = default_tag if wire.tag is None else wire.tag
-    tags = (tag,) if wire.tags is None else tuple(wire.tags)
-    params = wire.params or {}
-    check_flow_name(wire.flow_name)
-    check_tag(tag)
-    if wire.tags is not None:
-        _check_labels(tags)
+def read_reason(body: bytes) -> str | None:
+    """FLOW-115: an empty body is valid. Raises Malformed."""
+    return read_document(RunCancelRequest, body).reason if body.strip() else None
+
+
+def _submission(asked: RunSubmitRequest, body: bytes, default_tag: str) -> Submission:
+    tag = default_tag if asked.tag is None else asked.tag
+    params = asked.params or {}
     _check_depth(params, body)
-    return Submission(flow_name=wire.flow_name, tag=tag, tags=tags, params=params)
-
-
-def check_flow_name(flow_name: str) -> None:
-    if not flow_name:
-        raise wrong(("body", "flow_name"), "must have at least one character", "too_short")
-    if len(flow_name) > NAME_LENGTH_MAX:
-        raise wrong(("body", "flow_name"), f"has at most {NAME_LENGTH_MAX} characters", "too_long")
-
-
-def check_tag(tag: str) -> None:
-    if not is_tag(tag):  # FLOW-33
-        raise wrong(("body", "tag"), "must be letters, digits, '_' and '-', for example gpu-large", "pattern")
-
-
-def _check_labels(tags: tuple[str, ...]) -> None:
-    if len(tags) > TAGS_MAX or any(len(label) > NAME_LENGTH_MAX for label in tags):
-        raise wrong(("body", "tags"), f"at most {TAGS_MAX} labels of {NAME_LENGTH_MAX} characters", "too_long")
+    tags = (tag,) if asked.tags is None else tuple(asked.tags)
+    return Submission(flow_name=asked.flow_name, tag=tag, tags=tags, params=params)
 
 
 def _check_depth(params: dict[str, Any], body: bytes) -> None:

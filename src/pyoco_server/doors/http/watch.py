@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
+from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,10 +16,12 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import encode_json
 from pyoco_server.doors.http.event_stream import EventStream
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import Malformed, wants_records
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.requests import wants_records
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.shown import shown_run
 from pyoco_server.doors.http.state import State, caller_of, state_of
-from pyoco_server.errors import Corrupt, Problem
+from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
@@ -34,12 +37,11 @@ _EVENT_ID = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 async def watch_run(request: Request) -> Response:
-    state = state_of(request)
-    ask = _read(request)
-    watching = await watch(state.backend, caller_of(request), state.hub, ask)
+    state, asked = state_of(request), read_query(WatchQuery, request.query_params).checked()
+    watching = await watch(state.backend, caller_of(request), state.hub, _read(request, asked))
     if not isinstance(watching, Watching):
         return Response(status_code=204)
-    frames = _Frames(watching, state, records=wants_records(request.query_params))
+    frames = _Frames(watching, state, records=wants_records(asked.include))
     stream = EventStream(frames)
     watching.follower.on_over = stream.hurry
     if watching.follower.is_over:
@@ -47,28 +49,39 @@ async def watch_run(request: Request) -> Response:
     return stream
 
 
-def _read(request: Request) -> Watch:
-    """FLOW-117 to FLOW-119. Raises Malformed with every bad value (FLOW-127)."""
-    query = request.query_params
-    problems: list[Problem] = []
-    since_text, timeout_text = query.get("since"), query.get("timeout_sec", str(TIMEOUT_SECONDS))
-    since = None
-    if since_text is not None:
-        since = float(since_text) if _NUMBER.fullmatch(since_text) else math.nan
-        if not math.isfinite(since):
-            problems.append(Problem(("query", "since"), "must be a finite number", "value"))
-    timeout = int(timeout_text) if timeout_text.isascii() and timeout_text.isdecimal() and len(timeout_text) < 5 else 0
-    if not 1 <= timeout <= TIMEOUT_SECONDS_MAX:
-        message = f"must be a whole number from 1 to {TIMEOUT_SECONDS_MAX}"
-        problems.append(Problem(("query", "timeout_sec"), message, "value"))
-    if problems:
-        raise Malformed(problems[0].msg, problems=tuple(problems))
+def _seconds(text: str, _: object) -> float | None:
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else None
+
+
+class WatchQuery(Shape):
+    """FLOW-117 to FLOW-119."""
+
+    include: Annotated[list[str], Meta(description="`records`, `full` or `all`: snapshots with task records.")] = field(
+        default_factory=list
+    )
+    since: (
+        Annotated[
+            float,
+            Meta(
+                description="Leave out the first snapshot unless its `updated_at` is greater.",
+                extra={"read": _seconds, "rule": "must be a finite number"},
+            ),
+        ]
+        | None
+    ) = None
+    timeout_sec: Annotated[int, Meta(ge=1, le=TIMEOUT_SECONDS_MAX, description="The stream ends after this time.")] = (
+        TIMEOUT_SECONDS
+    )
+
+
+def _read(request: Request, asked: WatchQuery) -> Watch:
     last = request.headers.get("last-event-id", "")
     return Watch(
         run_id=request.path_params["run_id"],
-        since=since,
+        since=asked.since,
         last_revision=int(last) if _EVENT_ID.fullmatch(last) else None,
-        timeout_seconds=timeout,
+        timeout_seconds=asked.timeout_sec,
     )
 
 
@@ -141,19 +154,9 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=watch_run,
         summary="Watch a run",
         description=_DESCRIPTION,
+        query=WatchQuery,
         parameters=(
             schemas.path_run_id,
-            schemas.query(
-                "include",
-                {"type": "array", "items": schemas.TEXT},
-                "`records`, `full` or `all`: snapshots with task records.",
-            ),
-            schemas.query("since", schemas.NUMBER, "Leave out the first snapshot unless its `updated_at` is greater."),
-            schemas.query(
-                "timeout_sec",
-                {"type": "integer", "minimum": 1, "maximum": TIMEOUT_SECONDS_MAX, "default": TIMEOUT_SECONDS},
-                "The stream ends after this time.",
-            ),
             {
                 "name": "Last-Event-ID",
                 "in": "header",

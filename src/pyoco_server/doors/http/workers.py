@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,10 @@ from pyoco_server.core.worker_record import ALIVE
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import Malformed, read_body, read_flag
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.requests import Malformed, read_body
+from pyoco_server.doors.http.shapes import Request as Shape
+from pyoco_server.doors.http.shapes import one_of
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.errors import InvalidWorkersRequest, Problem
 
@@ -54,34 +58,32 @@ async def patch_worker(request: Request) -> Response:
     return json_answer({"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at})
 
 
+class WorkersQuery(Shape):
+    """FLOW-136 to FLOW-139."""
+
+    scope: Annotated[
+        str,
+        one_of(
+            _SCOPES,
+            description="`active`: workers that are RUNNING or IDLE. `all`: stopped and disconnected ones, too.",
+        ),
+    ] = "active"
+    state: (
+        Annotated[str, one_of(WorkerState, description="Exact state, within the scope: use it with `scope=all`.")]
+        | None
+    ) = None
+    include_hidden: Annotated[bool, Meta(description="Hidden workers, too.")] = False
+    tag: Annotated[str, Meta(description="Workers that serve this tag.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many.")] = LIMIT_MAX
+
+
 def read_workers_query(query: QueryParams) -> WorkerFilter:
-    """FLOW-136 to FLOW-139. Raises MalformedWorkersRequest with every bad value (FLOW-142)."""
-    problems: list[Problem] = []
-
-    def wrong(name: str, message: str) -> None:
-        problems.append(Problem(("query", name), message, "value"))
-
-    for name in ("scope", "state", "include_hidden", "tag", "limit"):
-        if len(query.getlist(name)) > 1:
-            wrong(name, "is given more than once")
-    states = _SCOPES.get(query.get("scope", "active"))
-    if states is None:
-        wrong("scope", f"must be one of {', '.join(_SCOPES)}")
-    state = query.get("state")
-    if state is not None and state not in WorkerState.__members__:
-        wrong("state", f"must be one of {', '.join(WorkerState)}")
-    include_hidden = read_flag(query.get("include_hidden", "false"))
-    if include_hidden is None:
-        wrong("include_hidden", "must be true or false")
-    limit_text = query.get("limit", str(LIMIT_MAX))
-    limit = int(limit_text) if limit_text.isascii() and limit_text.isdecimal() and len(limit_text) < 5 else 0
-    if not 1 <= limit <= LIMIT_MAX:
-        wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
-    if problems or states is None or include_hidden is None:
-        raise MalformedWorkersRequest(problems[0].msg, problems=tuple(problems))
-    if state is not None:
-        states &= {WorkerState(state)}  # FLOW-137: both conditions hold
-    return WorkerFilter(states=states, include_hidden=include_hidden, tag=query.get("tag"), limit=limit)
+    """Raises MalformedWorkersRequest with every bad value and unknown name (FLOW-142, STRICT-3)."""
+    asked = read_query(WorkersQuery, query).checked(MalformedWorkersRequest)
+    states = _SCOPES[asked.scope]
+    if asked.state is not None:
+        states &= {WorkerState(asked.state)}  # FLOW-137: both conditions hold
+    return WorkerFilter(states=states, include_hidden=asked.include_hidden, tag=asked.tag, limit=asked.limit)
 
 
 def read_hidden(body: bytes) -> bool:
@@ -184,19 +186,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_workers,
         summary="List workers, most recently seen first",
         description="Workers belong to no tenant: every caller with access sees all of them.",
-        parameters=(
-            schemas.query(
-                "scope",
-                {"type": "string", "enum": list(_SCOPES), "default": "active"},
-                "`active`: workers that are RUNNING or IDLE. `all`: stopped and disconnected ones, too.",
-            ),
-            schemas.query("state", _STATE, "Exact state, within the scope: use it with `scope=all`."),
-            schemas.query("include_hidden", schemas.FLAG | {"default": False}, "Hidden workers, too."),
-            schemas.query("tag", schemas.TEXT, "Workers that serve this tag."),
-            schemas.query(
-                "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_MAX}, "How many."
-            ),
-        ),
+        query=WorkersQuery,
         answer=schemas.json_response(schemas.array_of(schemas.ref("Worker")), "The workers."),
         errors=(422,),
         tags=("workers",),
@@ -207,6 +197,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_worker,
         summary="Read a worker, hidden or not",
         parameters=(_PATH_WORKER_ID,),
+        unknown_error=MalformedWorkersRequest,
         answer=schemas.json_response(schemas.ref("Worker"), "The worker."),
         errors=(404,),
         tags=("workers",),
@@ -218,6 +209,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Hide a worker from lists, or show it again",
         description="For display only: a hidden worker continues to take jobs. Heartbeats and restarts keep the flag.",
         parameters=(_PATH_WORKER_ID,),
+        unknown_error=MalformedWorkersRequest,
         body=schemas.json_body(schemas.ref("WorkerPatchRequest")),
         answer=schemas.json_response(schemas.ref("WorkerPatched"), "Stored."),
         errors=(404, 413, 422),

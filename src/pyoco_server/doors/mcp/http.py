@@ -184,6 +184,7 @@ def _operation(path: str, endpoint: Any, more: str) -> Operation:
         more_answers={202: "A notification was taken."},
         other_answers={status: schemas.json_response(_ANSWER, words) for status, words in _REFUSALS.items()},
         problems=True,
+        any_query=True,
         tags=("agents",),
     )
 

@@ -6,12 +6,13 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.environment import flow_environment
-from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
+from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch
 
 __all__ = ["READY_SECONDS_MAX", "Host"]
 
@@ -22,10 +23,7 @@ class Host(ChildProcess):
     """One child process. Create it with `spawn`; it is warm when `ready` returns."""
 
     def __init__(self, launched: Launched, settings: wire.Settings) -> None:
-        super().__init__(launched)
-        #: The settings it was started with. Compared by identity: a host whose settings object is not the pool's is
-        #: outdated.
-        self.settings = settings
+        super().__init__(launched, settings)
         self._asking = asyncio.Lock()
         self._unanswered: asyncio.Future[bytes | None] | None = None
         #: The run that the pending progress request is about.
@@ -34,16 +32,9 @@ class Host(ChildProcess):
         self._graph: Mapping[str, Sequence[str]] = {}
         #: Faults of plug-ins in wheels, by the directory of the wheel. Runs that do not use them are unaffected.
         self.faults: dict[str, str] = {}
-        #: Whether it has ever been ready.
-        self.is_warm = False
 
     @classmethod
-    async def spawn(cls, settings: wire.Settings, collector: Collector | None = None) -> Host:
-        """Start a process in its own process group, so that it can be killed with all it started."""
-        return await whole(cls._spawn(settings, collector))
-
-    @classmethod
-    async def _spawn(cls, settings: wire.Settings, collector: Collector | None) -> Host:
+    async def _spawn(cls, settings: wire.Settings, collector: Collector | None) -> Self:
         environment = flow_environment(os.environ)
         launched = await launch("pyoco_server.executors.host.child", environment=environment, collector=collector)
         host = cls(launched, settings)
@@ -60,7 +51,6 @@ class Host(ChildProcess):
             except ValueError:
                 self._give_up(self._work_reader)
             else:
-                self.is_warm = True
                 return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
@@ -70,8 +60,8 @@ class Host(ChildProcess):
         `captured`: the run that its lines belong to.
         """
         self.runs += 1
-        if self._lines is not None and captured is not None:
-            self._lines.expect(self.runs, captured)
+        if captured is not None:
+            self._expect(captured)
         self._graph = {}
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))

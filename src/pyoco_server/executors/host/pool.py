@@ -1,11 +1,9 @@
-"""A pool of warm hosts: one per slot plus a spare, so that losing one does not delay a run by a start-up."""
+"""Runs flows in warm hosts: one per slot plus a spare, so that losing one does not delay a run by a start-up."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
@@ -13,7 +11,8 @@ from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CATALOGUE, UsageError
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
-from pyoco_server.executors.host.host import READY_SECONDS_MAX, Host
+from pyoco_server.executors.host.host import Host
+from pyoco_server.executors.host.warm_pool import Size, WarmPool
 from pyoco_server.executors.port import Work
 from pyoco_server.executors.strays.marks import end_abandoned
 from pyoco_server.logs import get_logger
@@ -25,11 +24,6 @@ log = get_logger(__name__)
 _SPARES = 1
 #: How long a claimed run waits for a host before it is released. A host takes about half a second to start.
 _ROOM_SECONDS = 2.0
-#: How many hosts of a new environment start concurrently: starting all would starve running jobs of CPU.
-_AT_ONCE = max(2, os.cpu_count() or 1)
-#: How long a host may take to start with other wheels, unless earlier starts took longer. A wheel that hangs must be
-#: detected soon: others wait for it.
-_RENEWAL_SECONDS = 30.0
 
 
 class _HostExecution:
@@ -87,7 +81,7 @@ class _HostExecution:
 class HostExecutor:
     """Runs flows in host processes. A host serves many runs, one after another, and is replaced when it dies.
 
-    Every new run begins on a host with the current settings, `self._settings`; busy hosts may still have earlier ones.
+    Every new run begins on a host with the newest environment; busy hosts may still have earlier ones.
     """
 
     def __init__(
@@ -98,54 +92,35 @@ class HostExecutor:
         timeout_seconds: float,
         collector: Collector | None = None,
     ) -> None:
-        """`collector` gets what the runs print; None: it is not captured."""
-        self._collector = collector
-        self._settings, self._slots, self._runs_max, self._timeout = settings, slots, runs_max, timeout_seconds
-        #: Last in, first out: the host used last has warm caches, and the spare stays idle.
-        self._idle: asyncio.LifoQueue[Host] = asyncio.LifoQueue()
+        """`collector` gets what the runs print; None: it goes to the output of this process."""
+        self._timeout = timeout_seconds
+        size = Size(least=slots + _SPARES, most=slots + _SPARES, runs_max=runs_max)
+        self._pool: WarmPool[wire.Settings, Host] = WarmPool(Host, settings, size, name="flows", collector=collector)
         #: The spare is not a slot: it replaces a lost host.
         self._room = asyncio.Semaphore(slots)
-        self._hosts: set[Host] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: Serializes start and renewals.
-        self._changing = asyncio.Lock()
-        self._started = self._stopping = False
-        #: How long the last host took to start.
-        self._start_seconds = 0.0
-        self.restarts = 0
+
+    @property
+    def restarts(self) -> int:
+        return self._pool.restarts
 
     @property
     def is_able(self) -> bool:
-        """Whether a warm host is alive. A host that is still starting does not count: it may never be ready."""
-        return any(host.is_warm and host.is_alive for host in self._hosts)
+        return self._pool.is_able
 
     async def start(self) -> None:
         await asyncio.to_thread(end_abandoned)
-        async with self._changing:
-            if not self._has_live_host():  # unless a `renew` before the start has created one
-                try:
-                    self._idle.put_nowait(await self._warm(self._settings))
-                except OSError as error:
-                    raise UsageError(str(error)) from error
-            self._started = True
-            for _ in range(self._slots - 1 + _SPARES):
-                self._spawn_in_background()
+        try:
+            await self._pool.start()
+        except OSError as error:
+            raise UsageError(str(error)) from error
 
     async def stop(self) -> None:
-        self._stopping = True
-        while self._tasks:
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.wait(set(self._tasks), timeout=0.5)
-        for host in list(self._hosts):
-            await self._discard(host)
-        while self._tasks:  # hosts that were taken back while their runs ended
-            await asyncio.wait(set(self._tasks))
+        await self._pool.stop()
 
     async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
         if work.attempt > 1:  # the worker of an earlier attempt may have died on this machine, together with its guards
             await asyncio.to_thread(end_abandoned)
-        if self._room.locked() or not self._has_live_host():
+        if self._room.locked() or not self._pool.has_idle():
             try:
                 async with asyncio.timeout(_ROOM_SECONDS):
                     host = await self._take()
@@ -155,120 +130,38 @@ class HostExecutor:
             host = await self._take()  # the common case: nothing to wait for, so no timer
 
         def freed(host: Host) -> None:
-            self._take_back(host)
+            self._pool.take_back(host)
             self._room.release()
             when_free()
 
         return _HostExecution(host, work, self._timeout, freed)
 
-    async def renew(self, environment: Environment) -> None:
-        """Warm up a full set of hosts next to the busy ones, then switch to it atomically.
-
-        Costs the start of all hosts, and their memory twice until the runs on the old ones have ended.
-        """
-        renewing = self._in_background(self._renew(environment))
-        try:
-            await renewing
-        except asyncio.CancelledError:
-            me = asyncio.current_task()
-            if self._stopping and not (me is not None and me.cancelling()):  # the executor is stopping, not the caller
-                raise UsageError("the worker stops") from None
-            raise
-
-    async def _renew(self, environment: Environment) -> None:
-        async with self._changing:
-            settings = replace(self._settings, paths=environment.paths, modules=environment.modules)
-            if settings == self._settings:
-                return
-            if self._stopping:
-                raise UsageError("the worker stops")
-            fresh = await self._warm_all(settings, self._slots + _SPARES if self._started else 1)
-            # No await from here to the end: the next `begin` finds new hosts, and none ever finds an empty pool.
-            self._settings, idle = settings, self._idle
-            for _ in range(idle.qsize()):
-                self._take_back(idle.get_nowait())
-            for host in fresh:
-                self._take_back(host)
-        log.info("switched to a new set of wheels", paths=len(environment.paths), hosts=len(fresh))
-
-    async def _warm_all(self, settings: wire.Settings, count: int) -> list[Host]:
-        """Return this many ready hosts, or fail with none. Raises UsageError, also if a plug-in in a new wheel does not
-        work. A plug-in of an old wheel that stopped working, because another wheel was removed, only fails the runs
-        that use it.
-        """
-        new = set(settings.paths).difference(self._settings.paths)
-        some = asyncio.Semaphore(_AT_ONCE)
-        seconds = min(max(_RENEWAL_SECONDS, 3 * self._start_seconds), READY_SECONDS_MAX)
-
-        async def warm() -> Host:
-            async with some:
-                return await self._warm(settings, seconds)
-
-        fresh: list[Host] = []
-        try:
-            fresh.append(await warm())  # one first: a broken environment is detected at the cost of a single start
-            if faults := [fault for path, fault in fresh[0].faults.items() if path in new]:
-                raise UsageError(faults[0])
-            async with asyncio.TaskGroup() as group:
-                others = [group.create_task(warm()) for _ in range(count - 1)]
-            fresh += [task.result() for task in others]
-        except OSError as error:
-            raise UsageError(str(error)) from error
-        except ExceptionGroup as errors:
-            raise UsageError(str(errors.exceptions[0])) from errors
-        finally:
-            if len(fresh) < count:
-                for host in [each for each in self._hosts if each.settings is settings]:
-                    await self._discard(host)
-        return fresh
-
-    @property
-    def paths_in_use(self) -> frozenset[str]:
-        return frozenset(self._settings.paths).union(*(host.settings.paths for host in self._hosts))
-
-    def _has_live_host(self) -> bool:
-        """Whether a live host is idle. Hosts that died while idle are replaced."""
-        while not self._idle.empty():
-            host = self._idle.get_nowait()
-            if host.is_alive:
-                self._idle.put_nowait(host)
-                return True
-            self._take_back(host)
-        return False
-
     async def _take(self) -> Host:
         await self._room.acquire()
         try:
-            while not (host := await self._idle.get()).is_alive:  # it died while idle
-                self._take_back(host)
+            return await self._pool.take()
         except BaseException:
             self._room.release()
             raise
-        return host
 
-    def _take_back(self, host: Host) -> None:
-        """Return a host to the pool. One that died, was killed or has served its maximum of runs is replaced. One of an
-        earlier environment is only discarded: the hosts of the new environment have already taken its place."""
-        is_current = host.settings is self._settings
-        if is_current and host.is_alive and host.runs < self._runs_max:
-            self._idle.put_nowait(host)
+    async def renew(self, environment: Environment) -> None:
+        """Switch to other wheels as `WarmPool.renew` does. Raises UsageError also if a plug-in in a new wheel does not
+        work. A plug-in of an old wheel that stopped working, because another wheel was removed, only fails the runs
+        that use it.
+        """
+        settings = replace(self._pool.settings, paths=environment.paths, modules=environment.modules)
+        if settings == self._pool.settings:
             return
-        if not host.is_alive:
-            self.restarts += 1
-        self._in_background(self._discard(host))
-        if is_current:
-            self._spawn_in_background()
+        new = set(settings.paths).difference(self._pool.settings.paths)
 
-    def _spawn_in_background(self) -> None:
-        if not self._stopping:
-            self._in_background(self._spawn(self._settings))
+        def check(host: Host) -> None:
+            if faults := [fault for path, fault in host.faults.items() if path in new]:
+                raise UsageError(faults[0])
 
-    def _in_background(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await self._pool.renew(settings, check)
+        log.info("switched to a new set of wheels", paths=len(environment.paths))
 
+<<<<<<< HEAD
     async def _spawn(self, settings: wire.Settings) -> None:
         pause = 0.2
         while not self._stopping and settings is self._settings:
@@ -302,3 +195,8 @@ class HostExecutor:
         host.kill_now()
         await host.wait()
         self._hosts.discard(host)
+=======
+    @property
+    def paths_in_use(self) -> frozenset[str]:
+        return frozenset(path for settings in self._pool.settings_in_use for path in settings.paths)
+>>>>>>> main

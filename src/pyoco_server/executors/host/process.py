@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pyoco_server.core.run_log.attempt_log import Shipment
 from pyoco_server.errors import UsageError
@@ -247,7 +247,10 @@ class LineReader(asyncio.Protocol):
 class ChildProcess:
     """One child process. It is warm once its ready message has arrived."""
 
-    def __init__(self, launched: Launched) -> None:
+    def __init__(self, launched: Launched, settings: Any) -> None:
+        #: What it was started with, and whether it has ever been ready.
+        self.settings = settings
+        self.is_warm = False
         self._process, self._lifeline, self._mark = launched.process, launched.lifeline, launched.mark
         self._work, self._work_reader = launched.work
         self._control, self._control_reader = launched.control
@@ -272,6 +275,27 @@ class ChildProcess:
         """Whether it can take more work. False also after it has announced its exit."""
         is_disconnected = self._work_reader.gone or self._control_reader.gone or self._is_over
         return not is_disconnected and not self._is_leaving and self._killed_because is None
+
+    @classmethod
+    async def spawn(cls, settings: Any, collector: Collector | None = None) -> Self:
+        """Start a process in its own process group, so that it can be killed with all it started. Raises OSError.
+
+        `collector` gets what its runs print; None: that is not captured.
+        """
+        return await whole(cls._spawn(settings, collector))
+
+    @classmethod
+    async def _spawn(cls, settings: Any, collector: Collector | None) -> Self:
+        raise NotImplementedError
+
+    async def ready(self, seconds: float) -> None:
+        """Return when it is warm. Raises UsageError if it cannot do its work or takes too long, OSError if it died."""
+        raise NotImplementedError
+
+    def _expect(self, captured: Captured) -> None:
+        """What the run that begins now prints belongs to this attempt."""
+        if self._lines is not None:
+            self._lines.expect(self.runs, captured)
 
     def _greet(self, body: bytes) -> None:
         """Send the settings. If the process has exited already, `_ready_message` reports it."""

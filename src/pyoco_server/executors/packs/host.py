@@ -7,9 +7,11 @@ import enum
 import os
 import signal
 from collections.abc import Callable
+from typing import Self
 
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host.environment import pack_environment
-from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch, whole
+from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch
 from pyoco_server.executors.host.wire import CANCEL, MORE, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
@@ -22,6 +24,8 @@ KILL_SECONDS = 5.0
 _LARGE_BYTES = 262_144
 #: Time between the closing of the sockets and the exit of the process.
 _LINGER_SECONDS = 1.0
+#: A pack is executed once at most.
+_ATTEMPT = 1
 #: Length of the call number and the mark that precede each answer.
 _FRONT_BYTES = len(number(0) + MORE)
 
@@ -30,20 +34,16 @@ class PackHost(ChildProcess):
     """One child process. Create it with `spawn`; it is warm when `ready` returns."""
 
     def __init__(self, launched: Launched, greeting: wire.Greeting) -> None:
-        super().__init__(launched)
-        self._greeting = greeting
+        super().__init__(launched, greeting)
 
     @classmethod
-    async def spawn(cls, greeting: wire.Greeting) -> PackHost:
-        return await whole(cls._spawn(greeting))
-
-    @classmethod
-    async def _spawn(cls, greeting: wire.Greeting) -> PackHost:
+    async def _spawn(cls, greeting: wire.Greeting, collector: Collector | None) -> Self:
         launched = await launch(
             "pyoco_server.executors.packs.child",
             bytes_max=_FRONT_BYTES + wire.ANSWER_BYTES_MAX,
             output=asyncio.subprocess.DEVNULL,  # what a pack prints may contain tenant data
             environment=pack_environment(os.environ),
+            collector=collector,
         )
         host = cls(launched, greeting)
         host._greet(greeting.pack())
@@ -55,7 +55,7 @@ class PackHost(ChildProcess):
         message = await self._ready_message(seconds)
         if message is not None:
             try:
-                wire.check_ready(message, self._greeting.packs)
+                wire.check_ready(message, self.settings.packs)
             except ValueError:
                 self._give_up(self._work_reader)
             else:
@@ -65,6 +65,7 @@ class PackHost(ChildProcess):
     def call(self, call: Call) -> asyncio.Future[bytes | None]:
         """Send a call. The future yields the packed answer, or None if the host exited."""
         self.runs += 1
+        self._expect(Captured(call.run_id, _ATTEMPT))
         self._work.write(frame(wire.pack_call(call)))
         return self._work_reader.next(number(self.runs))
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.spec import PackSpec
 from pyoco_server.errors import UsageError
-from pyoco_server.executors.host.process import READY_SECONDS_MAX
-from pyoco_server.executors.packs.group import HostGroup, Size
+from pyoco_server.executors.capture.port import Collector
+from pyoco_server.executors.host.warm_pool import Size, WarmPool
 from pyoco_server.executors.packs.host import HostExecution, PackHost
 from pyoco_server.executors.packs.port import Call
 from pyoco_server.executors.packs.wire import Greeting
@@ -27,10 +27,13 @@ _SPARES = 1
 _OWN_READY_SECONDS = 60.0
 
 
+_Group = WarmPool[Greeting, PackHost]
+
+
 class _HostProcess:
     """Reserves a process of the shared group, which most calls need, until the pack is known."""
 
-    def __init__(self, hosts: PackHosts, group: HostGroup | None, host: PackHost | None) -> None:
+    def __init__(self, hosts: PackHosts, group: _Group | None, host: PackHost | None) -> None:
         self._hosts, self._group, self._host = hosts, group, host
         self._execution: HostExecution | None = None
         self._is_left = self._is_over = False
@@ -72,10 +75,17 @@ class PackHosts:
     """Executes packs in child processes."""
 
     def __init__(
-        self, slots: int, memory_bytes_max: int, specs: Iterable[PackSpec], config: PackConfig, loader: str
+        self,
+        slots: int,
+        memory_bytes_max: int,
+        specs: Iterable[PackSpec],
+        config: PackConfig,
+        loader: str,
+        collector: Collector | None = None,
     ) -> None:
         """`memory_bytes_max` applies to each process; 0: no limit. `loader`: the `module:function` that a process calls
-        with its packs and the settings to get their executors."""
+        with its packs and the settings to get their executors. `collector` gets what packs print; None: it is
+        discarded."""
         specs = tuple(specs)
         ours, plain = [spec for spec in specs if not spec.has_own_process], asdict(config)
 
@@ -84,13 +94,13 @@ class PackHosts:
             settings = {} if any(spec.executor for spec in packs) else plain
             return Greeting(loader, {spec.name: spec.executor for spec in packs}, settings, memory_bytes_max)
 
-        shared = Size(least=slots + _SPARES, most=slots + _SPARES, ready_seconds=READY_SECONDS_MAX)
+        shared = Size(least=slots + _SPARES, most=slots + _SPARES)
         own = Size(least=1, most=slots, ready_seconds=_OWN_READY_SECONDS)
-        self._shared = HostGroup(greeting(ours), shared) if ours else None
-        self._own = {spec.name: HostGroup(greeting([spec]), own) for spec in specs if spec.has_own_process}
+        self._shared = _group(greeting(ours), shared, collector) if ours else None
+        self._own = {spec.name: _group(greeting([spec]), own, collector) for spec in specs if spec.has_own_process}
         self._gate = asyncio.Lock()
         self._is_running = False
-        self._by_pack: dict[str, HostGroup] = {}
+        self._by_pack: dict[str, _Group] = {}
         self._left_out: dict[str, str] = {}
 
     @property
@@ -106,7 +116,7 @@ class PackHosts:
     def packs(self) -> frozenset[str]:
         return frozenset(self._by_pack)
 
-    def _groups(self) -> list[HostGroup]:
+    def _groups(self) -> list[_Group]:
         return [*([] if self._shared is None else [self._shared]), *self._own.values()]
 
     async def start(self) -> None:
@@ -128,12 +138,12 @@ class PackHosts:
         self._by_pack, self._left_out = {}, {}
         for group, error in zip(groups, started, strict=True):
             if error is None:
-                self._by_pack.update(dict.fromkeys(group.greeting.packs, group))
+                self._by_pack.update(dict.fromkeys(group.settings.packs, group))
             elif group is self._shared:
                 raise UsageError(str(error)) from error
             else:
-                log.error("a pack cannot be loaded; leaving it out", packs=sorted(group.greeting.packs), error=error)
-                self._left_out |= dict.fromkeys(group.greeting.packs, "its code cannot be loaded by the worker")
+                log.error("a pack cannot be loaded; leaving it out", packs=sorted(group.settings.packs), error=error)
+                self._left_out |= dict.fromkeys(group.settings.packs, "its code cannot be loaded by the worker")
 
     async def stop(self) -> None:
         async with self._gate:
@@ -147,11 +157,15 @@ class PackHosts:
         host = None if self._shared is None else await self._shared.take()
         return _HostProcess(self, self._shared, host)
 
-    def group_of(self, pack_type: str) -> HostGroup:
+    def group_of(self, pack_type: str) -> _Group:
         return self._by_pack[pack_type]
 
 
-async def _started(group: HostGroup) -> Exception | None:
+def _group(greeting: Greeting, size: Size, collector: Collector | None) -> _Group:
+    return WarmPool(PackHost, greeting, size, name=f"packs {', '.join(sorted(greeting.packs))}", collector=collector)
+
+
+async def _started(group: _Group) -> Exception | None:
     """Start a group and return the error, if any. Never raises: that would abandon the concurrent starts of other
     groups."""
     try:

@@ -1,7 +1,8 @@
-"""The lanes known to a dispatcher: which may contain jobs, and when to poll the others. Nothing here waits."""
+"""The lanes known to a process: which may contain jobs, and when to poll the others. Nothing here waits."""
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import math
@@ -55,6 +56,12 @@ class ClientQueues:
         #: (due time, tie-break, lane, whether a job was put off until then).
         self._due: list[tuple[float, int, ClientQueueState, bool]] = []
         self._count = itertools.count()
+        #: There may be something to poll. Cleared by the one that polls.
+        self.woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the lanes be scanned now: a job, a credit or a slot may have come. Never waits."""
+        self.woken.set()
 
     def add(self, lane: ClientQueue) -> None:
         """Add a lane, whose content is not known yet. Idempotent."""
@@ -64,6 +71,7 @@ class ClientQueues:
         self._by_name[lane.exec_name, lane.client] = state
         self._by_client.setdefault(lane.client, []).append(state)
         self._ready(state)
+        self.wake()
 
     def hear(self, exec_name: str, client_id: str) -> None:
         """Note that a job was queued. A wakeup for an unknown lane is dropped: the lane itself is about to be added."""
@@ -73,12 +81,14 @@ class ClientQueues:
             state.empty_looks, state.must_count = 0, False
             state.depth = max(state.depth, 1)
             self._ready(state)
+            self.wake()
 
-    def put_off(self, lane: ClientQueue, until: float) -> None:
-        """Note that one of its jobs may be taken at this time of the clock."""
+    def put_off(self, lane: ClientQueue, seconds: float) -> None:
+        """Note that one of its jobs may be taken after this time: the lane is polled then."""
         state = self._states.get(lane)
         if state is not None:
-            heapq.heappush(self._due, (until, next(self._count), state, True))
+            heapq.heappush(self._due, (self._clock() + seconds, next(self._count), state, True))
+            self.wake()
 
     def next_due(self) -> float:
         """Infinity: no lane is resting."""

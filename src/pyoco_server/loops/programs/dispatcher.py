@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
-from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, take_slot
+from pyoco_server.actions.programs.claim import Passed, claim_job
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.turns import Turn
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
-from pyoco_server.loops.programs.caps import Caps
-from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
+from pyoco_server.loops.programs.client_queues import ClientQueueState
+from pyoco_server.loops.programs.client_slots import ClientSlots, Room
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
@@ -68,21 +68,21 @@ class Credits(Protocol):
 
 @dataclass
 class _Poll:
-    """One poll of one lane: a credit for each requested job, and the slots available for them."""
+    """One poll of one lane: a credit for each requested job, and room for them within the client's cap."""
 
     state: ClientQueueState
     heard: int
+    room: Room
     turns: list[Turn[Credit]] = field(default_factory=list)
-    slots: list[Slot] = field(default_factory=list)
-    #: Slots that must be taken first.
-    missing: int = 0
 
 
 class Dispatcher:
     """Takes jobs from lanes, programs in turn and clients in turn. Each needs a client slot and a credit (GRID-62).
 
-    It polls when it is notified of a job, a credit, a free slot or a new lane. Without notifications it polls idle
-    lanes after 1, 2, 4 … 30 s. The order holds within this process; the starts of several processes are not ordered.
+    It polls when its lanes are woken by a job, a credit, a free slot or a new lane. Otherwise it polls idle lanes after
+    1, 2, 4 … 30 s. The order holds within this process; the starts of several processes are not ordered.
+
+    It calls the slots, the queues and the attempts of its process, and none of them calls it: they wake its queues.
 
     Limitation: it cannot know the content of a lane without polling it. A wrong assumption costs a poll.
     """
@@ -90,74 +90,37 @@ class Dispatcher:
     def __init__(
         self,
         backend: Backend,
-        holder: str,
         worker_credits: Credits,
         in_flight: InFlight,
+        slots: ClientSlots,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backend, self._holder, self._credits_by_worker, self._in_flight = (
-            backend,
-            holder,
-            worker_credits,
-            in_flight,
-        )
+        self._backend, self._credits_by_worker, self._in_flight = backend, worker_credits, in_flight
+        self._slots, self._queues = slots, slots.queues
         self._programs = programs_of(backend)
         self._group = self._programs.config.exec_group
         self._clock, self._outage = clock, Outage(log)
-        self._lanes = ClientQueues(clock)
-        self._caps = Caps(self._programs, self._group, self._lanes, self._free_soon, clock)
-        self._woken = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._is_stopping = False
         self._gate = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._steps: set[asyncio.Task[None]] = set()
-        self._frees: set[asyncio.Task[None]] = set()
         self._listening: Listening | None = None
 
-    # Notifications ------------------------------------------------------------------------------------------------
-
-    def nudge(self, exec_name: str | None = None) -> None:
-        """Poll now: a credit was released or a worker joined.
-
-        Never waits. The program does not matter: all are checked.
-        """
-        del exec_name
-        self._woken.set()
+    def nudge(self) -> None:
+        """Poll now: a credit was released or a worker joined. Never waits."""
+        self._queues.wake()
 
     def _on_lane(self, lane: ClientQueue) -> None:
         if lane.group == self._group and not self._is_stopping:
-            self._lanes.add(lane)
-            self._woken.set()
+            self._queues.add(lane)
 
     def _on_wakeup(self, wakeup: Wakeup, payload: str) -> None:
         if wakeup is Wakeup.NEW:
             exec_name, _, client_id = payload.partition(".")
-            self._lanes.hear(exec_name, client_id)
-            self._woken.set()
-
-    def _on_free(self, group: str, client_id: str) -> None:
-        if group == self._group and self._caps.hear_freed(client_id):
-            self._woken.set()
-
-    def _on_slot(self, slot: Slot) -> None:
-        """An attempt is over, and its slot is free for the next one of its client."""
-        self._caps.keep(slot)
-        self._woken.set()
-
-    def _on_put_back(self, attempt: ProgramAttempt) -> None:
-        """Schedule a poll for the known time at which the job is due again, instead of waiting for a wakeup."""
-        job, program = attempt.job, attempt.run.program
-        not_before = (program.not_before if program is not None else None) or 0.0
-        seconds = max(not_before - self._backend.clock(), 0.0)
-        self._lanes.put_off(ClientQueue.of(job), self._clock() + seconds)
-        self._woken.set()
-
-    def waiting(self) -> list[ClientQueueState]:
-        """Return the lanes that may contain jobs. O(lanes)."""
-        return self._lanes.waiting()
+            self._queues.hear(exec_name, client_id)
 
     # Start and stop -----------------------------------------------------------------------------------------------
 
@@ -167,9 +130,7 @@ class Dispatcher:
             if self._task is not None:
                 return
             self._is_stopping = False
-            self._in_flight.on_slot, self._in_flight.on_put_back = self._on_slot, self._on_put_back
-            self._in_flight.on_back = self._woken.set
-            await self._programs.slots.start(self._on_free)
+            await self._slots.open()
             self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup, Wakeup.NEW)
             await self._programs.queue.start(self._on_lane)
             for lane in self._programs.queue.lanes(self._group):
@@ -180,8 +141,8 @@ class Dispatcher:
         """Stop claiming. Returns when the polls and claims in progress are handed over or released (GRID-41)."""
         async with self._gate:
             self._is_stopping = True
-            self._in_flight.on_slot = self._in_flight.on_put_back = self._in_flight.on_back = None
-            self._woken.set()
+            self._slots.close()
+            self._queues.wake()
             if self._task is not None:
                 await self._task
                 self._task = None
@@ -190,9 +151,7 @@ class Dispatcher:
                 self._listening = None
             while self._steps:
                 await asyncio.wait(set(self._steps))
-            self._caps.free_all()
-            while self._frees:
-                await asyncio.wait(set(self._frees))
+            await self._slots.settle()
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -203,8 +162,8 @@ class Dispatcher:
                 log.exception("turn failed", loop=type(self).__name__)
                 await asyncio.sleep(_DEFECT_SECONDS)
                 continue
-            await self._woken.wait()
-            self._woken.clear()
+            await self._queues.woken.wait()
+            self._queues.woken.clear()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -214,7 +173,7 @@ class Dispatcher:
 
         A timer that fires too early costs one scan, which is cheaper than setting it anew each time.
         """
-        due = min(self._lanes.next_due(), self._caps.next_due())
+        due = min(self._queues.next_due(), self._slots.next_due())
         if due == math.inf or (self._alarm is not None and self._alarm_at <= due):
             return
         if self._alarm is not None:
@@ -224,71 +183,64 @@ class Dispatcher:
 
     def _ring(self) -> None:
         self._alarm = None
-        self._woken.set()
+        self._queues.wake()
 
     # One scan -----------------------------------------------------------------------------------------------------
 
     def _scan(self) -> None:
         """Assign a lane to poll to every free credit whose turn it is. Waits for nothing."""
-        self._lanes.wake_due()
-        self._caps.unblock()
+        self._queues.wake_due()
+        self._slots.unblock()
         polls: dict[ClientQueueState, _Poll] = {}
         while self._in_flight.is_quorate and not self._is_stopping and len(self._steps) + len(polls) < _STEPS_MAX:
-            picked = self._lanes.pick(self._credits_by_worker.reserve_credit)
+            picked = self._queues.pick(self._credits_by_worker.reserve_credit)
             if picked is None:
                 break
             self._add_to_poll(polls, *picked)
         for poll in polls.values():
-            self._begin(self._steps, self._run_poll(poll))
-        self._caps.free_idle()
+            self._begin(self._run_poll(poll))
+        self._slots.free_idle()
 
     def _add_to_poll(self, polls: dict[ClientQueueState, _Poll], state: ClientQueueState, turn: Turn[Credit]) -> None:
-        slot, may_take = self._caps.reserve(turn.client_id)
-        if not may_take:
-            self._lanes.unasked(state)
+        poll = polls.get(state) or _Poll(state, state.heard, Room(turn.client_id))
+        if not self._slots.reserve(poll.room):
+            self._queues.unasked(state)
             self._pass_over(turn)
             return
-        poll = polls.get(state)
-        if poll is None:
-            poll = polls[state] = _Poll(state, state.heard)
         poll.turns.append(turn)
-        if slot is not None:
-            poll.slots.append(slot)
-        else:
-            poll.missing += 1
+        polls[state] = poll
 
     # One poll -----------------------------------------------------------------------------------------------------
 
     async def _run_poll(self, poll: _Poll) -> None:
-        state, client_id = poll.state, poll.state.lane.client
+        state, room = poll.state, poll.room
         deliveries: list[Delivery] = []
         try:
             if not state.must_count or await self._is_worth_it(state):
-                poll.slots += await self._take_slots(client_id, poll.missing)
-                if len(poll.slots) < len(poll.turns):
-                    self._caps.block(client_id)
-                    self._lanes.unasked(state, len(poll.turns) - len(poll.slots))
-                    self._unused(poll, len(poll.slots))
-                if poll.slots:
-                    deliveries = await self._programs.queue.take(state.lane, len(poll.slots))
+                await self._slots.take(room, len(poll.turns))
+                if len(room.slots) < len(poll.turns):
+                    self._queues.unasked(state, len(poll.turns) - len(room.slots))
+                    self._unused(poll, len(room.slots))
+                if room.slots:
+                    deliveries = await self._programs.queue.take(state.lane, len(room.slots))
             self._answered(poll, deliveries)
             self._outage.worked()
         except Unavailable as error:
-            self._outage.failed("could not poll a lane", error, exec_name=state.lane.exec_name, client_id=client_id)
-            self._lanes.failed(state, len(poll.turns))
+            where = {"exec_name": state.lane.exec_name, "client_id": room.client_id}
+            self._outage.failed("could not poll a lane", error, **where)
+            self._queues.failed(state, len(poll.turns))
         except Exception:  # the top of a poll: its credits and slots must be released
-            log.exception("could not poll a lane", exec_name=state.lane.exec_name, client_id=client_id)
-            self._lanes.failed(state, len(poll.turns))
+            log.exception("could not poll a lane", exec_name=state.lane.exec_name, client_id=room.client_id)
+            self._queues.failed(state, len(poll.turns))
         finally:
-            self._caps.took(client_id, poll.missing)
-        work = [self._assign(*each) for each in zip(deliveries, poll.slots, poll.turns, strict=False)]
+            self._slots.drop_missing(room)
+        work = [self._assign(*each) for each in zip(deliveries, room.slots, poll.turns, strict=False)]
         if state.depth:
-            self._woken.set()
+            self._queues.wake()
         elif not self._is_stopping:
             self._set_alarm()  # a lane that returned all requested jobs rests now, and there may be no other event
         self._unused(poll, len(work))
-        for slot in poll.slots[len(work) :]:
-            self._caps.keep(slot)
+        self._slots.unused(room.slots[len(work) :])
         if len(work) == 1:
             await work[0]
         elif work:
@@ -297,20 +249,6 @@ class Dispatcher:
     async def _is_worth_it(self, state: ClientQueueState) -> bool:
         counts = await self._programs.queue.counts(state.lane)
         return counts is None or bool(counts.waiting or counts.unacked)
-
-    async def _take_slots(self, client_id: str, count: int) -> list[Slot]:
-        if not count:
-            return []
-        if count == 1:
-            slot = await take_slot(self._backend, self._group, client_id, self._holder)
-            return [] if slot is None else [slot]
-        attempts = (take_slot(self._backend, self._group, client_id, self._holder) for _ in range(count))
-        taken = await asyncio.gather(*attempts, return_exceptions=True)
-        slots = [slot for slot in taken if isinstance(slot, Slot)]
-        faults = [fault for fault in taken if isinstance(fault, BaseException)]
-        if faults and not slots:
-            raise faults[0]
-        return slots
 
     def _answered(self, poll: _Poll, deliveries: list[Delivery]) -> None:
         received, requested = len(deliveries), len(poll.turns)
@@ -321,7 +259,7 @@ class Dispatcher:
         if received == requested and deliveries[-1].count > 1:
             # That number excludes redeliveries: the process that held this one may have exited while it held others.
             waiting = max(waiting, 2 * requested)
-        self._lanes.answered(poll.state, poll.heard, requested, received, waiting)
+        self._queues.answered(poll.state, poll.heard, requested, received, waiting)
 
     def _unused(self, poll: _Poll, used: int) -> None:
         for turn in poll.turns[used:]:
@@ -330,15 +268,15 @@ class Dispatcher:
 
     def _pass_over(self, turn: Turn[Credit]) -> None:
         """There was no job for the credit: release it for another lane."""
-        self._lanes.give_turn_back(turn)
+        self._queues.give_turn_back(turn)
         turn.credit.give_back()
-        self._woken.set()
+        self._queues.wake()
 
     async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[Credit]) -> None:
         """Claim a received job and hand it over. Never raises."""
-        credit = turn.credit
+        credit, holder = turn.credit, self._slots.holder
         try:
-            taken = await claim_job(self._backend, delivery, slot, worker_id=credit.worker_id, holder=self._holder)
+            taken = await claim_job(self._backend, delivery, slot, worker_id=credit.worker_id, holder=holder)
         except PyocoError as error:
             log.warning("could not claim a job; it will be redelivered", exec_name=turn.exec_name, error=error)
             self._release(turn, slot)
@@ -346,7 +284,6 @@ class Dispatcher:
         if isinstance(taken, Passed):
             self._release(turn, slot)
             return
-        self._caps.used(slot)
         if self._is_stopping:
             credit.give_back()
             await self._in_flight.release(taken)
@@ -364,13 +301,9 @@ class Dispatcher:
         The slot is not kept, since another process may hold it by now.
         """
         self._pass_over(turn)
-        self._free_soon(slot)
+        self._slots.free(slot)
 
-    def _free_soon(self, slot: Slot) -> None:
-        self._caps.forget(slot)
-        self._begin(self._frees, free_slot(self._backend, slot))
-
-    def _begin(self, tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)

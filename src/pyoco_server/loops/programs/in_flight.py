@@ -11,21 +11,24 @@ from dataclasses import dataclass
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.beat import beat
-from pyoco_server.actions.programs.claim import free_slot, release
+from pyoco_server.actions.programs.claim import release
 from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.put_back import Why, put_back
 from pyoco_server.actions.programs.reach import programs_of
+from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.report import Report
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.counting import count_put_back
+from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvents, QuorumChanged
 from pyoco_server.loops.programs.meter import Meter
-from pyoco_server.loops.programs.quorum import Quorum
+from pyoco_server.loops.programs.quorum import Quorum, QuorumChange
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.ports.slots.port import Slot
 from pyoco_server.ports.wakeups.port import Listening, Wakeup
 
 __all__ = ["InFlight"]
@@ -61,8 +64,8 @@ class _Held:
 class InFlight:
     """The attempts in flight in this process.
 
-    `on_cancel` is called once for each attempt with a cancel request, `on_gone` for each that this process no longer
-    owns: its program must be stopped, and nothing more reported. Neither may block; both are called on the event loop.
+    `events` contains what nobody has asked for: cancel requests, attempts that this process no longer owns, and whether
+    JetStream answers. Slots of attempts that are over go back to `slots`, and its queues learn when jobs are due again.
 
     Limitation: it cannot keep a lease while this process is suspended or starved of CPU. After that it rechecks
     ownership of each attempt before it acknowledges or extends anything (GRID-10).
@@ -71,19 +74,19 @@ class InFlight:
     def __init__(
         self,
         backend: Backend,
-        holder: str,
-        on_cancel: Callable[[ProgramAttempt], None],
-        on_gone: Callable[[ProgramAttempt], None],
+        slots: ClientSlots,
+        meter: Meter,
         *,
         awaits_signs: bool = True,
         quorum: Quorum | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`awaits_signs` False: attempts need not be `seen`, because they run in this process."""
-        self._backend, self._holder, self._on_cancel, self._on_gone = backend, holder, on_cancel, on_gone
+        self._backend, self._slots, self._meter = backend, slots, meter
         self._awaits_signs = awaits_signs
         self._programs = programs_of(backend)
         self._clock = clock
+        self.events = InFlightEvents()
         self._held: dict[str, _Held] = {}
         self._due: deque[_Held] = deque()
         self._beaters: set[asyncio.Task[None]] = set()
@@ -93,18 +96,7 @@ class InFlight:
         self._ticked_at = clock()
         self._unwritten = Outage(log)
         self._quorum = quorum or Quorum(self._programs, wall=backend.clock)
-        self._quorum.before_return = self.beat_all
-        self._quorum.on_change = self._on_quorum_change
-        #: Called with the slot of an attempt that is over here; None: it is freed immediately. Set by the dispatcher.
-        self.on_slot: Callable[[Slot], None] | None = None
-        #: Called with an attempt that was put back, after the write. Set by the dispatcher.
-        self.on_put_back: Callable[[ProgramAttempt], None] | None = None
-        #: Counts attempts that are put back, if set.
-        self.meter: Meter | None = None
-        #: Called when JetStream answers again. Set by the dispatcher.
-        self.on_back: Callable[[], None] | None = None
-        #: Called when `is_quorate` has changed. Set by the door.
-        self.on_quorum: Callable[[bool], None] | None = None
+        self._quorum_ticker = _Ticker(self._check_quorum, self._quorum.every_seconds)
 
     def _shortest(self) -> float:
         config = self._programs.config
@@ -130,7 +122,8 @@ class InFlight:
         if before is not None and before.attempt is not attempt and before.attempt.attempt_id == attempt.attempt_id:
             # Its worker reconnected over another connection. This process still holds the message and the slot.
             attempt.delivery = attempt.delivery or (None if before.leaving else before.attempt.delivery)
-            attempt.slot = attempt.slot or before.attempt.slot
+            attempt.slot, before.attempt.slot = attempt.slot or before.attempt.slot, None
+            before.attempt.closed = True
         self._held[attempt.run.run_id] = _Held(attempt, seen_at=now, held_at=now, beaten_at=now)
 
     def get(self, run_id: str) -> ProgramAttempt | None:
@@ -152,7 +145,7 @@ class InFlight:
     async def finish(self, attempt: ProgramAttempt, report: Report, outputs: Sequence[Output]) -> Settlement:
         """Record the report of an attempt. Whatever the settlement, the attempt is no longer in flight here.
 
-        Its slot is passed to `on_slot`. Raises Unavailable: the attempt is still in flight, and may be finished again.
+        Raises Unavailable: the attempt is still in flight, and may be finished again.
         """
         held = self._held.get(attempt.run.run_id)
         tracked = held if held is not None and held.attempt is attempt else None
@@ -165,7 +158,7 @@ class InFlight:
                 tracked.is_finishing, tracked.seen_at = False, self._clock()
         self._over(attempt)
         if settlement is Settlement.PUT_BACK:
-            self._notify_put_back(attempt)
+            self._note_put_back(attempt)
         return settlement
 
     async def put_back(self, attempt: ProgramAttempt, why: Why) -> None:
@@ -194,13 +187,14 @@ class InFlight:
             log.exception("could not put back an attempt", run_id=attempt.run.run_id)
         self._over(attempt)
         if is_done:
-            self._notify_put_back(attempt)
+            self._note_put_back(attempt)
 
-    def _notify_put_back(self, attempt: ProgramAttempt) -> None:
-        if self.meter is not None:
-            count_put_back(self.meter, attempt)
-        if self.on_put_back is not None:
-            self.on_put_back(attempt)
+    def _note_put_back(self, attempt: ProgramAttempt) -> None:
+        """Count it, and poll its lane when the job is due again, instead of waiting for a wakeup."""
+        count_put_back(self._meter, attempt)
+        not_before = program_of(attempt.run).not_before or 0.0
+        seconds = max(not_before - self._backend.clock(), 0.0)
+        self._slots.queues.put_off(ClientQueue.of(attempt.job), seconds)
 
     async def release(self, attempt: ProgramAttempt) -> None:
         """Release an attempt that was never handed over, and so was no attempt (GRID-41). Never raises; tries once."""
@@ -222,12 +216,8 @@ class InFlight:
 
     def _give_slot(self, attempt: ProgramAttempt) -> None:
         slot, attempt.slot = attempt.slot, None
-        if slot is None:
-            return
-        if self.on_slot is not None:
-            self.on_slot(slot)
-        else:
-            self._spawn(free_slot(self._backend, slot))
+        if slot is not None:
+            self._slots.used(slot)
 
     async def start(self) -> None:
         """Idempotent."""
@@ -235,7 +225,7 @@ class InFlight:
             group = self._programs.config.exec_group
             self._listening = await self._programs.wakeups.listen(group, self._on_wakeup, Wakeup.CANCEL)
         self._ticked_at = self._clock()
-        await self._quorum.start()
+        await self._quorum_ticker.start()
         await self._ticker.start()
 
     async def stop(self) -> None:
@@ -243,13 +233,16 @@ class InFlight:
         listening, self._listening = self._listening, None
         if listening is not None:
             await listening.close()
-        await self._quorum.stop()
+        await self._quorum_ticker.stop()
+        await self._quorum.close()
         await self._ticker.stop()
         self._due.clear()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
+        await self._slots.settle(_STOP_SECONDS)
+        self.events.close()
 
     def _on_wakeup(self, wakeup: Wakeup, run_id: str) -> None:
         held = self._held.get(run_id)
@@ -353,7 +346,7 @@ class InFlight:
             await self._lose(held)
         elif standing is Standing.CANCEL_REQUESTED and not held.is_cancel_sent:
             held.is_cancel_sent = True
-            self._on_cancel(attempt)
+            self.events.put(CancelRequested(attempt))
 
     async def _lose(self, held: _Held) -> None:
         """Stop reporting a lost attempt (GRID-56). Free its slot, unless the attempt continues with another holder."""
@@ -361,7 +354,7 @@ class InFlight:
         if held.is_finishing or held.leaving is not None or self._held.get(attempt.run.run_id) is not held:
             return  # the call that is ending it does the rest
         self._drop(attempt)
-        self._on_gone(attempt)
+        self.events.put(AttemptLost(attempt))
         try:
             found = await self._backend.runs.find(attempt.run.run_id)
         except PyocoError as error:
@@ -371,11 +364,14 @@ class InFlight:
         if not lives_on:
             self._give_slot(attempt)
 
-    def _on_quorum_change(self, is_quorate: bool) -> None:
-        if self.on_quorum is not None:
-            self.on_quorum(is_quorate)
-        if is_quorate and self.on_back is not None:
-            self.on_back()
+    async def _check_quorum(self) -> None:
+        change = await self._quorum.check()
+        if change is QuorumChange.ANSWERS_AGAIN:  # the leases of this process come before new claims
+            await self.beat_all()
+            self._quorum.resume()
+            self._slots.queues.wake()
+        if change is not None:
+            self.events.put(QuorumChanged(self._quorum.is_quorate))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

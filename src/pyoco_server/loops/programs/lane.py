@@ -12,6 +12,7 @@ from functools import partial
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.finish import Output, Settlement
 from pyoco_server.actions.programs.inputs import open_inputs
+from pyoco_server.actions.programs.measure import ProgramFigures
 from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.frames.subjects import PATTERN_DEFAULT, assign_subject, check_pattern, matches
@@ -30,11 +31,13 @@ from pyoco_server.executors.program.port import (
 )
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
+from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.counting import count_end
 from pyoco_server.loops.programs.cpu import LOOK_SECONDS, CpuUse, HeldBack
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent
+from pyoco_server.loops.programs.meter import Gauges, Meter
 from pyoco_server.loops.programs.shelf import Shelf, allow_of
 from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import Backend
@@ -107,16 +110,15 @@ class ProgramLane:
         #: Attempts whose programs have exited and whose slots are free, while their results are being written.
         self._reporting = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
         self._is_closed = False
         self._is_started = False
-        self.in_flight = InFlight(backend, self.holder, self._on_cancel, self._on_gone, awaits_signs=False)
-        self.dispatcher = Dispatcher(backend, self.holder, self, self.in_flight)
-        self.meter = self.in_flight.meter = Meter(config.exec_group)
-        self.meter.credits = lambda: {worker_id: self._free}
-        self.meter.cpu = lambda: {worker_id: self._cpu.share()}
-        self.meter.inflight = lambda: Counter(each.job.exec_name for each in self.in_flight.all())
+        self.meter = Meter(config.exec_group)
+        slots = ClientSlots(backend, self.holder)
+        self.in_flight = InFlight(backend, slots, self.meter, awaits_signs=False)
+        self.dispatcher = Dispatcher(backend, self, self.in_flight, slots)
         self._slot_ticker = _SlotTicker(self._tick)
-        self._unoffered = UnofferedJobs(backend, self, self.dispatcher.waiting, on_end=partial(count_end, self.meter))
+        self._unoffered = UnofferedJobs(backend, self, slots.queues, on_end=partial(count_end, self.meter))
         self._last_end: LastEnd | None = None
         #: Called whenever `running`, `facts` or `last_status` has changed.
         self.when_changed: Callable[[], None] = lambda: None
@@ -151,6 +153,15 @@ class ProgramLane:
             "lacks": self._shelf.lacks,
             "allow": allow_of(self._config),
         }
+
+    def figures(self) -> ProgramFigures:
+        """Return what its metrics show."""
+        gauges = Gauges(
+            credits={self.worker_id: self._free},
+            cpu={self.worker_id: self._cpu.share()},
+            inflight=Counter(each.job.exec_name for each in self.in_flight.all()),
+        )
+        return self.meter.figures(gauges)
 
     # Slots ----------------------------------------------------------------------------------------------------------
 
@@ -206,6 +217,7 @@ class ProgramLane:
         await self._executor.start()
         self._is_started = True
         await self._shelf.look()
+        self._reader = self._reader or asyncio.create_task(self.in_flight.events.read(self._take_event))
         await self.in_flight.start()
         await self._slot_ticker.start()
         await self.dispatcher.start()
@@ -237,6 +249,9 @@ class ProgramLane:
             task.cancel()
         await self._slot_ticker.stop()
         await self.in_flight.stop()
+        if self._reader is not None:
+            await self._reader
+            self._reader = None
         if self._is_started:
             await self._executor.stop()
 
@@ -251,21 +266,24 @@ class ProgramLane:
 
     # One attempt ----------------------------------------------------------------------------------------------------
 
-    def _on_cancel(self, attempt: ProgramAttempt) -> None:
-        running = self._running.get(attempt.run.run_id)
-        if running is not None and running.attempt is attempt:
-            running.is_cancelled = True
-            if running.execution is not None:
-                running.execution.cancel()
+    def _take_event(self, event: InFlightEvent) -> None:
+        if isinstance(event, CancelRequested):
+            running = self._running_of(event.attempt)
+            if running is not None:
+                running.is_cancelled = True
+                if running.execution is not None:
+                    running.execution.cancel()
+        elif isinstance(event, AttemptLost):  # write nothing more, answer nothing (GRID-56)
+            log.warning("another process owns the run; stopping its program", run_id=event.attempt.run.run_id)
+            running = self._running_of(event.attempt)
+            if running is not None:
+                running.is_gone = True
+                if running.execution is not None:
+                    running.execution.kill()
 
-    def _on_gone(self, attempt: ProgramAttempt) -> None:
-        """Stop the program, write nothing more, answer nothing (GRID-56)."""
-        log.warning("another process owns the run; stopping its program", run_id=attempt.run.run_id)
+    def _running_of(self, attempt: ProgramAttempt) -> _Running | None:
         running = self._running.get(attempt.run.run_id)
-        if running is not None and running.attempt is attempt:
-            running.is_gone = True
-            if running.execution is not None:
-                running.execution.kill()
+        return running if running is not None and running.attempt is attempt else None
 
     async def _run(self, running: _Running) -> None:
         run_id, outcome = running.attempt.run.run_id, None

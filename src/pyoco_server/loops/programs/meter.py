@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyoco_server.actions.programs.measure import SAMPLE, ProgramFigures
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
-__all__ = ["NAMES_MAX", "Meter"]
+__all__ = ["NAMES_MAX", "Gauges", "Meter"]
 
 #: Limit of programs counted separately; the others are counted together.
 NAMES_MAX = 1_000
 
 
-class Meter:
-    """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs).
+@dataclass(frozen=True, kw_only=True)
+class Gauges:
+    """The state of a process when its metrics are read, as opposed to what a `Meter` has counted."""
 
-    States, as opposed to events, are read when the metrics are: set the four functions.
-    """
+    #: Open connections by role: `client`, `worker`, `new`.
+    connections: Mapping[str, int] = field(default_factory=dict)
+    #: By worker.
+    credits: Mapping[str, int] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    #: Attempts in flight by program.
+    inflight: Mapping[str, int] = field(default_factory=dict)
+
+
+class Meter:
+    """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs)."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -33,13 +44,6 @@ class Meter:
         self._buckets: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
         self._recent: dict[str, deque[float]] = {}
-        #: Open connections by role: `client`, `worker`, `new`.
-        self.connections: Callable[[], Mapping[str, int]] = dict
-        #: By worker.
-        self.credits: Callable[[], Mapping[str, int]] = dict
-        self.cpu: Callable[[], Mapping[str, float]] = dict
-        #: Attempts in flight by program.
-        self.inflight: Callable[[], Mapping[str, int]] = dict
 
     def error(self, code: str) -> None:
         """Count an Error frame with this code."""
@@ -78,11 +82,11 @@ class Meter:
             self._names.add(exec_name)
         return exec_name
 
-    def figures(self) -> ProgramFigures:
-        """Return the current figures. O(programs * 1,000) for the percentiles."""
+    def figures(self, gauges: Gauges) -> ProgramFigures:
+        """Return the counters, with the state of the process. O(programs * 1,000) for the percentiles."""
         recent = {name: p95(seconds) for name, seconds in sorted(self._recent.items()) if name != OTHER}
         return ProgramFigures(
-            inflight={(self._group, name): count for name, count in self.inflight().items()},
+            inflight={(self._group, name): count for name, count in gauges.inflight.items()},
             ended=dict(self._ended),
             retries=dict(self._retries),
             letters=dict(self._letters),
@@ -91,7 +95,7 @@ class Meter:
             stale={self._group: self._stale},
             duplicates={self._group: self._duplicates},
             errors=dict(self._errors),
-            connections=dict(self.connections()),
-            credits=dict(self.credits()),
-            cpu=dict(self.cpu()),
+            connections=dict(gauges.connections),
+            credits=dict(gauges.credits),
+            cpu=dict(gauges.cpu),
         )

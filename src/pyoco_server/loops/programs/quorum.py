@@ -1,17 +1,17 @@
-"""Detects whether JetStream answers (GRID-44)."""
+"""Judges whether JetStream answers (GRID-44)."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from enum import Enum
 
 from pyoco_server.errors import PyocoError
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.programs import Programs
 
-__all__ = ["Quorum"]
+__all__ = ["Quorum", "QuorumChange"]
 
 log = get_logger(__name__)
 
@@ -20,12 +20,15 @@ _EVERY_SECONDS = 1.0
 _LOST_SECONDS = 5.0
 
 
-async def _nothing() -> None:
-    """The default of `before_return`."""
+class QuorumChange(Enum):
+    """What a check has found. The second one takes effect with `resume`."""
+
+    LOST = "lost"
+    ANSWERS_AGAIN = "answers again"
 
 
-class Quorum(Loop):
-    """Sends a small request to JetStream every second. A process without an answer for five claims and accepts nothing.
+class Quorum:
+    """Whether JetStream answers, by a small request at each `check`. Without an answer for five seconds, it does not.
 
     A stream without a majority still answers requests for some seconds, although it stores nothing. Failed writes
     therefore count as well (`wrote`, `failed_to_write`).
@@ -42,7 +45,8 @@ class Quorum(Loop):
         every_seconds: float = _EVERY_SECONDS,
         lost_seconds: float = _LOST_SECONDS,
     ) -> None:
-        super().__init__(every_seconds=every_seconds)
+        """`every_seconds`: how often `check` is to be called, and how long it waits at most."""
+        self.every_seconds = every_seconds
         self._programs, self._wall, self._clock, self._lost_seconds = programs, wall, clock, lost_seconds
         self._asking: asyncio.Task[object] | None = None
         #: Since when requests, and writes, have been failing. None: the last one succeeded.
@@ -50,9 +54,6 @@ class Quorum(Loop):
         self._unwritten_since: float | None = None
         self._unwritten_at = 0.0
         self.is_quorate = True
-        #: Awaited first when JetStream answers again, before `on_change` is called.
-        self.before_return: Callable[[], Awaitable[None]] = _nothing
-        self.on_change: Callable[[bool], None] = lambda _: None
 
     def wrote(self) -> None:
         self._unwritten_since = None
@@ -62,19 +63,31 @@ class Quorum(Loop):
         if self._unwritten_since is None or self._unwritten_at - before >= 2 * self._lost_seconds:
             self._unwritten_since = self._unwritten_at
 
-    async def turn(self) -> None:
+    async def check(self) -> QuorumChange | None:
+        """Send the request, or continue to wait for the answer to the last one. Returns None if nothing has changed.
+
+        ANSWERS_AGAIN makes every lease fresh for a while. Nothing is claimed until the caller has renewed the leases of
+        its attempts and calls `resume`; each check returns it until then.
+        """
         if self._asking is None:
             if self._unanswered_since is None:
                 self._unanswered_since = self._clock()
             self._asking = asyncio.create_task(self._ask())
-        # A slow request continues over several turns: its total duration counts.
-        await asyncio.wait({self._asking}, timeout=self._every_seconds)
+        # A slow request continues over several checks: its total duration counts.
+        await asyncio.wait({self._asking}, timeout=self.every_seconds)
         if self._asking.done():
             self._asking = None
         if self._is_lost():
-            self._lose()
-        elif not self.is_quorate and self._unanswered_since is None:
-            await self._return()
+            return self._lose()
+        if self.is_quorate or self._unanswered_since is not None:
+            return None
+        self._programs.grace.until = self._wall() + self._programs.config.exec_lease_fresh_sec
+        return QuorumChange.ANSWERS_AGAIN
+
+    def resume(self) -> None:
+        self.is_quorate = True
+        fresh_seconds = self._programs.config.exec_lease_fresh_sec
+        log.info("JetStream answers again; treating every lease as fresh for a while", seconds=fresh_seconds)
 
     async def _ask(self) -> None:
         try:
@@ -92,22 +105,15 @@ class Quorum(Loop):
             return False
         return self._unwritten_at - self._unwritten_since >= self._lost_seconds
 
-    def _lose(self) -> None:
-        if self.is_quorate:
-            self.is_quorate = False
-            log.error("JetStream does not answer; nothing is claimed or accepted", seconds=self._lost_seconds)
-            self.on_change(False)
+    def _lose(self) -> QuorumChange | None:
+        if not self.is_quorate:
+            return None
+        self.is_quorate = False
+        log.error("JetStream does not answer; nothing is claimed or accepted", seconds=self._lost_seconds)
+        return QuorumChange.LOST
 
-    async def _return(self) -> None:
-        fresh_seconds = self._programs.config.exec_lease_fresh_sec
-        self._programs.grace.until = self._wall() + fresh_seconds
-        await self.before_return()
-        self.is_quorate = True
-        log.info("JetStream answers again; treating every lease as fresh for a while", seconds=fresh_seconds)
-        self.on_change(True)
-
-    async def stop(self) -> None:
-        await super().stop()
+    async def close(self) -> None:
+        """Cancel the request in progress."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)

@@ -37,7 +37,7 @@ _TURN_SECONDS_MAX = 600.0
 
 
 class ProgramSweeper(Loop):
-    """Repairs runs and messages every EXEC_SWEEP_SEC, and at its start (GRID-57, GRID-74).
+    """Repairs runs and messages every `exec_sweep_sec`, and at its start (GRID-57, GRID-74).
 
     It looks for open runs without recent changes that have no message, messages of runs that have ended, and abandoned
     slots.
@@ -47,7 +47,7 @@ class ProgramSweeper(Loop):
     feed of changes, which is read once from the beginning, and then from where the last turn ended: O(open runs) of
     memory. Any number of processes may sweep at once.
 
-    Limitation: it does not repair what has changed within EXEC_STALE_SEC.
+    Limitation: it does not repair what has changed within `exec_stale_sec`.
     """
 
     def __init__(self, backend: Backend, index: Index | None = None, feeder: IndexFeeder | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from pyoco_server.actions.programs.reach import programs_of
@@ -13,7 +13,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
-from pyoco_server.loops.programs.client_queues import ClientQueueState
+from pyoco_server.loops.programs.client_queues import ClientQueues, ClientQueueState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
 
@@ -51,14 +51,13 @@ class UnofferedJobs(Loop):
         self,
         backend: Backend,
         offers: Offers,
-        waiting: Callable[[], Iterable[ClientQueueState]],
+        queues: ClientQueues,
         *,
         on_end: Callable[[Run], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`waiting`: returns the lanes that may contain jobs."""
         super().__init__(every_seconds=_EVERY_SECONDS)
-        self._backend, self._offers, self._waiting, self._on_end = backend, offers, waiting, on_end
+        self._backend, self._offers, self._queues, self._on_end = backend, offers, queues, on_end
         self._clock = clock
         #: Since when no worker here has had a program.
         self._since: dict[str, float] = {}
@@ -68,7 +67,7 @@ class UnofferedJobs(Loop):
     async def turn(self) -> None:
         now = self._clock()
         lanes: dict[str, list[ClientQueueState]] = {}
-        for state in self._waiting():
+        for state in self._queues.waiting():
             name = state.lane.exec_name
             if name in lanes or (self._offers.takes(name) and not self._offers.serves(name)):
                 lanes.setdefault(name, []).append(state)

@@ -251,7 +251,7 @@ async def _open(
         if watch_disk is not None:
             aside.add(asyncio.ensure_future(watch_disk(backend.store_state)))
         server.open()
-        async with metrics_server(*launch.metrics, lambda: render_figures(door.meter.figures())):
+        async with metrics_server(*launch.metrics, lambda: render_figures(door.figures())):
             with _announced(launch, config):
                 log.info("door started", door_id=options.door_id, addr=options.address, group=grid.exec_group)
                 await stop.wait()

@@ -102,7 +102,7 @@ async def _work(
             await worker.start()
             async with (
                 probe_server(config.health_host, config.health_port, lambda: _ready(lane)),
-                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.meter.figures())),
+                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.figures())),
             ):
                 click.echo(f"READY nworker {worker_id}")
                 await stop.wait()

@@ -139,7 +139,7 @@ async def _serve(config: NatsBackendConfig, grid: GridConfig, opening: _Opening)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, opening.tls.reload)
         await place.start()
         server.open()
-        async with metrics_server(*opening.metrics, lambda: render_figures(place.meter.figures())):
+        async with metrics_server(*opening.metrics, lambda: render_figures(place.figures())):
             click.echo(f"READY router {options.bound}")
             log.info("router started", addr=options.address, groups=[each.name for each in opening.plan.backends])
             await stop.wait()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyoco_server.actions.programs.measure import ProgramFigures
 from pyoco_server.client.frames.link import LinkSettings
 from pyoco_server.core.frames.codec import Frame
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
@@ -25,7 +26,7 @@ from pyoco_server.frames.tasks import Tasks
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import Gauges, Meter
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorState
 from pyoco_server.ports.programs import Programs
@@ -94,7 +95,6 @@ class Router:
         self._is_draining = False
         self.sessions: set[Session[RouterContext]] = set()
         self.meter = Meter("router")
-        self.meter.connections = lambda: Counter(session.role for session in self.sessions)
         # A router belongs to no group: redirected clients try the other routers that `--peers` names.
         redirects = Redirects(
             programs.doors,
@@ -121,6 +121,10 @@ class Router:
     @property
     def context(self) -> RouterContext:
         return self._context
+
+    def figures(self) -> ProgramFigures:
+        """Return what its metrics show."""
+        return self.meter.figures(Gauges(connections=Counter(session.role for session in self.sessions)))
 
     async def start(self) -> None:
         await self._review.start()

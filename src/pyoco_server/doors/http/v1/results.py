@@ -12,7 +12,7 @@ from pyoco_server.core.priced.result_key import tenant_of
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
-from pyoco_server.doors.http.v1.limits import priced_of
+from pyoco_server.doors.http.v1.limits import priced_of, refuse_unknown_parameters
 from pyoco_server.doors.http.v1.pieces import in_pieces
 from pyoco_server.doors.http.v1.visit import visit_of
 from pyoco_server.errors import ObjectNotFound
@@ -26,6 +26,7 @@ async def get_priced_result(request: Request) -> Response:
 
     One round trip to the store.
     """
+    refuse_unknown_parameters(request)
     state, priced = state_of(request), priced_of(request)
     key = priced.results.opens(request.path_params["token"], int(state.backend.clock()))
     if key is None:

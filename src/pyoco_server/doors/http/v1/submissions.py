@@ -24,6 +24,7 @@ from pyoco_server.core.priced.payload_hash import payload_hash
 from pyoco_server.core.priced.run import NewRun
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.doors.http.v1.strict_text import decimal_of, plain, read_object, wrong
 from pyoco_server.doors.http.v1.visit import TRACE_ID
 from pyoco_server.errors import Problem, Refused, TooLarge
@@ -193,16 +194,15 @@ class _Object(Members):
     def __call__(self, value: object, loc: Loc = ()) -> tuple[Problem, ...]:
         if not isinstance(value, dict):
             return super().__call__(value, loc)
-        unknown = [name for name in value if name not in self.members]
         known = {name: item for name, item in value.items() if name in self.members}
-        rule = f"is unknown; there may be: {', '.join(self.members)}"
-        return (
-            *super().__call__(known, loc),
-            *(
-                Problem((*loc, name), rule) if _SHOWABLE.fullmatch(name) else Problem(loc, f"a member of it {rule}")
-                for name in unknown
-            ),
-        )
+        unknown = [_unknown(problem, loc) for problem in unknown_members(loc, value, self.members)]
+        return (*super().__call__(known, loc), *unknown)
+
+
+def _unknown(problem: Problem, loc: Loc) -> Problem:
+    """Return the problem without a name that must not be shown."""
+    is_shown = _SHOWABLE.fullmatch(str(problem.loc[-1])) is not None
+    return problem if is_shown else Problem(loc, f"a member of it {problem.msg}", problem.type)
 
 
 def _rule(holds: Callable[[Any], bool], message: str) -> Check:

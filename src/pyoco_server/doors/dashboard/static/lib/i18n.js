@@ -21,13 +21,16 @@ export function speak(chosen) {
 }
 
 /**
- * A text, with `{name}` replaced by what is given. The result is text; nothing in it is ever read as markup.
+ * A text, with `{name}` replaced by what is given. The result is text; nothing in it is ever read as markup. With 1 for
+ * `{n}`, a text of the same key with the suffix `_one` is used instead, if there is one.
  * @param {TextKey} key
  * @param {Record<string, string | number>} [facts]
  * @returns {string}
  */
 export function t(key, facts = {}) {
-  return dictionaries[current][key].replace(/\{(\w+)\}/g, (whole, name) => String(facts[name] ?? whole));
+  const one = /** @type {TextKey} */ (`${key}_one`);
+  const text = dictionaries[current][String(facts.n) === "1" && one in en ? one : key];
+  return text.replace(/\{(\w+)\}/g, (whole, name) => String(facts[name] ?? whole));
 }
 
 /**

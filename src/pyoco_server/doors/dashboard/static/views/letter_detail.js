@@ -82,7 +82,7 @@ export function actionsOf(detail, tell) {
   const isProgram = detail.kind === "exec";
   const remove = async () => {
     const sure = await confirm({
-      title: t("letters.delete_one"), yes: t("letters.delete"), danger: true,
+      title: t("letters.delete_ask"), yes: t("letters.delete"), danger: true,
       body: [h("p", null, t("letters.delete_note")), commandBox(`pyoco-client dlq delete ${id} --yes`)],
     });
     if (sure === null) return;

@@ -139,7 +139,7 @@ class Letters {
     const { counts, filter } = this;
     this.body.classList.toggle("narrowed", Object.keys(given(filter)).length > 0);
     if (counts === null) return;
-    refill(this.summary, counts.total, () => [t(counts.total === 1 ? "letters.total_one" : "letters.total", { n: count(counts.total) })]);
+    refill(this.summary, counts.total, () => [t("letters.total", { n: count(counts.total) })]);
     if (counts.total === 0 && Object.keys(given(filter)).length === 0) this.region.show("nothing", () => [empty()]);
     else this.region.show("body", () => [this.body]);
     this.most.count = Math.max(0, ...counts.groups.map((group) => group.count));

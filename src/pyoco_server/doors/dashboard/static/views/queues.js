@@ -110,7 +110,7 @@ class QueueRow {
     refill(this.growth.value, growth(queue), () => growthParts(queue));
     refill(this.drain.value, [queue.eta_seconds, queue.drained_per_minute, depth], () => drainParts(queue));
     this.slots.show(whole(queue.slots_busy), whole(queue.slots), `${count(whole(queue.slots_busy))} / ${count(whole(queue.slots))}`);
-    write(this.workers, t(workers === 1 ? "queues.worker" : "queues.workers", { n: count(workers) }));
+    write(this.workers, t("queues.workers", { n: count(workers) }));
     const alone = workers === 0 && depth > 0;
     this.warning.hidden = !alone;
     this.element.classList.toggle("bad", alone);

@@ -209,7 +209,7 @@ class Workers {
     const { alive, slots, busy, gone: goneHere } = summary(listed);
     const gone = this.asked.scope === null ? this.gone : goneHere;
     refill(this.summary, [alive, slots, busy, gone, listed.length, this.asked], () => [
-      h("strong", null, t(alive === 1 ? "workers.alive_one" : "workers.alive", { n: count(alive) })),
+      h("strong", null, t("workers.alive", { n: count(alive) })),
       listed.length < WORKERS_MAX ? null : ` (${t("workers.cut", { n: count(WORKERS_MAX) })})`,
       " · ", t("workers.busy", { busy: count(busy), slots: count(slots) }),
       gone === 0 ? null : " · ",
