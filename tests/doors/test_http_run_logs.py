@@ -95,7 +95,7 @@ async def test_lines_are_selected(gateway: Gateway, run_id: str, query: dict[str
 
 async def test_a_page_says_that_more_follows(gateway: Gateway, run_id: str) -> None:
     """LOG-19"""
-    found, after = list[str](), {}
+    found, after = list[str](), dict[str, str]()
     while True:
         answer = await gateway.client.get(f"/runs/{run_id}/logs", params={"limit": "3"} | after)
         ids = [json.loads(line)["id"] for line in answer.text.splitlines()]

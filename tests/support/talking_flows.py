@@ -89,7 +89,12 @@ def leaves_a_child() -> None:
 
 
 def leaves_a_thread() -> None:
-    threading.Thread(target=lambda: (time.sleep(0.02), print("from the thread")), daemon=True).start()
+    threading.Thread(target=_print_later, daemon=True).start()
+
+
+def _print_later() -> None:
+    time.sleep(0.02)
+    print("from the thread")
 
 
 def forks() -> None:

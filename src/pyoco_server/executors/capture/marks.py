@@ -30,13 +30,15 @@ _LENGTH = struct.Struct("<I")
 _NO_BYTES = b"\0\0\0\0"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
 _formatter = logging.Formatter()
+#: Names of tasks that are kept in their encoded form.
+_NAMES_MAX = 1000
 #: The name of a level by its number: other levels count as the one below.
 _LEVELS = ((50, "CRITICAL"), (40, "ERROR"), (30, "WARNING"), (20, "INFO"))
 
 
-def escaped_task(task: str | None) -> bytes | None:
+def escaped_task(task: str) -> bytes:
     """Encode the name of a task, so that it fits on one line of a mark."""
-    return None if task is None else task[:TASK_BYTES_MAX].encode("unicode_escape")[:TASK_BYTES_MAX]
+    return task[:TASK_BYTES_MAX].encode("unicode_escape")[:TASK_BYTES_MAX]
 
 
 class TaggedStream(io.TextIOWrapper):
@@ -79,6 +81,8 @@ class Marks:
         self.direct = 0
         self._is_touched = False
         self._is_active = True
+        #: The names of tasks as they stand in marks.
+        self._escaped: dict[str, bytes] = {}
         # A process that a task forks prints as part of its task; it must not write marks from its copy of this state.
         os.register_at_fork(after_in_child=self._disable)
 
@@ -92,9 +96,9 @@ class Marks:
     # Runs and tasks.
 
     def begin_run(self, number: int) -> None:
+        """Call it when the run before has ended: nothing was printed since then."""
         with self._lock:
-            self._tasks.clear()
-            self._switch(Owner(number))
+            self._set(Owner(number))
             self._is_touched = False
 
     def end_run(self) -> None:
@@ -123,20 +127,34 @@ class Marks:
                 self._is_stale, self.direct = True, 0
 
     def _settle(self) -> None:
-        only = next(iter(self._tasks.values())) if len(self._tasks) == 1 else None
-        owner = Owner(self._owner.run, escaped_task(only))
+        owner = Owner(self._owner.run, self._only_task())
         if owner != self._owner:
             self._switch(owner)
         self._is_stale = False
         if len(self._tasks) > 1:
             self.direct = 0
 
+    def _only_task(self) -> bytes | None:
+        if len(self._tasks) != 1:
+            return None
+        (name,) = self._tasks.values()
+        if name not in self._escaped:
+            if len(self._escaped) >= _NAMES_MAX:
+                self._escaped.clear()
+            self._escaped[name] = escaped_task(name)
+        return self._escaped[name]
+
     def _switch(self, owner: Owner) -> None:
-        for stream in self._streams:
-            with contextlib.suppress(OSError, ValueError):  # a task may have closed it
-                stream.flush()
+        """Everything that was printed until now belongs to the current owner."""
+        if self._writer:
+            for stream in self._streams:
+                with contextlib.suppress(OSError, ValueError):  # a task may have closed it
+                    stream.flush()
         for number in self._unmarked():
             self._mark(number, self._owner)
+        self._set(owner)
+
+    def _set(self, owner: Owner) -> None:
         self._page.store(owner)
         self._owner, self._writer, self.direct, self._is_stale = owner, 0, 0, False
 

@@ -161,42 +161,6 @@ class HostExecutor:
         await self._pool.renew(settings, check)
         log.info("switched to a new set of wheels", paths=len(environment.paths))
 
-<<<<<<< HEAD
-    async def _spawn(self, settings: wire.Settings) -> None:
-        pause = 0.2
-        while not self._stopping and settings is self._settings:
-            try:
-                host = await self._warm(settings)
-            except Exception as error:  # noqa: BLE001 - whatever the error, the pool must not lose a slot
-                log.error("a host process did not start; retrying", error=error, pause_seconds=pause)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 30.0)
-                continue
-            if settings is self._settings:
-                self._idle.put_nowait(host)
-            else:  # the environment has changed meanwhile
-                await self._discard(host)
-            return
-
-    async def _warm(self, settings: wire.Settings, seconds: float = READY_SECONDS_MAX) -> Host:
-        """Start a host and wait until it is ready. Raises UsageError or OSError, after removing the process."""
-        began = time.monotonic()
-        host = await Host.spawn(settings, self._collector)
-        self._hosts.add(host)
-        try:
-            await host.ready(seconds)
-        except BaseException:
-            await self._discard(host)
-            raise
-        self._start_seconds = time.monotonic() - began
-        return host
-
-    async def _discard(self, host: Host) -> None:
-        host.kill_now()
-        await host.wait()
-        self._hosts.discard(host)
-=======
     @property
     def paths_in_use(self) -> frozenset[str]:
         return frozenset(path for settings in self._pool.settings_in_use for path in settings.paths)
->>>>>>> main
