@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from pyoco_server.actions.authenticate import NOBODY
@@ -13,4 +13,4 @@ _gateway = create_app()
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     scope["caller"] = NOBODY
-    await FastAPI.__call__(_gateway, scope, receive, send)
+    await Starlette.__call__(_gateway, scope, receive, send)

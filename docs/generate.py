@@ -23,7 +23,7 @@ from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, TERMINAL, Moves,
 from pyoco_server.core.states.priced import STEPS, At, Money, Status
 from pyoco_server.core.waiting import WaitReason
 from pyoco_server.doors.http.answers import STATUS
-from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
+from pyoco_server.doors.http.app import OPERATIONS, openapi_schemas
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.doors.http.operations import Meter, Operation, openapi_paths
 from pyoco_server.loops.tally import Histogram
@@ -82,7 +82,7 @@ def _remarks(kind: type[Enum]) -> dict[str, str]:
 
 def _without_rules(text: str) -> str:
     """Rule ids serve those who work on the code; a reader of these pages has no use for them."""
-    rule = r"(FLOW|ENG|PRICED)-\d+(( to|,) (FLOW|ENG|PRICED)-\d+)*"
+    rule = r"(FLOW|ENG|PRICED|CLI)-\d+(( to|,) (FLOW|ENG|PRICED|CLI)-\d+)*"
     return re.sub(rf" \((sections? [\d., and]+|{rule})\)|{rule}: ?", "", text)
 
 
@@ -230,7 +230,7 @@ def routes_page() -> str:
         *(_operation(op, documents[op.path][op.method.lower()]) for op in OPERATIONS),
         "## Shapes",
         "Instants are unix seconds. Readers pass over fields they do not know: more may follow at any time.",
-        *(_shape(name) for name in SCHEMAS if name in used),
+        *(_shape(name) for name in openapi_schemas() if name in used),
     )
 
 
@@ -288,11 +288,11 @@ _LIMITS = {"minimum": "from", "maximum": "to", "default": "default", "maxLength"
 def _schemas_of(value: Any) -> set[str]:
     """The names of all shapes that a document refers to, and those they refer to."""
     names = set(re.findall(r"#/components/schemas/(\w+)", repr(value)))
-    return names.union(*(_schemas_of(SCHEMAS[name]) for name in names))
+    return names.union(*(_schemas_of(openapi_schemas()[name]) for name in names))
 
 
 def _shape(name: str) -> str:
-    schema = SCHEMAS[name]
+    schema = openapi_schemas()[name]
     required = schema["required"]
     rows = (
         (f"`{field}`", _type(each), "always" if field in required else "")
@@ -392,10 +392,11 @@ def commands() -> dict[str, click.Command]:
 
 
 def cli_page() -> str:
+    shown: set[int] = set()
     parts = [
         f"{'#' * (2 + min(depth, 1))} {name}\n\n```text\n{text}\n```"
         for top, command in commands().items()
-        for depth, name, text in _helps(top, command, None)
+        for depth, name, text in _helps(top, command, None, shown)
     ]
     return _page(
         "Commands",
@@ -406,8 +407,12 @@ def cli_page() -> str:
 
 
 def _helps(
-    name: str, command: click.Command, parent: click.Context | None, depth: int = 0
+    name: str, command: click.Command, parent: click.Context | None, shown: set[int], depth: int = 0
 ) -> Iterator[tuple[int, str, str]]:
+    """A command that has two names, such as `get` and `run get`, is shown under the first. `shown`: ids of commands."""
+    if id(command) in shown:
+        return
+    shown.add(id(command))
     context = click.Context(
         command, parent, info_name=name, terminal_width=_HELP_COLUMNS, max_content_width=_HELP_COLUMNS
     )
@@ -417,7 +422,7 @@ def _helps(
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             if found is not None and not found.hidden:
-                yield from _helps(inner, found, context, depth + 1)
+                yield from _helps(inner, found, context, shown, depth + 1)
 
 
 # Python

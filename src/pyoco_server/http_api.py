@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
-
 from pyoco_server.config import GridConfig, NatsBackendConfig
-from pyoco_server.doors.http.app import build_app
+from pyoco_server.doors.http.app import Gateway, build_app
 from pyoco_server.wiring import backend as wiring
 
 __all__ = ["create_app"]
 
 
-def create_app(config: NatsBackendConfig | None = None, grid: GridConfig | None = None) -> FastAPI:
-    """Build the FastAPI application with every route. Both configs default to the environment.
+def create_app(config: NatsBackendConfig | None = None, grid: GridConfig | None = None) -> Gateway:
+    """Build the ASGI application with every route. Both configs default to the environment.
 
     The application connects to NATS when it starts; this raises Unavailable (ERR-PYOCO-0003) if NATS is unavailable.
     """

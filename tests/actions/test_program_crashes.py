@@ -10,7 +10,6 @@ import pytest
 
 from pyoco_server.actions.programs.cancel import cancel_job
 from pyoco_server.actions.programs.finish import finish_job
-from pyoco_server.actions.programs.reach import POINTS
 from pyoco_server.actions.programs.reattach import reattach
 from pyoco_server.actions.programs.slots import clear_abandoned
 from pyoco_server.actions.programs.submit import Inline, submit_job
@@ -27,14 +26,13 @@ from support.grid.acts import (
     DONE,
     FAILED,
     QUICK,
-    Crash,
     an_ask,
     claimed,
-    crashing_at,
     recovered,
     run_of,
     together,
 )
+from support.grid.crashes import POINTS, Crash, crashing_at
 from support.grid.program_stage import a_store
 from support.grid.story import assert_exact
 from support.servers import unique

@@ -24,7 +24,8 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from pyoco_server.wiring.backend import open_index
 from support.backends import Clock, dead_letters
-from support.grid.acts import DONE, FAILED, QUICK, an_ask, claimed, crashing_at, in_hand, job_submitted, run_of, slot_of
+from support.grid.acts import DONE, FAILED, QUICK, an_ask, claimed, in_hand, job_submitted, run_of, slot_of
+from support.grid.crashes import crashing_at
 from support.grid.program_stage import a_store
 from support.grid.story import assert_exact
 from support.servers import unique

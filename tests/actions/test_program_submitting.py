@@ -27,7 +27,8 @@ from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_events.port import EventName
 from pyoco_server.ports.runs.port import Absent, Withdrawn
 from support.faulty_ports import AFTER, BEFORE, Trouble
-from support.grid.acts import DONE, an_ask, claimed, crashing_at, job_submitted, run_of, taken, troubled
+from support.grid.acts import DONE, an_ask, claimed, job_submitted, run_of, taken, troubled
+from support.grid.crashes import crashing_at
 from support.grid.program_stage import a_store
 from support.servers import unique
 

@@ -150,3 +150,26 @@ def test_marks_of_the_axis_are_round_and_few(module_page: Page) -> None:
     assert marks[3] == [0, 3 * 86400, 6 * 86400, 9 * 86400]
     assert marks[4] == [0]
     assert len(marks[5]) <= 4
+
+
+def test_no_two_marks_of_an_axis_have_the_same_label(module_page: Page) -> None:
+    script = """async (lengths) => {
+      const gantt = await import('/static/lib/gantt.js');
+      const format = await import('/static/lib/format.js');
+      return lengths.map((length) => {
+        const marks = gantt.ticksOf(0, length, 6);
+        return marks.map((at) => format.markText(at, marks[1] - marks[0], Math.max(...marks)));
+      });
+    }"""
+    lengths = [factor * 10**power for power in range(-5, 6) for factor in (1, 1.7, 2.4, 3.9, 6.6)]
+    drawn: list[list[str]] = module_page.evaluate(script, lengths)
+    for length, labels in zip(lengths, drawn, strict=True):
+        assert len(set(labels)) == len(labels) > 2, (length, labels)
+    assert module_page.evaluate(script, [0.0008, 0.02, 4])[0] == ["0 µs", "200 µs", "400 µs", "600 µs", "800 µs"]
+
+
+def test_short_spans_are_told_in_microseconds(module_page: Page) -> None:
+    script = "(all) => import('/static/lib/format.js').then((m) => all.map((each) => m.span(each)))"
+    assert module_page.evaluate(script, [0, 0.00025, 0.0009996, 0.0123, 2.5]) == [
+        "0 ms", "250 µs", "1 ms", "12 ms", "2.5 s",
+    ]  # fmt: skip

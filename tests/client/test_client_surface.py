@@ -16,7 +16,7 @@ import pytest
 from pyoco_server import http_client
 from pyoco_server.client import calls, job_calls, job_results, priced_calls, priced_results, results
 from pyoco_server.client.calls import Call
-from pyoco_server.doors.http.app import OPERATIONS, SCHEMAS
+from pyoco_server.doors.http.app import OPERATIONS, openapi_schemas
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
 
 ROOT = Path(__file__).parents[2]
@@ -198,8 +198,8 @@ TYPES = {name: getattr(module, name) for module in (results, job_results, priced
 def schema_of(name: str) -> dict[str, Any]:
     if name in PARTS:
         whole, member = PARTS[name]
-        return dict(SCHEMAS[whole]["properties"][member])
-    return dict(SCHEMAS[SCHEMA_OF.get(name, name)])
+        return dict(openapi_schemas()[whole]["properties"][member])
+    return dict(openapi_schemas()[SCHEMA_OF.get(name, name)])
 
 
 @pytest.mark.parametrize("name", sorted(set(TYPES) - OURS))
@@ -218,7 +218,7 @@ def test_a_type_has_the_fields_of_its_schema(name: str) -> None:
 
 def test_the_result_of_a_pack_is_one_or_the_other() -> None:
     """PRICED-74"""
-    either = {*SCHEMAS["PricedResult"]["properties"], *SCHEMAS["PricedFailure"]["properties"]}
+    either = {*openapi_schemas()["PricedResult"]["properties"], *openapi_schemas()["PricedFailure"]["properties"]}
     assert set(get_type_hints(priced_results.PackResult)) == either
 
 

@@ -308,12 +308,21 @@ class TestQueues:
 
     def test_the_pace_is_that_of_whole_minutes(self) -> None:
         trend = Trend()
-        for second in range(0, 200, 2):  # from the middle of a minute on
+        for second in range(0, 200, 10):  # from the middle of a minute on
             trend.sample(NOW + second, 0, 0, {})
             trend.ended_of(NOW + second, RunState.COMPLETED, "", "f", "a")
-        assert trend.drain(NOW + 199, "a").per_minute == 30
+        assert trend.drain(NOW + 199, "a").per_minute == 6
         assert trend.drain(NOW + 199, "b").per_minute == 0
         assert trend.drain(NOW + 1100, "a").per_minute is None
+
+    def test_the_pace_of_a_busy_queue_is_that_of_the_last_minute(self) -> None:
+        trend = Trend()
+        for second in range(0, 540, 10):
+            trend.ended_of(NOW + second, RunState.COMPLETED, "", "f", "a")
+        assert trend.drain(NOW + 540, "a").per_minute == 6
+        for tenth in range(5400, 6200):
+            trend.ended_of(NOW + tenth / 10, RunState.COMPLETED, "", "f", "a")
+        assert trend.drain(NOW + 620, "a").per_minute == pytest.approx(600, rel=0.15)
 
     def test_a_tag_too_many_has_no_pace(self) -> None:
         trend = Trend()

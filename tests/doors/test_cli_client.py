@@ -201,7 +201,7 @@ def modules_after(*arguments: str, **variables: str) -> list[str]:
 
 
 #: What the group itself needs.
-OWN = ["client.group"]
+OWN = ["client.group", "client.groups"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,8 @@ def completions(line: str, **variables: str) -> list[str]:
         ("pyoco-client wai", ["wait"]),
         ("pyoco-client list --status F", ["FAILED"]),
         ("pyoco-client dlq red", ["redrive"]),
-        ("pyoco-client exe", ["exec"]),
+        ("pyoco-client exe", []),  # an old spelling
+        ("pyoco-client worker sh", ["show"]),
         ("pyoco-client watch --output ", ["json", "status", "tree"]),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from pyoco_server.doors.cli.client import COMMANDS
 from pyoco_server.doors.cli.client.answers import misfit
+from pyoco_server.doors.cli.client.groups import GROUPS
 from pyoco_server.http_client import RunBatchAnswer, RunListResponse, RunSnapshot, RunTasks
 from support.client_commands import Client
 from support.strangers import response, somebody
@@ -74,7 +75,7 @@ def client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_command_is_left_out() -> None:
-    assert {words.split()[0] for words in CALLS} | OTHERS == set(COMMANDS)
+    assert {words.split()[0] for words in CALLS} | OTHERS | set(GROUPS) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=json.dumps)

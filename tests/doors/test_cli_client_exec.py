@@ -1,4 +1,4 @@
-"""`pyoco-client exec` and its kin: files in, output here, files out, and an exit code that says how it ended."""
+"""`pyoco-client program run` and its kin: files in, output here, files out, and an exit code that says how it ended."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_failed_job_is_explained_and_requeued(client: Client) -> None:
     why = client("why", run_id).result["explanation"]
     assert why[0] == "It failed (EXIT_NONZERO): exit code 3"
     assert "no" in why[1]
-    assert any("pyoco-client artifacts" in line for line in why)
+    assert any("pyoco-client program artifacts" in line for line in why)
 
     def letters() -> list[Any]:
         found: list[Any] = client("dlq", "list", "--client-id", name, "--exec", "fails").result["items"]

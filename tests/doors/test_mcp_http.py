@@ -25,7 +25,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.mcp.tools import TOOLS
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.loops.priced.fetching import Files
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.ports.inputs.scratch import Scratch
 from support.agents import CONTRACT, Mode, Said, agent_over_http, call
 from support.doctor_commands import a_worker
@@ -160,7 +160,7 @@ async def test_an_agent_submits_polls_and_reads_the_result(
     """PRICED-217, PRICED-219: with a worker that really works; the receipt is the one of POST /v1/runs"""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     payer = await hatch.door.payer()
-    worker = PackWorker(hatch.door.priced, naughty_hosts(1), 1, ("decision",), files=Files(Scratch(tmp_path)))
+    worker = PackLane(hatch.door.priced, naughty_hosts(1), 1, ("decision",), files=Files(Scratch(tmp_path)))
     await worker.start()
     try:
         async with agent_over_http(hatch.url, payer.headers, mode) as agent:

@@ -23,7 +23,7 @@ from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.executors.packs import decision
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Context, PackError, PackUnavailable
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.ports.answerer.port import AnswererUnavailable, NoAnswer
 from pyoco_server.wiring.packs import LOADER, executors
 from support.priced.pack_scenes import Scene
@@ -226,7 +226,7 @@ async def test_from_submission_to_envelope_also_with_characters_that_databases_m
     }
     runs = {pack: await scene.stack.submitted(an_ask(pack_type=pack, inputs=asked[pack])) for pack in SMALL}
     hosts = PackHosts(1, 0, [PACKS[pack] for pack in SMALL], PackConfig(), LOADER)
-    worker = PackWorker(scene.priced, hosts, 1, SMALL, files=scene.files)
+    worker = PackLane(scene.priced, hosts, 1, SMALL, files=scene.files)
     await worker.start()
     try:
         ended = {pack: await scene.ended(run, 30) for pack, run in runs.items()}

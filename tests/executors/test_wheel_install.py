@@ -210,7 +210,7 @@ def test_the_worker_knows_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest
     zipfile.ZipFile(write_wheel(tmp_path, "lonely-lib")).extractall(stale)
     monkeypatch.syspath_prepend(str(stale))
     worker = look_at_worker(tmp_path / "shelf")
-    assert {"pyoco-server", "pyoco", "click", "fastapi", "starlette", "packaging"} <= worker.own
+    assert {"pyoco-server", "pyoco", "click", "starlette", "packaging"} <= worker.own
     assert {"pyoco_server", "pyoco", "click", "yaml", "nats"} <= worker.own_modules
     assert "pytest" not in worker.own
     assert worker.provided["pytest"].version == Version(pytest.__version__)

@@ -11,10 +11,10 @@ from typing import Final
 
 import httpx
 
-from pyoco_server.actions.programs.reach import POINTS
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.grid_client import GridClient, JobRequest
 from support.grid import crash_process
+from support.grid.crashes import POINTS
 from support.grid.processes import GridProcess
 from support.proofs.report import proof
 from support.proofs.sizes import full_only

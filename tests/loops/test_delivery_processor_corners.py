@@ -26,8 +26,8 @@ from pyoco_server.loops.flow_lane import FlowLane
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.puller import JetStreamDelivery
 from pyoco_server.ports.queue.port import Reply
-from pyoco_server.ports.queue.puller import JetStreamDelivery
 from support.backends import ANNA, BERT, a_submission, has_ended, jobs_left, opened_backend, run_now, submitted
 from support.flow_workers import a_flow_lane, a_worker, terms, worker_with
 from support.waiting import eventually

@@ -16,7 +16,7 @@ from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.states.priced import Status
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome
 from pyoco_server.loops.priced import abilities as abilities_module
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from support.priced.pack_scenes import CREDIT, QUICK, Scene, check_refunded, open_scene
 from support.priced.stacks import an_ask
 from support.waiting import eventually
@@ -80,8 +80,8 @@ async def scene(
 
 
 @contextlib.asynccontextmanager
-async def at_work(scene: Scene, machine: Machine) -> AsyncIterator[PackWorker]:
-    worker = PackWorker(scene.priced, machine, 1, files=scene.files, tries=QUICK)
+async def at_work(scene: Scene, machine: Machine) -> AsyncIterator[PackLane]:
+    worker = PackLane(scene.priced, machine, 1, files=scene.files, tries=QUICK)
     worker.look = machine.look
     await worker.start()
     try:

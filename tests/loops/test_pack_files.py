@@ -24,7 +24,7 @@ from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Stage, Status
 from pyoco_server.errors import NoRoom
 from pyoco_server.executors.packs.port import Call, Executed, Outcome, Stopped
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.ports.inputs.scratch import Scratch
 from support.priced.pack_scenes import FOR_EVER, LEASE_SECONDS, QUICK, Scene, check_failed, check_refunded, open_scene
 from support.priced.stacks import ACME, an_ask
@@ -101,7 +101,7 @@ async def submit(scene: Scene, *keys: str) -> PricedRun:
 class Working:
     def __init__(self, scene: Scene, reader: Reader) -> None:
         self._scene, self.reader = scene, reader
-        self._worker = PackWorker(scene.priced, reader, 1, files=scene.files, tries=QUICK)
+        self._worker = PackLane(scene.priced, reader, 1, files=scene.files, tries=QUICK)
 
     async def __aenter__(self) -> Working:
         await self._worker.start()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +21,11 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Call, Execution
 from pyoco_server.loops.priced import fitness as fitness_module
-from pyoco_server.loops.priced import heartbeat as heartbeat_module
-from pyoco_server.loops.priced.heartbeat import Heartbeat
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced import lease as lease_module
+from pyoco_server.loops.priced.lease import Lease
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.loops.priced.reaper import Reaper
+from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.pack_queue.port import Delivery
 from support.priced.pack_scenes import (
     CREDIT,
@@ -64,6 +67,20 @@ def quick(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return open_scene(request, folder, monkeypatch, int(lease_seconds), int(lease_seconds / 3))
 
     return of
+
+
+@contextlib.asynccontextmanager
+async def lease_of(scene: Scene, run: PricedRun, beat_seconds: float) -> AsyncIterator[Lease]:
+    """Settings take whole seconds, and a test does not wait that long."""
+    pulse = Pulse()
+    lease = Lease(pulse, scene.priced, run, Delivery(b"", 1, None), time.monotonic())
+    lease.rhythm = replace(lease.rhythm, beat=beat_seconds)
+    await pulse.start()
+    try:
+        async with lease:
+            yield lease
+    finally:
+        await pulse.stop()
 
 
 class TestALease:
@@ -116,7 +133,7 @@ class TestALease:
         self, quick: Quick, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """PRICED-123"""
-        monkeypatch.setattr(heartbeat_module, "_AGAIN_SECONDS", 0.1)
+        monkeypatch.setattr(lease_module, "_AGAIN_SECONDS", 0.1)
         async with quick(3) as scene:
             scene.ledger.down["transact_softly"] = 3
             seconds = 4
@@ -156,12 +173,30 @@ class TestALease:
             await both.wait()
             return "an outcome"
 
-        monkeypatch.setattr(heartbeat_module, "beat", beat)
+        monkeypatch.setattr(lease_module, "beat", beat)
         run = await scene.stack.started(await scene.submit())
-        now = asyncio.get_running_loop().time()
-        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now - LEASE_SECONDS + 0.1) as heart:
-            assert await heart.while_mine(work()) is None
-            assert heart.is_lost
+        async with lease_of(scene, run, beat_seconds=0.05) as lease:
+            assert await lease.while_mine(work()) is None
+            assert lease.is_lost
+
+    async def test_ends_by_itself_although_a_heartbeat_is_under_way(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """PRICED-123: the ledger may answer later that it was renewed, and nobody believes that any more."""
+        answered = asyncio.Event()
+
+        async def beat(*_: object) -> bool:
+            await answered.wait()
+            return True
+
+        monkeypatch.setattr(lease_module, "beat", beat)
+        run = await scene.stack.started(await scene.submit())
+        async with lease_of(scene, run, beat_seconds=0.05) as lease:
+            lease.lease_until = time.monotonic() + 0.3
+            assert await lease.while_mine(asyncio.Event().wait()) is None
+            answered.set()
+            await eventually(lambda: lease.beating is not None and lease.beating.done())
+            assert lease.is_lost
 
     @pytest.mark.steady_time
     async def test_that_is_lost_by_the_last_beat_is_lost(self, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +212,7 @@ class TestALease:
             await beating.wait()
             asyncio.get_running_loop().call_later(0.1, answered.set)
 
-        monkeypatch.setattr(heartbeat_module, "beat", beat)
+        monkeypatch.setattr(lease_module, "beat", beat)
         async with quick(3) as scene:
             scene.stack.points.meanwhile["worker.after_upload"] = answer
             run = await scene.stack.submitted(an_ask(inputs={"question": "sleeps", "seconds": 1.3}))
@@ -201,23 +236,20 @@ class TestALease:
 
         monkeypatch.setattr(scene.stack.priced.queue, "extend", extend)
         run = await scene.stack.started(await scene.submit())
-        now = asyncio.get_running_loop().time()
-        heart = Heartbeat(scene.priced, run, Delivery(b"", 1, None), now)
-        heart._every = 0.05  # the setting takes whole seconds
-        async with heart:
-            await heart.while_mine(eventually(lambda: len(scene.ledger.asked("transact_softly")) >= 4))
-            assert not heart.is_lost
+        async with lease_of(scene, run, beat_seconds=0.05) as lease:
+            await lease.while_mine(eventually(lambda: len(scene.ledger.asked("transact_softly")) >= 4))
+            assert not lease.is_lost
             await eventually(lambda: len(asked) >= (3 if fails else 1))
         assert fails or asked == [1]
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("visibility")]
 
-    async def test_is_not_renewed_after_the_end_of_its_heart(self, scene: Scene) -> None:
+    async def test_is_not_renewed_after_its_stop(self, scene: Scene) -> None:
         run = await scene.stack.started(await scene.submit())
-        now = asyncio.get_running_loop().time()
-        async with Heartbeat(scene.priced, run, Delivery(b"", 1, None), now) as heart:
-            await heart.stop()
-            await heart.stop()
-        assert not heart.is_lost
+        async with lease_of(scene, run, beat_seconds=0.05) as lease:
+            await lease.stop()
+            await lease.stop()
+            await asyncio.sleep(0.2)
+        assert not lease.is_lost
         assert scene.ledger.asked("transact_softly") == []
 
 
@@ -263,7 +295,7 @@ class TestAnOutage:
         assert (await scene.row(run)).status is Status.QUEUED
 
     async def test_of_the_queue_is_waited_for(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pyoco_server.loops.priced.pack_worker._PAUSE_SECONDS", 0.05)
+        monkeypatch.setattr("pyoco_server.loops.priced.pack_lane._PAUSE_SECONDS", 0.05)
         scene.queue.down["receive"] = 3
         run = await scene.submit()
         async with scene.worker():
@@ -314,7 +346,7 @@ class TestStopping:
     async def test_and_starting_at_random_leaves_nothing_behind(self, scene: Scene) -> None:
         """As every loop: ten tasks start and stop it at random."""
         chance = random.Random(7)
-        worker = PackWorker(scene.priced, Still(), 3, files=scene.files)
+        worker = PackLane(scene.priced, Still(), 3, files=scene.files)
 
         async def fiddle() -> None:
             for _ in range(10):
@@ -336,13 +368,13 @@ class TestStopping:
 
     async def test_a_worker_that_cannot_load_its_packs_does_not_start(self, scene: Scene) -> None:
         hosts = PackHosts(1, 0, PACKS.values(), PackConfig(), "no_such_module:executors")
-        worker = PackWorker(scene.priced, hosts, 1, files=scene.files)
+        worker = PackLane(scene.priced, hosts, 1, files=scene.files)
         with pytest.raises(UsageError):
             await worker.start()
         await worker.stop()
 
 
-async def _is_done_with(worker: PackWorker, run: PricedRun) -> None:
+async def _is_done_with(worker: PackLane, run: PricedRun) -> None:
     """Whatever has come of it: it may be lost, and then nobody ends it."""
     await eventually(lambda: worker.running == (run.run_id,))
     await eventually(lambda: worker.running == ())

@@ -25,9 +25,9 @@ from contracts.pack_queue import (
 from pyoco_server.config import PricedConfig
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.ports.nats.link import Link, Missing, Patience, open_link
+from pyoco_server.ports.nats.puller import JetStreamDelivery
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.ports.pack_queue.port import PackQueue
-from pyoco_server.ports.queue.puller import JetStreamDelivery
 from support.faults import FaultyLink, open_faulty_link
 from support.servers import NatsServer, unique
 from support.waiting import eventually

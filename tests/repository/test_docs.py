@@ -105,8 +105,9 @@ def test_every_command_is_in_the_docs() -> None:
     page = GENERATED["docs/reference/cli.md"]
     for name, command in COMMANDS.items():
         assert f"## {name}\n" in page
-        for inner in getattr(command, "commands", {}):
-            assert f"### {name} {inner}\n" in page
+        if isinstance(command, click.Group):  # an old spelling is not listed
+            for inner in command.list_commands(click.Context(command)):
+                assert f"### {name} {inner}\n" in page
 
 
 def test_every_public_name_is_in_the_docs() -> None:

@@ -76,7 +76,7 @@ GIVEN = {
     "docs/guides/command-line.md": "mkdir -p .home/.config/pyoco; umask 077;"
     " echo pyoco_0123456789abcdef_0 > .home/.config/pyoco/staging.key;"
     ' echo \'{"flow_name": "hello"}\' > runs.jsonl; echo \'{"flow_name": ""}\' >> runs.jsonl',
-    "docs/guides/operate-programs.md": "pyoco-client exec failn --wait -- 1; true",
+    "docs/guides/operate-programs.md": "pyoco-client program run failn --wait -- 1; true",
     "docs/guides/run-programs.md": "mkdir programs; echo true > programs/render.sh",
     "docs/guides/wheels.md": "export PIP_NO_BUILD_ISOLATION=0 PIP_DISABLE_PIP_VERSION_CHECK=1",  # fetch nothing
     "docs/guides/writing-a-flow.md": "cp examples/hello.yaml flow.yaml",

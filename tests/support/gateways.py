@@ -17,11 +17,11 @@ from typing import Any, Literal
 import httpx
 import msgspec
 import uvicorn
-from fastapi import FastAPI
 
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.doors.http.app import Gateway as GatewayApp
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.http_api import create_app
@@ -73,7 +73,7 @@ flow:
 class Gateway:
     """A gateway in this process, and a client that is connected to it."""
 
-    app: FastAPI
+    app: GatewayApp
     client: httpx.AsyncClient
     config: NatsBackendConfig
 
@@ -102,7 +102,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(app: FastAPI, http: Literal["httptools", "h11"] = "httptools") -> AsyncIterator[int]:
+async def listening(app: GatewayApp, http: Literal["httptools", "h11"] = "httptools") -> AsyncIterator[int]:
     """The application behind a real socket, for bytes that no client would send. Gives the port."""
     settings = uvicorn.Config(app, port=0, http=http, ws="none", lifespan="off", log_config=None)
     server = _Server(settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Self, Unpack, cast
 
@@ -274,14 +274,20 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
                 yield event
 
     async def wait_run(
-        self, run_id: str, timeout_sec: float | None = None, *, patience_sec: float | None = None
+        self,
+        run_id: str,
+        timeout_sec: float | None = None,
+        *,
+        patience_sec: float | None = None,
+        progress: Callable[[RunSnapshot], object] | None = None,
     ) -> RunSnapshot:
         """Wait until the run has ended and return it. Raises TimeoutError after `timeout_sec` (default: 60 s).
 
         A server that has answered before may be unavailable for `patience_sec`, if given, before that is an error.
+        `progress` is called with each state of the run before the end, at least every few seconds.
         """
         seconds = _WAIT_SECONDS if timeout_sec is None else timeout_sec
-        waiting = Waiting(run_id=run_id, clocks=self._wire.clocks, seconds=seconds)
+        waiting = Waiting(run_id=run_id, clocks=self._wire.clocks, seconds=seconds, progress=progress)
         patience = self._patience if patience_sec is None else self._patience.lasting(patience_sec)
         reading = calls.get_run(run_id, None)
         try:
@@ -443,6 +449,7 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
             async with aclosing(self._wire.events(watching)) as events:
                 async for event in events:
                     snapshot = event["snapshot"]
+                    waiting.ends_with(snapshot)
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500:
                 raise

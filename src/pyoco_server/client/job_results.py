@@ -221,6 +221,7 @@ class ExecWorker(TypedDict):
     patterns: NotRequired[list[str]]
     credits: NotRequired[int]
     max_parallel: NotRequired[int]
+    busy: NotRequired[int]
     door_id: NotRequired[str]
     cpu: NotRequired[float]
 

@@ -169,6 +169,8 @@ class WorkerRecord(TypedDict):
     heartbeat_at: NotRequired[float]
     last_pull_at: NotRequired[float | None]
     slots: NotRequired[int]
+    busy: NotRequired[int]
+    lanes: NotRequired[dict[str, Any] | None]
     running: NotRequired[list[str]]
     current_run_id: NotRequired[str | None]
     last_run_status: NotRequired[str | None]

@@ -7,6 +7,7 @@ proxy blocks streams, the run is polled, and a stream is tried again from time t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyoco_server.client.run_results import RunSnapshot
@@ -34,6 +35,8 @@ class Waiting:
     run_id: str
     clocks: Clocks
     seconds: float
+    #: Called with each state before the end.
+    progress: Callable[[RunSnapshot], object] | None = None
     #: Whether a stream has been tried.
     has_listened: bool = field(default=False, init=False)
 
@@ -53,7 +56,10 @@ class Waiting:
     def ends_with(self, snapshot: RunSnapshot) -> bool:
         """Record the newest state. Return whether it is terminal."""
         self._status = snapshot["status"]
-        return self._status in TERMINAL
+        has_ended = self._status in TERMINAL
+        if not has_ended and self.progress is not None:
+            self.progress(snapshot)
+        return has_ended
 
     def may_listen(self) -> bool:
         return self._left_seconds() >= _LISTEN_SECONDS_MIN and self.clocks.steady() >= self._listen_at

@@ -38,6 +38,9 @@ STEPS_MAX = 360
 FLOW_MINUTES = 15
 #: How far back the depth of a queue is compared, and the period over which its drain rate is measured.
 QUEUE_MINUTES = 10
+#: A queue with this many ends in the last minute is busy: its rate is that of the last minute, since an older one would
+#: describe other runs or other workers.
+_BUSY_ENDS = 20
 #: How many pairs of tenant and flow are distinguished within one minute. Further ones are not counted, unless their
 #: tenant has fewer than another one: then that one gives up a slot.
 _FLOWS_MAX = 200
@@ -307,8 +310,23 @@ class Trend:
             (minute.peaks[tag] for minute in minutes if minute is not None and tag in minute.peaks), default=None
         )
 
+    def _last_minute(self, now: float, newest: int, tag: str) -> float | None:
+        """Return the ends of the last 60 s: those of this minute, and a share of the previous one's."""
+        current, previous = self._minutes.find(newest), self._minutes.find(newest - 1)
+        if previous is None or newest - 1 <= self._minutes.first(now):
+            return None
+        old = previous.ends.get(tag, 0) * (1 - now % 60 / 60)
+        return old + (current.ends.get(tag, 0) if current is not None else 0)
+
     def _per_minute(self, now: float, newest: int, tag: str) -> float | None:
-        """Count complete minutes only: the first minute ever recorded and the current one would give too low a rate."""
+        """Return the rate of the last 60 s if the queue is busy, else of the last QUEUE_MINUTES.
+
+        The latter counts complete minutes only: the first minute ever recorded and the current one would give too low a
+        rate.
+        """
+        recent = self._last_minute(now, newest, tag)
+        if recent is not None and recent >= _BUSY_ENDS:
+            return recent
         begin = max(self._minutes.first(now) + 1, newest - QUEUE_MINUTES)
         minutes = [minute for number in range(begin, newest) if (minute := self._minutes.find(number)) is not None]
         if not minutes or any(minute.ends_cut and tag not in minute.ends for minute in minutes):

@@ -53,5 +53,6 @@ class Priced:
     until_open: Callable[[], Awaitable[object]] = _at_once
     #: Returns whether the ledger is the one that the deployment uses, according to the last comparison (SAFE-12).
     owns_ledger: Callable[[], bool] = lambda: True
-    #: Called with the name of each step of a submit and of an end (contract 23.3).
+    #: Called with the name of each step of a submit and of an end. Contract 23.3 asks for these names in test builds;
+    #: no setting reaches this field, so they cannot be enabled in production.
     reached: Callable[[str], Awaitable[None]] = nowhere

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyoco_server.config.grid import GridConfig
@@ -17,10 +17,6 @@ from pyoco_server.ports.slots.port import Slot, Slots
 from pyoco_server.ports.wakeups.port import Wakeups
 
 __all__ = ["Grace", "Looks", "Programs"]
-
-
-async def _nowhere(_: str) -> None:
-    """Do nothing. Tests pause or kill at these points."""
 
 
 @dataclass
@@ -77,5 +73,3 @@ class Programs:
     looks: Looks = field(default_factory=Looks)
     #: Returns 0.0 to 1.0, for jitter (GRID-194).
     chance: Callable[[], float] = random.random
-    #: Called with the name of each step of submit, claim and finish (P30).
-    reached: Callable[[str], Awaitable[None]] = _nowhere

@@ -19,14 +19,14 @@ from pyoco_server.executors.packs.plugins import installed_packs, known_names
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.fetching import Files
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ocr.port import EngineFailed
 from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
 from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages, pack_abilities
 
-__all__ = ["offered_packs", "pack_worker", "packs_here"]
+__all__ = ["offered_packs", "pack_lane", "packs_here"]
 
 log = get_logger(__name__)
 
@@ -71,7 +71,7 @@ def _languages(engine: str) -> tuple[str, ...] | Unknown:
         return Unknown(str(error))
 
 
-async def pack_worker(priced: Priced, config: NatsBackendConfig, collector: Collector | None = None) -> PackWorker:
+async def pack_lane(priced: Priced, config: NatsBackendConfig, collector: Collector | None = None) -> PackLane:
     """Build the lane of priced runs of a worker. `collector` gets what packs print. Raises SettingError."""
     slots, settings = priced.config.pack_slots or config.slots, priced.config
     known = replace(priced, packs=await asyncio.to_thread(offered_packs, settings))
@@ -88,6 +88,6 @@ async def pack_worker(priced: Priced, config: NatsBackendConfig, collector: Coll
         lost = {name: Ability(missing=why) for name, why in hosts.left_out.items()}
         return lost | pack_abilities(packs, settings.pack)
 
-    worker = PackWorker(known, hosts, slots, files=files)
+    worker = PackLane(known, hosts, slots, files=files)
     worker.look = look
     return worker

@@ -13,7 +13,7 @@ from typing import Any
 from pyoco_server.config import AwsSettings, PricedConfig
 from pyoco_server.doors.cli.keeper import _keep_priced
 from pyoco_server.loops.priced.fetching import Files
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.budget.memory import BUDGETS
@@ -127,7 +127,7 @@ class Packs(Kind):
         assert priced is not None
         executor = PretendedPacks(self.deployment.new_host, lambda run_id: self.judge.began(worker_id, run_id))
         files = Files(Scratch(Path(backend.config.data_dir) / "tmp" / "pack-files"))
-        lane = PackWorker(priced, executor, self.deployment.shape.slots, files=files)
+        lane = PackLane(priced, executor, self.deployment.shape.slots, files=files)
         await priced.until_open()
         await worker.join(lane)
 

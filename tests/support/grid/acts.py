@@ -37,13 +37,11 @@ __all__ = [
     "FAILED",
     "QUICK",
     "STOPPED",
-    "Crash",
     "InHand",
     "again",
     "an_ask",
     "begun",
     "claimed",
-    "crashing_at",
     "exact",
     "in_hand",
     "job_submitted",
@@ -68,22 +66,6 @@ QUICK: dict[str, Any] = {
     "exec_worker_down_delay_sec": 0.1,
     "exec_stale_sec": 0.3,
 }
-
-
-class Crash(BaseException):
-    """The process is gone: nothing of it is tidied up."""
-
-
-def crashing_at(backend: Backend, point: str) -> tuple[Backend, list[str]]:
-    """The same process, which dies when it gets there; and the points that it came by."""
-    seen: list[str] = []
-
-    async def reached(name: str) -> None:
-        seen.append(name)
-        if name == point:
-            raise Crash(name)
-
-    return replace(backend, programs=replace(programs_of(backend), reached=reached)), seen
 
 
 def an_ask(backend: Backend, files: Mapping[str, bytes] | None = None, **more: Any) -> JobAsk:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.wiring import backend as wiring
-from pyoco_server.wiring.offer import pack_worker
+from pyoco_server.wiring.offer import pack_lane
 from support.priced.ledgers import a_new_run
 
 _PATIENCE_SECONDS = 120
@@ -37,7 +37,7 @@ async def _go_as_far_as(point: str, tenant_id: str) -> None:
         if _submits(point):
             await submit(priced, a_new_run(tenant_id=tenant_id, idempotency_key=point))
             return
-        worker = await pack_worker(priced, config)
+        worker = await pack_lane(priced, config)
         await worker.start()
         await asyncio.sleep(_PATIENCE_SECONDS)
 

@@ -24,7 +24,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.loops.priced import fitness as fitness_module
 from pyoco_server.loops.priced.fetching import Files
-from pyoco_server.loops.priced.pack_worker import PackWorker
+from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.loops.priced.staging import Tries, prefix_of
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
@@ -134,9 +134,9 @@ class Scene:
         return None if found is None else json.loads(found[0])
 
     @contextlib.asynccontextmanager
-    async def worker(self, slots: int = 1, *packs: str, drain_seconds: float = 0.5) -> AsyncIterator[PackWorker]:
+    async def worker(self, slots: int = 1, *packs: str, drain_seconds: float = 0.5) -> AsyncIterator[PackLane]:
         executor = naughty_hosts(slots)
-        worker = PackWorker(self.priced, executor, slots, packs, files=self.files, tries=QUICK, patience=BRIEFLY)
+        worker = PackLane(self.priced, executor, slots, packs, files=self.files, tries=QUICK, patience=BRIEFLY)
         await worker.start()
         try:
             yield worker

@@ -43,6 +43,7 @@ from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
+from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
 from pyoco_server.ports.nats.link import Link, Missing, open_link
@@ -116,6 +117,21 @@ class Points:
         happening = self.meanwhile.pop(name, None)
         if happening is not None:
             await happening()
+
+
+class WatchedInputs:
+    """Inputs whose `put` lies between the points `upload.after_reserve` and `upload.after_store`."""
+
+    def __init__(self, real: Inputs, points: Points) -> None:
+        self._real, self._points = real, points
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def put(self, *args: Any) -> None:
+        await self._points("upload.after_reserve")
+        await self._real.put(*args)
+        await self._points("upload.after_store")
 
 
 @dataclass(frozen=True)
@@ -373,7 +389,7 @@ class _Ports:
             budget=self._budget,
             queue=self._queue,
             results=self._results,
-            inputs=self._inputs,
+            inputs=WatchedInputs(self._inputs, points),
             idempotency_locks=self._idempotency_locks,
             new_id=lambda: str(uuid.uuid4()),
             show=show,

@@ -64,9 +64,7 @@ async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploa
     is_confirmed = False
     try:
         await _reserve(priced, new)
-        await priced.reached("upload.after_reserve")
         await _store(priced, new, file)
-        await priced.reached("upload.after_store")
         confirmed = await priced.ledger.transact(lambda tx: tx.uploads.confirm(new.upload_id, tenant_id))
         is_confirmed = confirmed is not None
     finally:

@@ -45,7 +45,6 @@ async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str |
     if run.status is RunState.PENDING:
         ended = await write_end(backend, moves.cancel(run, now, reason, by), found.revision)
         if isinstance(ended, Stored):
-            await programs.reached("cancel.recorded")
             await complete_end(backend, ended, None)
         return ended
     marked = await _mark(backend, found, by, reason)

@@ -185,7 +185,6 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
     `before` is the run as it was before the claim, if known.
     """
     backend, programs = claim.backend, programs_of(claim.backend)
-    await programs.reached("claim.recorded")
     now = backend.clock()
     attempt = ProgramAttempt(written.run, written.revision, claim.token, claim.job, claim.delivery, claim.slot)
     lost = before if before is not None and before.status is RunState.RUNNING else None
@@ -205,11 +204,9 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
         await release(backend, attempt, _SLOT_SECONDS)
         return Passed("its slot was taken over")
     attempt.slot = filled
-    await programs.reached("claim.slot_filled")
     await programs.events.tell(event_of(written.run, EventName.ASSIGN, now))
     if lost is not None:
         await free_slot_of(backend, lost)
-    await programs.reached("claim.told")
     return attempt
 
 
@@ -217,7 +214,6 @@ async def _end(claim: _Claim, found: Stored, ended: Run) -> Passed | Lost:
     written = await write_end(claim.backend, ended, found.revision)
     if isinstance(written, Lost):
         return written
-    await programs_of(claim.backend).reached("finish.recorded")
     await free_slot_of(claim.backend, found.run)
     await complete_end(claim.backend, written, claim.delivery)
     return Passed(f"it has ended: {ended.status}")

@@ -53,7 +53,6 @@ async def complete_end(backend: Backend, stored: Stored, delivery: Delivery | No
     try:
         await _bury(backend, stored, delivery)
         await programs.events.record(end_event(run))
-        await programs.reached("finish.told")
         if delivery is None:
             await programs.queue.remove(addressed(run))
         else:
@@ -61,7 +60,6 @@ async def complete_end(backend: Backend, stored: Stored, delivery: Delivery | No
     except Unavailable as error:
         log.warning("job ended but its message could not be removed yet", run_id=run.run_id, error=error)
         return False
-    await programs.reached("finish.answered")
     return True
 
 
@@ -83,11 +81,8 @@ async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> 
             if not tries_left:
                 raise
             await asyncio.sleep(_PAUSE_SECONDS)
-    programs = programs_of(backend)
-    await programs.reached("finish.buried")
     # LOST: another process that found the run ended has noted it.
     await backend.runs.replace(note_letter(run, backend.clock()), stored.revision)
-    await programs.reached("finish.noted")
 
 
 async def complete_found_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:

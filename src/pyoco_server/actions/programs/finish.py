@@ -194,7 +194,6 @@ async def _finish(
         )
         written = await write_end(backend, ended, attempt.revision)
         if isinstance(written, Stored):
-            await programs_of(backend).reached("finish.recorded")
             return Settlement.RECORDED, written
         if not await _reread(backend, attempt):
             found = await _own_end(backend, attempt, ended)
@@ -267,7 +266,6 @@ async def _store(backend: Backend, run: Run, report: Report, outputs: Sequence[O
         if len(data) > TAIL_BYTES and name not in given:
             printed = Output(name, len(data), "", lambda data=data: _pieces(data))  # type: ignore[misc]
             artifacts.append(await _store_one(backend, run, printed))
-    await programs_of(backend).reached("finish.stored")
     return artifacts
 
 

@@ -79,17 +79,13 @@ def _next(backend: Backend, run: Run, why: Why, reported_error: str | None) -> R
 async def _complete(backend: Backend, attempt: ProgramAttempt, written: Stored, why: Why) -> None:
     programs, run = programs_of(backend), written.run
     if run.is_terminal:
-        await programs.reached("finish.recorded")
         await complete_end(backend, written, attempt.delivery)
         return
-    await programs.reached("put_back.recorded")
     await programs.events.tell(requeue_event(attempt.run, why, run.updated_at))
-    await programs.reached("put_back.told")
     if attempt.delivery is not None:
         delay = max(0.0, (program_of(run).not_before or 0.0) - backend.clock())
         await attempt.delivery.answer(Reply.LATER, delay)
     await programs.wakeups.tell(program_of(run).group, Wakeup.DONE, run.run_id)
-    await programs.reached("put_back.answered")
     log.info(
         "put back", run_id=run.run_id, attempt=run.attempt, why=why, worker_id=attempt.run.worker_id, error=run.error
     )

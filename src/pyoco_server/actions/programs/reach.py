@@ -1,4 +1,4 @@
-"""Access to the ports of programs, and the points at which tests stop an action."""
+"""Access to the ports of programs."""
 
 from __future__ import annotations
 
@@ -6,31 +6,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.programs import Programs
 
-__all__ = ["POINTS", "programs_of"]
-
-#: Every name that `Programs.reached` is called with (P30). A process killed at any of them leaves a state that other
-#: processes repair.
-POINTS = (
-    "submit.stored",
-    "submit.recorded",
-    "submit.told",
-    "submit.queued",
-    "claim.slot_taken",
-    "claim.recorded",
-    "claim.slot_filled",
-    "claim.told",
-    "finish.stored",
-    "finish.recorded",
-    "finish.buried",
-    "finish.noted",
-    "finish.told",
-    "finish.answered",
-    "put_back.recorded",
-    "put_back.told",
-    "put_back.answered",
-    "reattach.recorded",
-    "cancel.recorded",
-)
+__all__ = ["programs_of"]
 
 
 def programs_of(backend: Backend) -> Programs:

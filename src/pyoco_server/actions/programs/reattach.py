@@ -75,7 +75,6 @@ async def _take_over(backend: Backend, found: Stored, worker_id: str, holder: st
         if slot is not None and own_slot is None:
             await free_slot(backend, slot)
         return None
-    await programs_of(backend).reached("reattach.recorded")
     if slot is not None:
         slot = await _keep(backend, written.run, slot, holder)
     await programs_of(backend).events.tell(event_of(written.run, EventName.REATTACH, backend.clock()))

@@ -78,7 +78,6 @@ async def take_slot(
         finally:
             taking.discard(number)
         if taken is not None:
-            await programs.reached("claim.slot_taken")
             return taken
     return None
 

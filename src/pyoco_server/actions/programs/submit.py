@@ -60,10 +60,7 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
         return await _answer_repeat(backend, earlier)
     inputs = await keep_inputs(backend, ask, content)
     job = job_of(ask, inputs, backend.clock(), tenant_id=caller.tenant_id, api_key_id=caller.api_key_id)
-    programs = programs_of(backend)
-    await programs.reached("submit.stored")
     stored, is_new = await _record(backend, caller, ask, job)
-    await programs.reached("submit.recorded")
     if not is_new:
         return await _answer_repeat(backend, stored)
     job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
@@ -185,8 +182,6 @@ async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:
     """
     programs = programs_of(backend)
     await programs.events.record(event_of(run, EventName.ENQUEUE, job.submitted_at, attempt=0))
-    await programs.reached("submit.told")
     await programs.queue.add_lane(ClientQueue.of(job))
     await programs.queue.put(job)
-    await programs.reached("submit.queued")
     await programs.wakeups.tell(job.group, Wakeup.NEW, f"{job.exec_name}.{job.client}")

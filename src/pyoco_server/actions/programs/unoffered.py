@@ -71,7 +71,6 @@ async def end_unoffered(backend: Backend, delivery: Delivery, code: ErrorCode) -
     if not isinstance(ended, Stored):
         await delivery.answer(Reply.LATER, 1.0)
         return None
-    await programs_of(backend).reached("finish.recorded")
     log.warning("no worker has the program of a job", run_id=job.run_id, exec_name=job.exec_name, code=code)
     await complete_end(backend, ended, delivery)
     return ended.run

@@ -224,7 +224,7 @@ def wheels(facts: Facts) -> Iterator[Remark]:
         yield warning(
             f"worker {record.worker_id} could not install wheels: {some(failures, 2) or 'it does not say which'}",
             "its runs go on with the code it had; new code does not reach it",
-            "upload a newer one that can be installed, or remove it: pyoco-client wheel-delete NAME",
+            "upload a newer one that can be installed, or remove it: pyoco-client wheel delete NAME",
             about=record.worker_id,
         )
 

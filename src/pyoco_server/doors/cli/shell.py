@@ -29,7 +29,7 @@ from pyoco_server.one_process import refuse_memory_stores
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["Command", "Entry", "Group", "LazyGroup", "outcome", "run"]
+__all__ = ["Command", "Entry", "Group", "LazyGroup", "RenamedOption", "outcome", "run"]
 
 _FAILED = 1
 _REFUSED = 3
@@ -78,6 +78,22 @@ class Group(click.Group):
         _write_example(self.example, formatter)
 
 
+class RenamedOption(click.Option):
+    """An option that is still understood under an older name, which help does not show (CLI-15)."""
+
+    def __init__(self, declarations: Sequence[str], *, old_name: str, **kwargs: Any) -> None:
+        super().__init__([*declarations, old_name], **kwargs)
+        self._old_name = old_name
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names = self.opts
+        self.opts = [name for name in names if name != self._old_name]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
 @dataclass(frozen=True)
 class Entry:
     """A command that has not been imported yet."""
@@ -88,6 +104,8 @@ class Entry:
     summary: str
     #: The heading under which it is listed.
     section: str = "Commands"
+    #: An old spelling: it works, and is not listed.
+    hidden: bool = False
 
     def load(self) -> click.Command:
         module, _, name = self.place.partition(":")
@@ -127,13 +145,15 @@ class LazyGroup(Group):
         self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table, which starts with the most common command."""
-        return list(self.commands)
+        """Return the listed names in the order of the table, which starts with the most common command."""
+        return [name for name, entry in self.entries.items() if not entry.hidden]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.entries))
+        listed = self.list_commands(ctx)
+        width = max(map(len, listed))
         sections: dict[str, list[tuple[str, str]]] = {}
-        for name, entry in self.entries.items():
+        for name in listed:
+            entry = self.entries[name]
             sections.setdefault(entry.section, []).append((name.ljust(width), entry.summary))
         for section, rows in sections.items():
             with formatter.section(section):
@@ -142,7 +162,7 @@ class LazyGroup(Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shell completion
 
-        names = [name for name in self.entries if name.startswith(incomplete)]
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         own = [CompletionItem(name, help=self.entries[name].summary) for name in names]
         return [*own, *click.Command.shell_complete(self, ctx, incomplete)]
 

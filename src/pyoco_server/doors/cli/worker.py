@@ -162,9 +162,9 @@ async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal, lines:
     priced = backend.priced
     if priced is None:
         return
-    from pyoco_server.wiring.offer import pack_worker  # noqa: PLC0415 - not for --help, nor without a ledger
+    from pyoco_server.wiring.offer import pack_lane  # noqa: PLC0415 - not for --help, nor without a ledger
 
-    lane = await pack_worker(priced, backend.config, lines)
+    lane = await pack_lane(priced, backend.config, lines)
     if await _before(stop.wait(), priced.until_open()):
         await worker.join(lane)
 

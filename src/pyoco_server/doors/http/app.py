@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from pyoco_server.doors.dashboard.page import open_dashboard
 from pyoco_server.doors.http import (
@@ -42,7 +43,7 @@ from pyoco_server.doors.http import (
     wheels,
     workers,
 )
-from pyoco_server.doors.http.answers import error_answer, plain_error, schema_answer, status_of
+from pyoco_server.doors.http.answers import JsonAnswer, encode_json, error_answer, plain_error, schema_answer, status_of
 from pyoco_server.doors.http.guard import Guard
 from pyoco_server.doors.http.operations import Operation, openapi_components, openapi_paths
 from pyoco_server.doors.http.requests import Malformed, MalformedQuery
@@ -58,7 +59,7 @@ from pyoco_server.errors import Corrupt, PyocoError, RecordUnreadable, Refused
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 
-__all__ = ["OPERATIONS", "SCHEMAS", "build_app"]
+__all__ = ["OPERATIONS", "Gateway", "build_app", "openapi_schemas"]
 
 log = get_logger(__name__)
 
@@ -68,22 +69,38 @@ _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
 _MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
-_DECLARED = [getattr(module, "SCHEMAS", {}) for module in (schemas, documents, *_MODULES)]
-SCHEMAS: dict[str, Any] = {name: schema for each in _DECLARED for name, schema in each.items()}
-SCHEMAS |= openapi_components(OPERATIONS)
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]
 
 
-class Gateway(FastAPI):
-    """A FastAPI application whose entry point is the guard.
+@functools.cache
+def openapi_schemas() -> dict[str, Any]:
+    """Return the schemas of the OpenAPI document by name: those of shapes, and those that modules spell out."""
+    spelled_out = (getattr(module, "SCHEMAS", {}) for module in (schemas, documents, *_MODULES))
+    known = {name: schema for each in spelled_out for name, schema in each.items()}
+    return known | openapi_components(OPERATIONS)
+
+
+class Gateway(Starlette):
+    """A Starlette application whose entry point is the guard.
 
     Every request passes the guard, and none of the framework's layers runs between the guard and our endpoints: those
-    layers, plus their environment lookup for telemetry on each request, cost as much as a complete submission.
+    layers cost as much as a complete submission.
     """
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
+    title = "pyoco-server"
+    version = RELEASE
+
+    def __init__(self, api_key_header: str, lifespan: Lifespan[Starlette]) -> None:
+        # For code that reads `app.routes`; the guard dispatches to the endpoints directly.
+        routes = [Route(each.path, each.endpoint, methods=[each.method]) for each in OPERATIONS]
+        super().__init__(
+            routes=[*routes, Route("/openapi.json", self._get_openapi)],
+            exception_handlers={HTTPException: _on_http_exception, Exception: _on_defect},
+            lifespan=lifespan,
+        )
+        self.state.operations = OPERATIONS  # including their meters
+        self._api_key_header = api_key_header
         self._guard = Guard(super().__call__, OPERATIONS, _on_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,14 +110,34 @@ class Gateway(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": self.title,
+                "version": self.version,
+                "description": "Ask for work over HTTP, and it runs, once, somewhere, while you watch.",
+            },
+            "paths": openapi_paths(OPERATIONS),
+            "components": {"schemas": openapi_schemas(), "securitySchemes": schemas.security(self._api_key_header)},
+        }
 
-def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
+    @functools.cached_property
+    def _openapi_json(self) -> bytes:
+        return encode_json(self.openapi())
+
+    async def _get_openapi(self, _: Request) -> Response:
+        return JsonAnswer(self._openapi_json)
+
+
+def build_app(open_backend: OpenBackend, api_key_header: str) -> Gateway:
     """Build the application. It connects to NATS at startup, not here (FLOW-391)."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with open_backend() as backend:
-            app.state.dashboard = await asyncio.to_thread(open_dashboard, backend.config, app.version)
+            app.state.dashboard = await asyncio.to_thread(open_dashboard, backend.config, RELEASE)
             state = app.state.gateway = State(backend)
             agent_sessions = app.state.agent_sessions = Sessions()
             try:
@@ -110,31 +147,7 @@ def build_app(open_backend: OpenBackend, api_key_header: str) -> FastAPI:
                 await agent_sessions.stop()
                 await state.stop()
 
-    # FastAPI's own API pages load code from other hosts; ours is one of the operations.
-    app = Gateway(title="pyoco-server", version=RELEASE, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.operations = OPERATIONS  # including their meters
-    # For code that reads `app.routes`; the guard dispatches to the endpoints directly.
-    for operation in OPERATIONS:
-        app.router.routes.append(Route(operation.path, operation.endpoint, methods=[operation.method]))
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_defect)
-    app.openapi = lambda: _openapi(app, api_key_header)  # type: ignore[method-assign]  # FastAPI's own way to extend it
-    return app
-
-
-def _openapi(app: FastAPI, api_key_header: str) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = {
-            "openapi": "3.1.0",
-            "info": {
-                "title": app.title,
-                "version": app.version,
-                "description": "Ask for work over HTTP, and it runs, once, somewhere, while you watch.",
-            },
-            "paths": openapi_paths(OPERATIONS),
-            "components": {"schemas": SCHEMAS, "securitySchemes": schemas.security(api_key_header)},
-        }
-    return app.openapi_schema
+    return Gateway(api_key_header, lifespan)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

@@ -1,156 +1,140 @@
-"""Parse the query of the routes of logs (LOG-11 to LOG-19)."""
+"""Parse the queries of the routes of logs (LOG-11 to LOG-20)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import Annotated, TypeVar
 
-from starlette.datastructures import QueryParams
+from msgspec import Meta, field
 
 from pyoco_server.core.durations import duration_of_text, instant_of, is_number_text
-from pyoco_server.core.run_log.line import LEVELS, LineId, Stream, read_line_id
+from pyoco_server.core.run_log.line import LEVELS, Stream, read_line_id
 from pyoco_server.core.run_log.selection import LIMIT_DEFAULT, LIMIT_MAX, SEARCH_CHARACTERS_MAX, Selection
+from pyoco_server.doors.http.reading import Reading
 from pyoco_server.doors.http.requests import MalformedQuery
-from pyoco_server.errors import Problem
+from pyoco_server.doors.http.shapes import Request, one_of, pattern
 
-__all__ = ["TIMEOUT_SECONDS", "TIMEOUT_SECONDS_MAX", "LogQuery", "read_log_query"]
+__all__ = ["LAST", "LogQuery", "LogStreamQuery", "LogsQuery", "checked", "selection_of"]
+
+Q = TypeVar("Q", bound="LogQuery")
 
 _TASKS_MAX = 100
-_COUNT = re.compile(r"[0-9]{1,6}", re.ASCII)
-_ATTEMPT_MAX = 1_000_000
 TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX = 300, 600
+_ATTEMPT = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
+_ALL = "all"
+#: Only the newest attempt.
+LAST = "last"
+
+_Attempt = Annotated[
+    str,
+    pattern("^(all|last|[1-9][0-9]{0,6})$", "must be the number of an attempt, 'last' or 'all'"),
+    Meta(description="The number of an attempt, `last`, or `all`."),
+]
+_LineIdText = Annotated[str, pattern(r"^[0-9]{1,9}\.[0-9]{1,15}$", "must be the id of a line, such as 1.17")]
+_RULE = "must be unix seconds, an RFC 3339 text such as 2026-12-01T09:00:00+09:00, or a duration such as 5m"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogQuery:
-    selection: Selection
-    tail: int | None
-    limit: int
-    #: Only the newest attempt.
-    is_last_attempt: bool
-    is_text: bool
-    timeout_seconds: int
-
-    def of_attempt(self, attempt: int) -> Selection:
-        """Return the selection for a run whose newest attempt is this one."""
-        return replace(self.selection, attempt=attempt) if self.is_last_attempt else self.selection
+def _read_when(text: str, _: object) -> str | None:
+    return text if _offset(text, 0.0) is not None else None
 
 
-def read_log_query(query: QueryParams, now: float, *, accepts_text: bool = False, is_stream: bool = False) -> LogQuery:
-    """Raises MalformedQuery with every bad value (LOG-20)."""
-    reader = _Reader(query, now)
-    attempt = query.get("attempt", "all")
-    tail, after = reader.count("tail", LIMIT_MAX), reader.after()
-    if tail is not None and after is not None:
-        reader.problem("tail", "cannot be used together with 'after'")
-    asked_format = reader.one_of("format", ("ndjson", "text"))
-    selection = Selection(
-        tasks=reader.tasks(),
-        attempt=reader.attempt(attempt),
-        streams=reader.streams(),
-        level=reader.level(),
-        since=reader.instant("since"),
-        until=None if is_stream else reader.instant("until"),
-        search=reader.search(),
-        after=after,
+def _read_level(text: str, _: object) -> str | None:
+    return text.upper() if text.upper() in LEVELS else None
+
+
+#: An instant, or how long ago. It is resolved in `selection_of`, which knows the time.
+_When = Annotated[str, Meta(extra={"read": _read_when, "rule": _RULE})]
+_Level = Annotated[
+    str,
+    Meta(
+        description="This level and above. Lines without one count as INFO (stdout) and WARNING (stderr).",
+        extra={"read": _read_level, "rule": f"must be one of {', '.join(LEVELS)}"},
+        extra_json_schema={"enum": list(LEVELS)},
+    ),
+]
+
+
+class LogQuery(Request):
+    """Which lines of a log are wanted."""
+
+    task: Annotated[
+        list[str], Meta(max_length=_TASKS_MAX, description="Lines of these tasks; `-`: lines of no task.")
+    ] = field(default_factory=list)
+    attempt: _Attempt = _ALL
+    stream: Annotated[list[Annotated[str, one_of(Stream)]], Meta(description="Lines of these streams.")] = field(
+        default_factory=list
     )
-    limit = None if is_stream else reader.count("limit", LIMIT_MAX)
-    timeout = reader.count("timeout_sec", TIMEOUT_SECONDS_MAX) if is_stream else None
-    reader.check()
-    return LogQuery(
-        selection=selection,
-        tail=tail,
-        limit=limit or LIMIT_DEFAULT,
-        is_last_attempt=attempt == "last",
-        is_text=asked_format == "text" or (asked_format is None and accepts_text),
-        timeout_seconds=timeout or TIMEOUT_SECONDS,
+    level: _Level | None = None
+    since: Annotated[_When, Meta(description="Lines from this instant on, or from this long ago.")] | None = None
+    search: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=SEARCH_CHARACTERS_MAX,
+                description="Lines that contain this text, in upper or lower case.",
+            ),
+        ]
+        | None
+    ) = None
+    tail: (
+        Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="The last lines that match; not together with `after`.")]
+        | None
+    ) = None
+    after: Annotated[_LineIdText, Meta(description="Lines after the one with this id.")] | None = None
+
+
+class LogsQuery(LogQuery):
+    """LOG-11 to LOG-19."""
+
+    until: Annotated[_When, Meta(description="Lines before this instant, or before this long ago.")] | None = None
+    limit: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LIMIT_MAX,
+            description="The header `Pyoco-Log-More: true` says that more lines follow: go on with `after`.",
+        ),
+    ] = LIMIT_DEFAULT
+    format: Annotated[str, one_of(("ndjson", "text"), description="The form of the response.")] | None = None
+
+
+class LogStreamQuery(LogQuery):
+    """LOG-21."""
+
+    timeout_sec: Annotated[int, Meta(ge=1, le=TIMEOUT_SECONDS_MAX, description="The stream ends after this time.")] = (
+        TIMEOUT_SECONDS
     )
 
 
-class _Reader:
-    def __init__(self, query: QueryParams, now: float) -> None:
-        self._query, self._now = query, now
-        self._problems: list[Problem] = []
+def checked(reading: Reading[Q]) -> Q:
+    """Raises MalformedQuery with every bad value and unknown name (LOG-20)."""
+    asked = reading.value
+    if asked.tail is not None and asked.after is not None:
+        reading.wrong("tail", "cannot be used together with 'after'")
+    return reading.checked(MalformedQuery)
 
-    def problem(self, name: str, message: str) -> None:
-        self._problems.append(Problem(("query", name), message, "value"))
 
-    def check(self) -> None:
-        if self._problems:
-            raise MalformedQuery(self._problems[0].msg, problems=tuple(self._problems))
+def selection_of(asked: LogQuery, now: float) -> Selection:
+    return Selection(
+        tasks=frozenset(asked.task),
+        attempt=int(asked.attempt) if _ATTEMPT.fullmatch(asked.attempt) else None,
+        streams=frozenset(map(Stream, asked.stream)),
+        level=asked.level,
+        since=_offset(asked.since, now),
+        until=_offset(asked.until, now) if isinstance(asked, LogsQuery) else None,
+        search=asked.search,
+        after=None if asked.after is None else read_line_id(asked.after),
+    )
 
-    def one_of(self, name: str, words: tuple[str, ...]) -> str | None:
-        text = self._query.get(name)
-        if text is not None and text not in words:
-            self.problem(name, f"must be one of {', '.join(words)}")
-        return text
 
-    def tasks(self) -> frozenset[str]:
-        names = self._query.getlist("task")
-        if len(names) > _TASKS_MAX:
-            self.problem("task", f"may be given {_TASKS_MAX} times at most")
-        return frozenset(names)
-
-    def streams(self) -> frozenset[Stream]:
-        names = self._query.getlist("stream")
-        known = {each.value for each in Stream}
-        if not known.issuperset(names):
-            self.problem("stream", f"must be one of {', '.join(Stream)}")
-            return frozenset()
-        return frozenset(map(Stream, names))
-
-    def level(self) -> str | None:
-        text = self._query.get("level")
-        level = None if text is None else text.upper()
-        if level is not None and level not in LEVELS:
-            self.problem("level", f"must be one of {', '.join(LEVELS)}")
-        return level
-
-    def attempt(self, text: str) -> int | None:
-        if text in ("all", "last"):
-            return None
-        if _COUNT.fullmatch(text) is None or not 1 <= int(text) <= _ATTEMPT_MAX:
-            self.problem("attempt", "must be the number of an attempt, 'last' or 'all'")
-            return None
-        return int(text)
-
-    def search(self) -> str | None:
-        text = self._query.get("search")
-        if text is not None and not 1 <= len(text) <= SEARCH_CHARACTERS_MAX:
-            self.problem("search", f"must have 1 to {SEARCH_CHARACTERS_MAX} characters")
-        return text
-
-    def after(self) -> LineId | None:
-        text = self._query.get("after")
-        line_id = None if text is None else read_line_id(text)
-        if text is not None and line_id is None:
-            self.problem("after", "must be the id of a line, such as 1.17")
-        return line_id
-
-    def count(self, name: str, most: int) -> int | None:
-        text = self._query.get(name)
-        if text is None:
-            return None
-        if _COUNT.fullmatch(text) is None or not 1 <= int(text) <= most:
-            self.problem(name, f"must be a whole number from 1 to {most}")
-            return None
-        return int(text)
-
-    def instant(self, name: str) -> float | None:
-        """Read an instant, or a duration before now. A bare number is an instant: a duration has units."""
-        text = self._query.get(name)
-        if text is None:
-            return None
-        readers: tuple[Callable[[], float], ...] = (
-            lambda: instant_of(float(text) if is_number_text(text) else text),
-            lambda: self._now - duration_of_text(text),
-        )
-        for read in readers:
-            try:
-                return read()
-            except ValueError:
-                continue
-        message = "must be unix seconds, an RFC 3339 text such as 2026-12-01T09:00:00+09:00, or a duration such as 5m"
-        self.problem(name, message)
+def _offset(text: str | None, now: float) -> float | None:
+    """Return an instant, or the time so long ago. None: it is neither. A duration has units; a number is an instant."""
+    if text is None:
+        return None
+    try:
+        if not is_number_text(text) and text[:1].isdigit() and text[-1:] in "smhdw":
+            return now - duration_of_text(text)
+        return instant_of(float(text) if is_number_text(text) else text)
+    except ValueError:
         return None

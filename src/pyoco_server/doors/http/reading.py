@@ -219,6 +219,8 @@ class Reading(Generic[S]):
 
 def read_query(shape: type[S], query: QueryParams) -> Reading[S]:
     """Read the parameters of a query. A parameter that is no list is given once at most."""
+    if not query and not any(each.required for each in _type_of(shape).fields):
+        return Reading(shape(), [], "query")
     given: dict[str, list[str]] = {}
     for name, value in query.multi_items():
         given.setdefault(name, []).append(value)

@@ -36,13 +36,14 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.priced.abilities import Abilities
 from pyoco_server.loops.priced.fetching import Files, Unfetched, fetch_files
 from pyoco_server.loops.priced.fitness import Fitness
-from pyoco_server.loops.priced.heartbeat import Heartbeat
+from pyoco_server.loops.priced.lease import Lease
 from pyoco_server.loops.priced.staging import NotStaged, Tries, prefix_of, stage, stage_once
+from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.ledger.port import Lost
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Live", "PackProcessor"]
+__all__ = ["PackProcessor", "TakenMessage"]
 
 log = get_logger(__name__)
 
@@ -63,13 +64,13 @@ _WAITS = At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
 
 
 @dataclass(eq=False)
-class Live:
+class TakenMessage:
     """One message in processing, and what it has become."""
 
     run: PricedRun | None = None
     execution: Execution | None = None
     #: The task that processes it.
-    lane: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
     when_started: Callable[[], None] = lambda: None
     #: The end is being claimed or made: it takes only a moment, and should not be interrupted.
     is_ending: bool = False
@@ -92,16 +93,16 @@ class PackProcessor:
         priced: Priced,
         abilities: Abilities,
         fitness: Fitness,
+        pulse: Pulse,
         *,
         files: Files,
         tries: Tries,
         patience: Patience = PATIENT,
-        now_us: Callable[[], int] = _now_us,
     ) -> None:
-        self._priced, self._abilities, self._fitness = priced, abilities, fitness
-        self._files, self._tries, self._patience, self._now_us = files, tries, patience, now_us
+        self._priced, self._abilities, self._fitness, self._pulse = priced, abilities, fitness, pulse
+        self._files, self._tries, self._patience = files, tries, patience
 
-    async def work(self, delivery: Delivery, seat: WarmProcess, live: Live) -> Status | None:
+    async def work(self, delivery: Delivery, seat: WarmProcess, taken: TakenMessage) -> Status | None:
         """Process one message; each step adds one fact, and nothing is decided twice. Returns the run's final status if
         it ended here.
 
@@ -111,14 +112,14 @@ class PackProcessor:
         started = await self._start(delivery)
         if started is None:
             return None
-        live.run = started.run
-        live.when_started()
+        taken.run = started.run
+        taken.when_started()
         await self._priced.reached("worker.after_start")
-        async with Heartbeat(self._priced, started.run, delivery, held_at) as heartbeat:
-            intent = await heartbeat.while_mine(self._intend(started, seat, live))
-            await heartbeat.stop()
-        if intent is not None and not heartbeat.is_lost:
-            live.is_ending = True
+        async with Lease(self._pulse, self._priced, started.run, delivery, held_at) as lease:
+            intent = await lease.while_mine(self._intend(started, seat, taken))
+            await lease.stop()
+        if intent is not None and not lease.is_lost:
+            taken.is_ending = True
             return await self._end(started.run, intent, delivery)
         log.warning("lease lost; doing nothing more for the run", **facts.about(started.run))
         await self._ack(delivery)  # PRICED-123: nothing more is done for it
@@ -143,7 +144,7 @@ class PackProcessor:
         if isinstance(started, NotHere):
             await self._pass_on(message, delivery)
         elif isinstance(started, PutBack):
-            # Not for a bad message: a doubt interrupts the receives of all lanes, and each may use up one of a good
+            # Not for a bad message: a doubt interrupts the receives of all slots, and each may use up one of a good
             # run's receives.
             if started.is_outage:
                 self._fitness.doubt()
@@ -178,10 +179,10 @@ class PackProcessor:
         await self._ack(delivery)
         return ended.run.status if isinstance(ended, Finished) else None
 
-    async def _intend(self, started: Started, seat: WarmProcess, live: Live) -> Intent | None:
+    async def _intend(self, started: Started, seat: WarmProcess, taken: TakenMessage) -> Intent | None:
         """Execute the pack, store its result, and return the intent for the run. Returns None if this worker stopped
         the execution."""
-        outcome = await self._execute(started, seat, live)
+        outcome = await self._execute(started, seat, taken)
         if isinstance(outcome, Stopped):
             return None
         intent = await self._success(started.run, outcome) if isinstance(outcome, Executed) else None
@@ -194,7 +195,7 @@ class PackProcessor:
         await self._priced.reached("worker.after_upload")
         return intent
 
-    async def _execute(self, started: Started, seat: WarmProcess, live: Live) -> Outcome:
+    async def _execute(self, started: Started, seat: WarmProcess, taken: TakenMessage) -> Outcome:
         """Execute the pack with the files that its inputs name, which are kept for as long as it runs."""
         spec = self._priced.packs.get(started.run.pack_type)
         try:
@@ -205,11 +206,11 @@ class PackProcessor:
             )
             return Faulted("INPUT_REFUSED: the pack cannot tell which files it needs")
         if not keys:
-            return await self._execute_with({}, started, seat, live)
+            return await self._execute_with({}, started, seat, taken)
         try:
             async with self._files.scratch.room() as room:
                 files = await fetch_files(self._priced, started.run, keys, room, self._files.tries)
-                return await self._execute_with(files, started, seat, live)
+                return await self._execute_with(files, started, seat, taken)
         except Unfetched as error:
             log.warning("could not fetch the files of a run", **facts.about(started.run), why=error.fault.detail)
             if error.is_outage:
@@ -219,7 +220,9 @@ class PackProcessor:
             log.error("no room for the files of a run", **facts.about(started.run), error=error)
             return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run", is_unavailable=True)
 
-    async def _execute_with(self, files: Mapping[str, str], started: Started, seat: WarmProcess, live: Live) -> Outcome:
+    async def _execute_with(
+        self, files: Mapping[str, str], started: Started, seat: WarmProcess, taken: TakenMessage
+    ) -> Outcome:
         run = started.run
         call = Call(
             pack_type=run.pack_type,
@@ -235,11 +238,11 @@ class PackProcessor:
         )
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
-                live.execution = await seat.begin(call)
+                taken.execution = await seat.begin(call)
         except TimeoutError:
             return Faulted("no process could be started for the pack", is_unavailable=True)
         began = time.monotonic()
-        outcome = await live.execution.outcome()
+        outcome = await taken.execution.outcome()
         log.info(
             "pack executed",
             **facts.about(run),
@@ -285,7 +288,7 @@ class PackProcessor:
             trace_id=run.trace_id,
             profile_version=run.profile_version,
             prefix=prefix_of(run),
-            generated_at=iso(self._now_us() // SECOND_US * SECOND_US),
+            generated_at=iso(_now_us() // SECOND_US * SECOND_US),
             reserved_usd_micros=run.reserved_usd_micros,
             charge_usd_micros=charge_usd_micros,
             minimum_fee_usd_micros=run.minimum_fee_usd_micros,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -21,32 +18,17 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.dead_letters.port import DeadLetterChanges, StoredDeadLetter
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.messages import StoredMessages
 from pyoco_server.ports.nats.watch import Batch, watch
 
 __all__ = ["JetStreamDeadLetters"]
 
 log = get_logger(__name__)
 
-_NO_MESSAGE_FOUND = 10037
-_SEQUENCE_NOT_FOUND = 10043
-#: Also returned for a sequence beyond the end of the stream.
-_DELETE_FAILED = 10057
-
 #: How soon a dead letter that expired, or was deleted elsewhere, is noticed.
 _POLL_SECONDS = 2.0
 #: Polling a stream with very many gaps is slow: the pause is at least this many times the duration of the last poll.
 _REST = 10
-
-
-class _Message(msgspec.Struct):
-    subject: str
-    seq: int
-    time: datetime
-    data: str = ""
-
-
-class _Found(msgspec.Struct):
-    message: _Message
 
 
 class _State(msgspec.Struct):
@@ -81,33 +63,20 @@ class JetStreamDeadLetters:
     def __init__(self, link: Link, config: NatsBackendConfig, look_seconds: float = _POLL_SECONDS) -> None:
         self._link = link
         self._stream = config.dlq_stream
+        self._messages = StoredMessages(link, self._stream)
         self._prefix = f"{config.dlq_subject_prefix}."
         self._bucket = Bucket(link, config.dlq_stream, self._stream, self._prefix)
         self._look_seconds = look_seconds
 
     async def find(self, letter_id: int) -> StoredDeadLetter | None:
-        try:
-            found = await self._link.insist(f"STREAM.MSG.GET.{self._stream}", {"seq": letter_id}, _Found)
-        except Rejected as error:
-            if error.code == _NO_MESSAGE_FOUND:
-                return None
-            raise Unavailable(f"cannot read dead letter {letter_id}: {error}") from error
-        message = found.message
-        if not message.subject.startswith(self._prefix):
+        message = await self._messages.at(letter_id)
+        if message is None or not message.subject.startswith(self._prefix):
             return None
         tag = message.subject.removeprefix(self._prefix)
-        return _letter(letter_id, base64.b64decode(message.data), tag, message.time.timestamp())
+        return _letter(letter_id, message.body, tag, message.time.timestamp())
 
     async def delete(self, letter_id: int) -> bool:
-        request = {"seq": letter_id, "no_erase": True}
-        try:
-            await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}", request, dict[str, Any])
-        except Rejected as error:
-            gone = error.code in (_NO_MESSAGE_FOUND, _SEQUENCE_NOT_FOUND)
-            if gone or (error.code == _DELETE_FAILED and await self.find(letter_id) is None):
-                return False
-            raise Unavailable(f"cannot delete dead letter {letter_id}: {error}") from error
-        return True
+        return await self._messages.remove(letter_id)
 
     async def changes(
         self, after: int = 0, epoch: str = "", on_heard: Callable[[], None] = lambda: None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
 
-__all__ = ["RefusedStore", "store_until_certain"]
+__all__ = ["RefusedStore", "store_once", "store_until_certain"]
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.05, 1.0
 
@@ -51,3 +51,15 @@ async def store_until_certain(
                 raise gave_up(doing, error, ambiguous=is_ambiguous) from error
         await asyncio.sleep(pause)
         pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+
+
+async def store_once(link: Link, subject: str, payload: bytes, message_id: str, *, stream: str, where: str) -> None:
+    """Store a message that the stream ignores if it has one with this id (FLOW-77), so that it can be repeated.
+
+    `where` is for error messages. Raises NotStored, or Unavailable if it is unknown whether it was stored.
+    """
+    headers = {"Nats-Msg-Id": message_id}
+    try:
+        await store_until_certain(link, subject, payload, headers, stream=stream, doing=f"cannot reach {where}")
+    except RefusedStore as error:
+        raise error.failure(f"{where} refuses {subject}") from error

@@ -19,18 +19,18 @@ from pyoco_server.core.backup_mark import restored_at
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.consumers import PARKED_PULLS_MAX, BoundConsumer, durable, find_or_make
 from pyoco_server.ports.nats.dependency import dependency_errors
-from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.messages import StoredMessages
+from pyoco_server.ports.nats.puller import EXPIRES_SECONDS, JetStreamDelivery
 from pyoco_server.ports.nats.resources import ensure, pack_queue_resources, priced_bucket_resources
-from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
+from pyoco_server.ports.nats.storing import store_once
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.pack_queue.pull import Pull
 from pyoco_server.ports.pack_queue.trial import StoreTrial
-from pyoco_server.ports.queue.consumers import find_or_make
 from pyoco_server.ports.queue.port import Reply
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, TagConsumer
-from pyoco_server.ports.queue.stored_jobs import StoredJobs
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = ["JetStreamPackQueue"]
@@ -80,8 +80,8 @@ class JetStreamPackQueue:
     def __init__(self, link: Link, config: PricedConfig, replicas: int) -> None:
         self._link, self._config, self._replicas = link, config, replicas
         self._stream, self._subject = config.pack_stream, config.pack_subject
-        self._letters = StoredJobs(link, f"{self._stream}_DLQ")
-        self._lane: TagConsumer | None = None
+        self._letters = StoredMessages(link, f"{self._stream}_DLQ")
+        self._lane: BoundConsumer | None = None
         #: Inboxes that are currently unused.
         self._pulls: list[Pull] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,7 +164,7 @@ class JetStreamPackQueue:
             # Not its old id, which would count as a duplicate, and not a random one, so that two concurrent redrives
             # send it only once.
             await self._store(self._stream, self._subject, letter.body, f"redrive:{sequence}")
-            await self._remove_letter(sequence)
+            await self._letters.remove(sequence)
 
     async def depth(self) -> tuple[int, int]:
         with dependency_errors("count priced runs"):
@@ -205,52 +205,24 @@ class JetStreamPackQueue:
                 await self._link.until_up(self._link.patience.down_seconds)
         return None if held.hold.is_over else held
 
-    async def _bind(self) -> TagConsumer:
+    async def _bind(self) -> BoundConsumer:
         """Find, create or correct the consumer: its ack wait is that of the leases."""
-        wanted: dict[str, Any] = {
-            "durable_name": CONSUMER,
-            "name": CONSUMER,
-            "ack_policy": "explicit",
-            "deliver_policy": "all",
-            "ack_wait": self._config.priced_lease_ttl_sec * _SECOND,
-            "max_deliver": -1,
-            "max_ack_pending": 10_000,
-            # Each receive parks a pull; the server's default limit of 512 would turn further workers away.
-            "max_waiting": 8192,
-        }
+        ack_wait_seconds = self._config.priced_lease_ttl_sec
+        wanted = durable(CONSUMER, ack_wait_seconds, max_ack_pending=10_000, max_waiting=PARKED_PULLS_MAX)
         found = await find_or_make(self._link, self._stream, wanted)
         if any(found.get(name) != wanted[name] for name in _REPAIRED):
             repaired = found | {name: wanted[name] for name in _REPAIRED}
             request = {"stream_name": self._stream, "config": repaired, "action": "update"}
             await self._link.insist(f"CONSUMER.CREATE.{self._stream}.{CONSUMER}", request, dict[str, Any])
             log.warning("consumer of priced runs had other settings, corrected", stream=self._stream)
-        self._lane = TagConsumer("", CONSUMER, self._config.priced_lease_ttl_sec, 0)
+        self._lane = BoundConsumer("", CONSUMER, ack_wait_seconds, 0)
         return self._lane
 
     async def _store(self, stream: str, subject: str, body: bytes, message_id: str) -> None:
-        """Store a message.
-
-        Retries after no answer, because the message id makes a repeat harmless. Raises Unavailable.
-        """
-        headers = {"Nats-Msg-Id": message_id}
-        try:
-            await store_until_certain(
-                self._link, subject, body, headers, stream=stream, doing="cannot reach the queue of priced runs"
-            )
-        except RefusedStore as error:
-            raise error.failure("the queue refuses a priced run") from error
+        await store_once(self._link, subject, body, message_id, stream=stream, where="the queue of priced runs")
 
     async def _count(self, stream: str) -> int:
         return (await self._link.insist(f"STREAM.INFO.{stream}", {}, _StreamInfo)).state.messages
-
-    async def _remove_letter(self, sequence: int) -> None:
-        request = {"seq": sequence, "no_erase": True}
-        try:
-            await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}_DLQ", request, dict[str, Any])
-        except Rejected:
-            # The server uses one code for every failure here, including a message that is already deleted.
-            if await self._letters.at(sequence) is not None:
-                raise
 
     # Messages that are not handed out.
 

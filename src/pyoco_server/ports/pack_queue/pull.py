@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.consumers import BoundConsumer
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.puller import EXPIRES_SECONDS, JetStreamDelivery, Puller
 from pyoco_server.ports.queue.port import Delivery
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, JetStreamDelivery, Puller, TagConsumer
 
 __all__ = ["Pull"]
 
@@ -31,7 +32,7 @@ class Pull:
         self,
         link: Link,
         stream: str,
-        lane: TagConsumer,
+        lane: BoundConsumer,
         is_spent: Callable[[JetStreamDelivery], bool],
         on_stray: Callable[[JetStreamDelivery], None],
     ) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -16,14 +15,14 @@ from pyoco_server.core.programs.names import client_id_of, client_key, tenant_to
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.errors import NotStored, QueueFull, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.consumers import durable, find_consumer, find_or_make
 from pyoco_server.ports.nats.link import Link, Rejected
+from pyoco_server.ports.nats.messages import StoredMessages
 from pyoco_server.ports.nats.mirror import Mirror
 from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
 from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts, QueueTotals, Replica
 from pyoco_server.ports.program_queue.pulls import ConsumerMissing, Pulls
-from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
 from pyoco_server.ports.queue.port import Delivery
-from pyoco_server.ports.queue.stored_jobs import StoredJobs
 
 __all__ = ["SUBJECTS", "JetStreamProgramQueue", "consumer_name"]
 
@@ -34,20 +33,11 @@ SUBJECTS = "pyoco.exec"
 #: copy still waits for a majority.
 _STORE_FAILED = 10077
 _OF_SUBJECT = "per subject"
-_NO_MESSAGE_FOUND = 10037
 #: GRID-9: how long to wait for a message that the server reports but cannot return.
 _UNSEEN_SECONDS, _UNSEEN_PAUSE_SECONDS = 10.0, 0.5
 _ROUNDS_MAX = 5
 #: Pause after a consumer was created, or during a leader election.
 _AGAIN_SECONDS = 0.05
-
-
-class _Message(msgspec.Struct):
-    seq: int
-
-
-class _Found(msgspec.Struct):
-    message: _Message
 
 
 class _Counts(msgspec.Struct):
@@ -144,7 +134,7 @@ class JetStreamProgramQueue:
         """`others`: the streams that `replicas` reports in addition to this one."""
         self._link, self._stream, self._others = link, stream, others
         self._ack_wait_seconds, self._clock = ack_wait_seconds, clock
-        self._pulls, self._jobs = Pulls(link, stream), StoredJobs(link, stream)
+        self._pulls, self._jobs = Pulls(link, stream), StoredMessages(link, stream)
         self._bucket = Bucket(link, lanes_bucket)
         self._on_lane: list[Callable[[ClientQueue], None]] = []
         self._lanes: dict[str, dict[str, ClientQueue]] = {}
@@ -243,27 +233,12 @@ class JetStreamProgramQueue:
 
         None: there is none. Raises Unavailable.
         """
-        try:
-            found = await self._link.insist(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject}, _Found)
-        except Rejected as error:
-            if error.code == _NO_MESSAGE_FOUND:
-                return None
-            raise Unavailable(f"cannot look into {self._stream}: {error}") from error
-        return found.message.seq
+        found = await self._jobs.last(subject)
+        return None if found is None else found.seq
 
     async def remove(self, job: ProgramJob) -> bool:
         sequence = await self._sequence(self._subject(job))
-        if sequence is None:
-            return False
-        request = {"seq": sequence, "no_erase": True}
-        try:
-            await self._link.insist(f"STREAM.MSG.DELETE.{self._stream}", request, dict[str, Any])
-        except Rejected as error:
-            # The server uses one code for every failure here, including a message that is already deleted.
-            if await self._sequence(self._subject(job)) == sequence:
-                raise Unavailable(f"cannot remove a job: {error}") from error
-            return False
-        return True
+        return sequence is not None and await self._jobs.remove(sequence)
 
     async def listed(self, offset: int = 0) -> list[tuple[ClientQueue, str]]:
         request = {"subjects_filter": f"{SUBJECTS}.>", "offset": offset}
@@ -295,30 +270,18 @@ class JetStreamProgramQueue:
     async def _make(self, lane: ClientQueue) -> None:
         """Create the consumer of a lane (GRID-7, GRID-63). An existing one keeps its settings."""
         prefix, name = self._of(lane)
-        wanted = {
-            "durable_name": name,
-            "name": name,
-            "filter_subject": f"{prefix}.*",
-            "ack_policy": "explicit",
-            "deliver_policy": "all",
-            "ack_wait": int(self._ack_wait_seconds * _SECOND),
-            "max_deliver": -1,
-            "max_ack_pending": 10_000,
-            "inactive_threshold": _DAY * _SECOND,
-        }
-        try:
-            await find_or_make(self._link, self._stream, wanted)
-        except Rejected as error:
-            raise Unavailable(f"cannot make the consumer of a lane: {error}") from error
+        wanted = durable(
+            name,
+            self._ack_wait_seconds,
+            filter_subject=f"{prefix}.*",
+            max_ack_pending=10_000,
+            inactive_threshold=_DAY * _SECOND,
+        )
+        await find_or_make(self._link, self._stream, wanted)
 
     async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
-        try:
-            found = await self._link.insist(f"CONSUMER.INFO.{self._stream}.{self._of(lane)[1]}", {}, _Counts)
-        except Rejected as error:
-            if error.code == CONSUMER_NOT_FOUND:
-                return None
-            raise Unavailable(f"cannot look at the consumer of a lane: {error}") from error
-        return ClientQueueCounts(found.num_pending, found.num_ack_pending)
+        found = await find_consumer(self._link, self._stream, self._of(lane)[1], _Counts)
+        return None if found is None else ClientQueueCounts(found.num_pending, found.num_ack_pending)
 
     # The whole queue.
 

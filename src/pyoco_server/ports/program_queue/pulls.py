@@ -17,8 +17,8 @@ from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.client import Raw, Subscription
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.puller import JetStreamDelivery
 from pyoco_server.ports.queue.port import Delivery, Reply
-from pyoco_server.ports.queue.puller import JetStreamDelivery
 
 __all__ = ["ConsumerMissing", "Pulls"]
 

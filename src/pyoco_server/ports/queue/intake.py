@@ -23,9 +23,10 @@ import nats.errors
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
+from pyoco_server.ports.nats.consumers import BoundConsumer
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.puller import EXPIRES_SECONDS, Puller
 from pyoco_server.ports.queue.port import Delivery, Reply
-from pyoco_server.ports.queue.puller import EXPIRES_SECONDS, Puller, TagConsumer
 
 __all__ = ["JetStreamIntake"]
 
@@ -46,9 +47,9 @@ class JetStreamIntake:
         self,
         link: Link,
         stream: str,
-        lanes: Sequence[TagConsumer],
+        lanes: Sequence[BoundConsumer],
         on_delivery: Callable[[Delivery], None],
-        make_lane: Callable[[str], Awaitable[TagConsumer]],
+        make_lane: Callable[[str], Awaitable[BoundConsumer]],
     ) -> None:
         self._link, self._on_delivery, self._make_lane = link, on_delivery, make_lane
         self._pullers = [Puller(link, stream, lane, self._receive, self._kick) for lane in lanes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -13,14 +12,13 @@ from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter
 from pyoco_server.core.job import Job, decode_job, encode_job, to_message
 from pyoco_server.core.names import tag_problem
 from pyoco_server.errors import InvalidJob, NotStored, Unavailable, UsageError
+from pyoco_server.ports.nats.consumers import PARKED_PULLS_MAX, BoundConsumer, bind, durable, find_consumer
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.storing import RefusedStore, store_until_certain
-from pyoco_server.ports.queue.consumers import CONSUMER_NOT_FOUND, find_or_make
+from pyoco_server.ports.nats.messages import StoredMessage, StoredMessages
+from pyoco_server.ports.nats.storing import store_once
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.notices import JetStreamNotices, open_notices
 from pyoco_server.ports.queue.port import Delivery, Leftover, Stock
-from pyoco_server.ports.queue.puller import TagConsumer
-from pyoco_server.ports.queue.stored_jobs import StoredJob, StoredJobs
 
 __all__ = ["JetStreamQueue"]
 
@@ -76,7 +74,7 @@ def _encode(job: Job) -> bytes:
 class JetStreamQueue:
     def __init__(self, link: Link, config: NatsBackendConfig) -> None:
         self._link, self._config = link, config
-        self._jobs = StoredJobs(link, config.work_stream)
+        self._jobs = StoredMessages(link, config.work_stream)
 
     async def put(self, job: Job) -> None:
         if not _is_lane(job.tag):
@@ -88,12 +86,7 @@ class JetStreamQueue:
         await self._store(self._config.dlq_stream, subject, encode_dead_letter(letter), letter_id)
 
     async def _store(self, stream: str, subject: str, data: bytes, message_id: str) -> None:
-        """Store a message. Retries after no answer, because the message id makes a repeat harmless (FLOW-77)."""
-        headers = {"Nats-Msg-Id": message_id}
-        try:
-            await store_until_certain(self._link, subject, data, headers, stream=stream, doing="cannot reach the queue")
-        except RefusedStore as error:
-            raise error.failure(f"the queue refuses {subject}") from error
+        await store_once(self._link, subject, data, message_id, stream=stream, where="the queue")
 
     async def buried(self, tag: str | None = None) -> int:
         stream = self._config.dlq_stream
@@ -118,13 +111,7 @@ class JetStreamQueue:
         return Leftover(tag, first.seq, first.body, first.subject)
 
     async def remove(self, leftover: Leftover) -> None:
-        request = {"seq": leftover.sequence, "no_erase": True}
-        try:
-            await self._link.insist(f"STREAM.MSG.DELETE.{self._config.work_stream}", request, dict[str, Any])
-        except Rejected as error:
-            # The server uses one code for every failure here, including a job that is already deleted.
-            if await self._jobs.at(leftover.sequence) is not None:
-                raise Unavailable(f"cannot remove a job of tag {leftover.tag}: {error}") from error
+        await self._jobs.remove(leftover.sequence)
 
     async def stock(self, tag: str) -> Stock:
         """Return the jobs of a tag.
@@ -144,7 +131,7 @@ class JetStreamQueue:
             at = job.seq + 1
         return Stock(None if first is None else first.time.timestamp(), frozenset(in_hand), waiting)
 
-    async def _waiting(self, job: StoredJob | None) -> frozenset[str] | None:
+    async def _waiting(self, job: StoredMessage | None) -> frozenset[str] | None:
         """Return the run ids of the jobs of this lane from this one on. None: there are more than are read."""
         found: set[str] = set()
         for _ in range(_WAITING_MAX):
@@ -156,13 +143,7 @@ class JetStreamQueue:
 
     async def _state(self, tag: str) -> _ConsumerState | None:
         """Return the progress of a tag's consumer. None: no worker has ever served the tag."""
-        subject = f"CONSUMER.INFO.{self._config.work_stream}.{_consumer_name(tag)}"
-        try:
-            return await self._link.insist(subject, {}, _ConsumerState)
-        except Rejected as error:
-            if error.code == CONSUMER_NOT_FOUND:
-                return None
-            raise Unavailable(f"cannot look into the queue of tag {tag}: {error}") from error
+        return await find_consumer(self._link, self._config.work_stream, _consumer_name(tag), _ConsumerState)
 
     async def open_notices(self) -> JetStreamNotices:
         return await open_notices(self._link, self._config.work_stream, self._config.advisory_stream)
@@ -171,32 +152,24 @@ class JetStreamQueue:
         lanes = [await self._lane(tag) for tag in tags]
         return JetStreamIntake(self._link, self._config.work_stream, lanes, on_delivery, self._lane)
 
-    async def _lane(self, tag: str) -> TagConsumer:
+    async def _lane(self, tag: str) -> BoundConsumer:
         """Bind to the durable consumer of a tag (FLOW-288 to FLOW-292). An existing one keeps its settings."""
         if not _is_lane(tag):
             raise UsageError(tag_problem(tag) or "")
         config = self._config
         name = _consumer_name(tag)
-        wanted = {
-            "durable_name": name,
-            "name": name,
-            "filter_subject": self._subject(tag),
-            "ack_policy": "explicit",
-            "deliver_policy": "all",
-            "ack_wait": int(config.consumer_ack_wait_sec * _SECOND),
-            "max_deliver": config.consumer_max_deliver,
-            "max_ack_pending": config.consumer_max_ack_pending,
-            # One parked pull per worker; the server's default limit of 512 would turn further workers away.
-            "max_waiting": 8192,
-        }
-        try:
-            found = await find_or_make(self._link, config.work_stream, wanted)
-        except Rejected as error:
-            raise Unavailable(f"cannot bind to the queue of tag {tag}: {error}") from error
-        return TagConsumer(tag, name, found["ack_wait"] / _SECOND, max(0, found.get("max_deliver", 0)))
+        wanted = durable(
+            name,
+            config.consumer_ack_wait_sec,
+            filter_subject=self._subject(tag),
+            max_deliver=config.consumer_max_deliver,
+            max_ack_pending=config.consumer_max_ack_pending,
+            max_waiting=PARKED_PULLS_MAX,
+        )
+        return await bind(self._link, config.work_stream, wanted, tag)
 
 
-def _run_id(job: StoredJob) -> str:
+def _run_id(job: StoredMessage) -> str:
     """Return the run id of a job; empty if it cannot be decoded."""
     try:
         return decode_job(job.body).run_id

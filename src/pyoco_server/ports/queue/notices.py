@@ -8,19 +8,16 @@ exhausted ones, and put the first other one back, at the end of the queue and wi
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import nats.errors
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.consumers import BoundConsumer, bind, durable
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.queue.consumers import find_or_make
+from pyoco_server.ports.nats.messages import StoredMessages
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.port import Delivery, Leftover, Reply
-from pyoco_server.ports.queue.puller import TagConsumer
-from pyoco_server.ports.queue.stored_jobs import StoredJobs
 
 __all__ = ["JetStreamNotices", "open_notices"]
 
@@ -58,7 +55,7 @@ class _Consumers(msgspec.Struct):
 
 
 class _Notice:
-    def __init__(self, delivery: Delivery, advisory: _Advisory, jobs: StoredJobs) -> None:
+    def __init__(self, delivery: Delivery, advisory: _Advisory, jobs: StoredMessages) -> None:
         self._delivery, self._sequence, self._jobs = delivery, advisory.stream_seq, jobs
         self.deliveries = advisory.deliveries
 
@@ -80,7 +77,7 @@ class JetStreamNotices:
 
     def __init__(self, link: Link, work_stream: str, intake: JetStreamIntake) -> None:
         self._link, self._stream, self._intake = link, work_stream, intake
-        self._jobs = StoredJobs(link, work_stream)
+        self._jobs = StoredMessages(link, work_stream)
 
     async def take(self, seconds: float) -> _Notice | None:
         delivery = await self._intake.take(seconds)
@@ -132,22 +129,10 @@ class JetStreamNotices:
 async def open_notices(link: Link, work_stream: str, advisory_stream: str) -> JetStreamNotices:
     """Bind to the consumer that all keepers share, creating it if missing. Raises Unavailable."""
 
-    async def bind(_: str) -> TagConsumer:
-        wanted: dict[str, Any] = {
-            "durable_name": _CONSUMER,
-            "name": _CONSUMER,
-            "ack_policy": "explicit",
-            "deliver_policy": "all",
-            "ack_wait": _ACK_WAIT_SECONDS * _SECOND,
-            "max_deliver": -1,
-        }
-        try:
-            found = await find_or_make(link, advisory_stream, wanted)
-        except Rejected as error:
-            raise Unavailable(f"cannot bind to {advisory_stream}: {error}") from error
-        return TagConsumer("", _CONSUMER, found["ack_wait"] / _SECOND, 0)
+    async def bound(_: str) -> BoundConsumer:
+        return await bind(link, advisory_stream, durable(_CONSUMER, _ACK_WAIT_SECONDS))
 
-    intake = JetStreamIntake(link, advisory_stream, [await bind("")], _unexpected, bind)
+    intake = JetStreamIntake(link, advisory_stream, [await bound("")], _unexpected, bound)
     return JetStreamNotices(link, work_stream, intake)
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 import click
 
 from pyoco_server.core.states import UNKNOWN, RunState
-from pyoco_server.doors.cli.client.output import is_terminal
 from pyoco_server.errors import UsageError
 
 __all__ = [
@@ -27,9 +26,9 @@ __all__ = [
     "merged_inputs",
     "merged_params",
     "named",
-    "output_by_terminal",
     "output_option",
     "params_options",
+    "params_words",
     "run_id",
     "strict_json",
     "words",
@@ -82,27 +81,32 @@ run_id = named(*_OF_A_RUN)
 maybe_run_id = named(*_OF_A_RUN, optional=True)
 
 
-def output_option(*kinds: str, default: str = "json") -> Callable[[F], F]:
-    return click.option("--output", type=click.Choice(kinds), default=default, show_default=True)
+def output_option(readable: str) -> Callable[[F], F]:
+    """Pass `output` to the command: `json`, or the name of the readable view. By default JSON in a pipe, and the
+    readable view on a terminal (CLI-3).
 
+    `readable` is `table` for lists and `text` for single objects; both words are accepted everywhere.
+    """
 
-def output_by_terminal(function: F) -> F:
-    """Pass `output` to the command: the requested format, or by default a table on a terminal and JSON elsewhere."""
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def with_output(*args: Any, **kwargs: Any) -> Any:
+            given = kwargs.pop("output")
+            return function(*args, output=given or (readable if sys.stdout.isatty() else "json"), **kwargs)
 
-    @functools.wraps(function)
-    def with_output(*args: Any, **kwargs: Any) -> Any:
-        given = kwargs.pop("output")
-        return function(*args, output=given or ("table" if is_terminal(sys.stdout) else "json"), **kwargs)
+        decorated: Any = with_output
+        for option in (
+            click.option("--json", "output", flag_value="json", help="The same as --output json."),
+            click.option(
+                "--output",
+                type=click.Choice(["json", "table", "text"]),
+                help=f"[default: {readable} on a terminal, json elsewhere]",
+            ),
+        ):
+            decorated = option(decorated)
+        return cast(F, decorated)
 
-    decorated: Any = with_output
-    for option in (
-        click.option("--json", "output", flag_value="json", help="The same as --output json."),
-        click.option(
-            "--output", type=click.Choice(["json", "table"]), help="[default: table on a terminal, json elsewhere]"
-        ),
-    ):
-        decorated = option(decorated)
-    return cast(F, decorated)
+    return decorate
 
 
 def params_options(function: F) -> F:
@@ -133,6 +137,11 @@ def merged_params(file: str | None, text: str | None, pairs: Sequence[str]) -> d
     return merged | _paired("--param", pairs)
 
 
+def params_words(words: Sequence[str]) -> dict[str, Any]:
+    """Return the params that were given as words, `name=you n=3`."""
+    return _paired("", words)
+
+
 def merged_inputs(file: str | None, pairs: Sequence[str]) -> dict[str, Any]:
     """Merge the file, then each pair; later ones win, key by key."""
     merged = {} if file is None else json_object(file_text(file), f"--inputs-file {file}")
@@ -144,7 +153,7 @@ def _paired(option: str, pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"{option} {pair!r} must be KEY=VALUE, for example name=you")
+            raise UsageError(f"{option} {pair!r} must be KEY=VALUE, for example name=you".strip())
         found[key] = _value(value)
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pyoco_server.client.connection import Asked
+from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.output import has_colour, note, print_json, print_table, safe, span
 from pyoco_server.doors.cli.shell import Command
@@ -18,22 +19,11 @@ __all__ = ["attention", "queues"]
 _COLUMNS = ("tag", "depth", "10 min ago", "oldest", "per minute", "done in", "workers", "slots", "busy")
 _COLOURS = {"danger": "red", "warning": "yellow"}
 
-_output = click.option(
-    "--output",
-    type=click.Choice(["json", "table"]),
-    help="[default: table on a terminal, else json]",
-    metavar="json|table",
-)
-
-
-def _is_table(output: str | None) -> bool:
-    return (output or ("table" if sys.stdout.isatty() else "json")) == "table"
-
 
 @click.command("queues", cls=Command, example="pyoco-client queues\npyoco-client queues --output json")
-@_output
+@arguments.output_option("table")
 @click.pass_obj
-def queues(asked: Asked, output: str | None) -> None:
+def queues(asked: Asked, output: str) -> None:
     """Show the queues by tag, the longest first.
 
     Tags with live workers and an empty queue come last. The depth ten minutes ago and the drain rate stay empty until
@@ -42,7 +32,7 @@ def queues(asked: Asked, output: str | None) -> None:
     """
     with calling(asked) as client:
         found = client.list_queues()
-    if _is_table(output):
+    if output != "json":
         print_table([_row(queue) for queue in found["items"]], _COLUMNS)
         _note_packs(found.get("packs"))
     else:
@@ -81,17 +71,17 @@ def _span(seconds: float | None) -> str | None:
     cls=Command,
     example="pyoco-client attention\npyoco-client attention --fail --output table",
 )
-@_output
+@arguments.output_option("table")
 @click.option("--fail", is_flag=True, help="Exit with 1 if there is any danger.")
 @click.pass_obj
-def attention(asked: Asked, output: str | None, fail: bool) -> int:
+def attention(asked: Asked, output: str, fail: bool) -> int:
     """Show what needs attention, the most urgent first.
 
     danger: work is lost or blocked. warning: work continues, but should be checked.
     """
     with calling(asked) as client:
         found = client.get_attention()
-    if not _is_table(output):
+    if output == "json":
         print_json(found)
     elif found["items"]:
         for item in found["items"]:

@@ -48,7 +48,7 @@ pyoco-client budget --tenant team-a --output json""",
 @click.option("--journal", is_flag=True, help="Show the journal: every money fact, the newest first.")
 @click.option("--limit", type=click.IntRange(1, 500), help="Maximum number of lines or budgets. [default: 50]")
 @click.option("--before", type=click.IntRange(1), metavar="TXN_ID", help="With --journal: only facts older than this.")
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def budget(asked: Asked, tenant: str | None, journal: bool, limit: int | None, before: int | None, output: str) -> None:
     """Show the budget: available, reserved, charged and credited.

@@ -12,8 +12,11 @@ from pyoco_server.core.states import FLOW_MOVES
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.many import agree, chosen, many_options, preview, repeat_while_more
-from pyoco_server.doors.cli.client.output import print_json
+from pyoco_server.doors.cli.client.output import print_answer, print_json
+from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.run_text import print_run
 from pyoco_server.doors.cli.client.runs import COLUMNS
+from pyoco_server.doors.cli.client.times import PAST
 from pyoco_server.doors.cli.client.waiting import end_of, timeout_option
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
@@ -34,7 +37,7 @@ _COUNTED_MAX, _PAGE_RUNS = 1000, 200
     cls=Command,
     example="""\
 pyoco-client cancel RUN_ID
-pyoco-client cancel --run-id ID --wait --timeout-sec 30
+pyoco-client cancel RUN_ID --wait --timeout 30s
 pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes""",
 )
 @arguments.maybe_run_id
@@ -45,10 +48,16 @@ pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes"""
 @click.option("--flow", help="Exact flow name.")
 @click.option("--tag", help="The routing tag, or one of the labels.")
 @click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml.")
-@click.option("--submitted-before", type=float, metavar="SECONDS", help="Runs submitted before this instant.")
+@click.option(
+    "--submitted-before",
+    type=PAST,
+    metavar="WHEN",
+    help="Runs submitted before this: 1h (ago), 2026-12-01T09:00, or unix seconds.",
+)
 @many_options("runs")
+@arguments.output_option("text")
 @click.pass_obj
-def cancel(asked: Asked, /, run_id: str | None, **given: Any) -> None:
+def cancel(asked: Asked, /, run_id: str | None, output: str, **given: Any) -> None:
     """Cancel a run, or many.
 
     To cancel many runs, use --all-matching with filters. The matching runs are shown first, and you have to confirm
@@ -60,7 +69,7 @@ def cancel(asked: Asked, /, run_id: str | None, **given: Any) -> None:
     filters = chosen(("--run-id", run_id), given, **ways)
     if filters is None:
         assert run_id is not None
-        _cancel_one(asked, run_id, reason, timeout_sec or _WAIT_SECONDS if wait else None)
+        _cancel_one(asked, run_id, reason, timeout_sec or _WAIT_SECONDS if wait else None, output)
         return
     if wait:
         raise UsageError("--wait is for one run")
@@ -69,13 +78,16 @@ def cancel(asked: Asked, /, run_id: str | None, **given: Any) -> None:
         ask = {
             name: value for name, value in {**filters, "reason": reason, "limit": limit}.items() if value is not None
         }
-        print_json(repeat_while_more(lambda each: client.cancel_runs(**each), ask, "asked"))
+        print_answer(repeat_while_more(lambda each: client.cancel_runs(**each), ask, "asked"), output)
 
 
-def _cancel_one(asked: Asked, run_id: str, reason: str | None, wait_seconds: float | None) -> None:
+def _cancel_one(asked: Asked, run_id: str, reason: str | None, wait_seconds: float | None, output: str) -> None:
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         snapshot: Mapping[str, Any] = client.cancel_run(run_id, reason=reason)
-        print_json(snapshot if wait_seconds is None else end_of(client, run_id, wait_seconds))
+        if wait_seconds is not None:
+            snapshot = end_of(client, run_id, wait_seconds)
+    print_json(snapshot) if output == "json" else print_run(snapshot)
 
 
 def _preview(client: PyocoHttpClient, filters: Mapping[str, Any]) -> None:

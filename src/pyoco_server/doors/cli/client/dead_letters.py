@@ -11,7 +11,8 @@ from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.many import agree, chosen, many_options, preview, repeat_while_more
-from pyoco_server.doors.cli.client.output import note, print_json, print_table
+from pyoco_server.doors.cli.client.output import note, print_answer, print_json, print_table
+from pyoco_server.doors.cli.client.run_ids import full_run_id, maybe_full_run_id
 from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
 
@@ -51,49 +52,51 @@ _up_to = click.option(
 )
 
 
-@click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error --output table")
+@click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error")
 def letters() -> None:
     """Show, redrive or delete dead letters."""
 
 
-@letters.command("list", example="pyoco-client dlq list --reason execution_error --output table")
+@letters.command("list", example="pyoco-client dlq list --reason execution_error")
 @_filter_options
 @click.option("--limit", type=int, help="1 to 200. [default: 50]")
 @click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the previous page, with the same filters.")
-@arguments.output_option("json", "table")
+@arguments.output_option("table")
 @click.pass_obj
 def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
     """Show dead letters, the newest first."""
     with calling(asked) as client:
+        filters["run_id"] = maybe_full_run_id(client, filters["run_id"])
         page = _listed(client, **filters)
-    if output == "table":
-        print_table(page["items"], _COLUMNS)
-        if page["next_cursor"] is not None:
-            note(f"there are more: --cursor {page['next_cursor']}")
-    else:
+    if output == "json":
         print_json(page)
+        return
+    print_table(page["items"], _COLUMNS)
+    if page["next_cursor"] is not None:
+        note(f"there are more: --cursor {page['next_cursor']}")
 
 
 @letters.command("show", example="pyoco-client dlq show 17")
 @_letter_id
+@arguments.output_option("text")
 @click.pass_obj
-def show_dead_letter(asked: Asked, letter_id: str) -> None:
+def show_dead_letter(asked: Asked, letter_id: str, output: str) -> None:
     """Show a dead letter and the current state of its run."""
     with calling(asked) as client:
-        print_json(client.get_letter(letter_id))
+        print_answer(client.get_letter(letter_id), output)
 
 
-@letters.command("counts", example="pyoco-client dlq counts --output table")
-@arguments.output_option("json", "table")
+@letters.command("counts", example="pyoco-client dlq counts")
+@arguments.output_option("table")
 @click.pass_obj
 def count_letters(asked: Asked, output: str) -> None:
     """Count dead letters by reason and flow."""
     with calling(asked) as client:
         counts = client.count_letters()
-    if output == "table":
-        print_table(counts["groups"], ("count", "reason", "flow_name", "newest_at"))
-    else:
+    if output == "json":
         print_json(counts)
+    else:
+        print_table(counts["groups"], ("count", "reason", "flow_name", "newest_at"))
 
 
 @letters.command(
@@ -108,8 +111,9 @@ pyoco-client dlq redrive --all-matching --reason host_killed --yes""",
 @many_options("letters")
 @_up_to
 @arguments.params_options
+@arguments.output_option("text")
 @click.pass_obj
-def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
+def redrive(asked: Asked, /, letter_id: str | None, output: str, **given: Any) -> int:
     """Submit the work of a dead letter as a new run, and delete the letter.
 
     With many letters, the exit code is 1 if some could not be redriven.
@@ -120,21 +124,22 @@ def redrive(asked: Asked, /, letter_id: str | None, **given: Any) -> int:
     with calling(asked) as client:
         if ask is None:
             assert letter_id is not None
-            print_json(client.redrive_letter(letter_id, **({"params": params} if params else {})))
+            print_answer(client.redrive_letter(letter_id, **({"params": params} if params else {})), output)
             return 0
-        ask = _agreed(client, "Redrive them?", ask, yes=yes)
+        ask = _agreed(client, "Redrive them?", _of_one_run(client, ask), yes=yes)
         answer = repeat_while_more(lambda each: client.redrive_letters(**each), ask, "redriven")
-    print_json(answer)
+    print_answer(answer, output)
     return 1 if answer["failed"] else 0
 
 
 @letters.command("requeue", example="pyoco-client dlq requeue 17")
 @_letter_id
+@arguments.output_option("text")
 @click.pass_obj
-def requeue(asked: Asked, letter_id: str) -> None:
+def requeue(asked: Asked, letter_id: str, output: str) -> None:
     """Submit the job of a program's dead letter again. Keeps the letter; repeating it returns the same new job."""
     with calling(asked) as client:
-        print_json(client.requeue_letter(letter_id))
+        print_answer(client.requeue_letter(letter_id), output)
 
 
 @letters.command(
@@ -147,17 +152,23 @@ pyoco-client dlq delete --all-matching --flow hello --yes""",
 @_filter_options
 @many_options("letters")
 @_up_to
+@arguments.output_option("text")
 @click.pass_obj
-def delete(asked: Asked, /, letter_id: str | None, **given: Any) -> None:
+def delete(asked: Asked, /, letter_id: str | None, output: str, **given: Any) -> None:
     """Delete a dead letter, or many; their runs stay as they are."""
     yes, ask = given.pop("yes"), _chosen(letter_id, given)
     with calling(asked) as client:
         if ask is None:
             assert letter_id is not None
-            print_json(client.delete_letter(letter_id))
+            print_answer(client.delete_letter(letter_id), output)
             return
-        ask = _agreed(client, "Delete them for good?", ask, yes=yes)
-        print_json(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"))
+        ask = _agreed(client, "Delete them for good?", _of_one_run(client, ask), yes=yes)
+        print_answer(repeat_while_more(lambda each: client.delete_letters(**each), ask, "deleted"), output)
+
+
+def _of_one_run(client: PyocoHttpClient, ask: dict[str, Any]) -> dict[str, Any]:
+    """Complete the run id of a filter."""
+    return {**ask, "run_id": full_run_id(client, ask["run_id"])} if "run_id" in ask else ask
 
 
 def _listed(client: PyocoHttpClient, **filters: Any) -> DlqPage:
@@ -185,6 +196,6 @@ def _preview(client: PyocoHttpClient, ask: Mapping[str, Any]) -> str:
     filters = {name: value for name, value in ask.items() if name not in {"all", "limit", "up_to"}}
     page = _listed(client, **filters, limit=200)
     shown = [item for item in page["items"] if "up_to" not in ask or int(item["id"]) <= int(ask["up_to"])]
-    preview("DeadLetters", shown, _COLUMNS, is_all=page["next_cursor"] is None)
+    preview("Dead letters", shown, _COLUMNS, is_all=page["next_cursor"] is None)
     # no match: this bound excludes every letter but the first, which does not match either
     return shown[0]["id"] if shown else ask.get("up_to", "1")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from typing import NoReturn
 
 import click
 
 from pyoco_server.client.connection import DEFAULT_SERVER, Asked
+from pyoco_server.doors.cli.client.groups import GROUPS, RUN_VERBS
 from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
 
 __all__ = ["COMMANDS", "cli", "start"]
@@ -18,46 +20,28 @@ def _entry(place: str, summary: str, section: str) -> Entry:
     return Entry(f"{__package__}.{place}", summary, section)
 
 
-#: In the order in which users need them; uploading a flow.yaml is the main route (FLOW-445).
+def _old(group: str, verb: str) -> Entry:
+    """Return the entry of a verb under the name it had before there were groups (CLI-15)."""
+    return replace(GROUPS[group][verb], hidden=True)
+
+
+#: In the order in which users need them; uploading a flow.yaml is the main route (FLOW-445). A new group is one line
+#: here and a table in `groups.py`.
 COMMANDS = {
-    "submit-yaml": _entry("submit:submit_yaml", "Upload a flow.yaml and run it.", "Submit"),
-    "submit": _entry("submit:submit", "Run a flow that workers resolve by name.", "Submit"),
-    "batch": _entry("batch:batch", "Submit many runs of named flows, one for each line of a file.", "Submit"),
-    "rerun": _entry("submit:rerun", "Submit a run again, optionally with other params.", "Submit"),
-    "exec": _entry("programs:exec_program", "Run a program on a worker, with arguments and files.", "Submit"),
-    "submit-exec": _entry(
-        "programs:submit_exec",
-        "Like `exec`, but every argument is an option, for generated command lines.",
-        "Submit",
+    **RUN_VERBS,
+    "list-vnext": replace(
+        _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"), hidden=True
     ),
-    "get": _entry("runs:get", "Show a run.", "Runs"),
-    "tasks": _entry("runs:tasks", "Show the tasks of a run.", "Runs"),
-    "watch": _entry("watch:watch", "Follow a run until it ends.", "Runs"),
-    "wait": _entry("watch:wait", "Wait for a run to finish and print its outcome.", "Runs"),
-    "why": _entry("why:why", "Explain why a run has not started, what it is doing, or why it failed.", "Runs"),
-    "list": _entry("runs:list_runs", "Show the newest runs.", "Runs"),
-    "list-vnext": _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"),
-    "artifacts": _entry("programs:artifacts", "List or fetch the files that a program has produced.", "Runs"),
-    "cancel": _entry("cancel:cancel", "Cancel a run, or many.", "Runs"),
-    "dlq": _entry("dead_letters:letters", "Show, redrive or delete dead letters.", "Runs"),
-    "price": _entry("price:price", "Run packs that are paid for from a budget.", "Priced runs"),
-    "budget": _entry("budget:budget", "Show the budget: available, reserved, charged and credited.", "Priced runs"),
-    "queues": _entry("attention:queues", "Show the queues by tag, the longest first.", "Workers and wheels"),
-    "workers": _entry("workers:list_workers", "Show the workers, the most recently seen first.", "Workers and wheels"),
-    "worker-show": _entry("workers:show", "Show a worker, hidden or not.", "Workers and wheels"),
-    "worker-hide": _entry("workers:hide", "Hide a worker in lists; it keeps taking jobs.", "Workers and wheels"),
-    "worker-unhide": _entry("workers:unhide", "Show a worker in lists again.", "Workers and wheels"),
-    "wheels": _entry("wheels:list_wheels", "Show the registered wheels.", "Workers and wheels"),
-    "wheel-upload": _entry(
-        "wheels:upload", "Register a wheel; its version must be newer than the registered ones.", "Workers and wheels"
+    "run": _entry("groups:run", "Submit, follow, list and stop runs; its verbs also work without `run`.", "Groups"),
+    "dlq": _entry("dead_letters:letters", "Show, redrive or delete dead letters.", "Groups"),
+    "worker": _entry("groups:worker", "List workers, show or hide one.", "Groups"),
+    "wheel": _entry("groups:wheel", "List, upload, download or delete wheels.", "Groups"),
+    "program": _entry("groups:program", "Run programs on workers, and fetch the files they produce.", "Groups"),
+    "price": _entry("price:price", "Run packs that are paid for from a budget.", "Groups"),
+    "budget": _entry(
+        "budget:budget", "Show the budget: available, reserved, charged and credited.", "Server and setup"
     ),
-    "wheel-download": _entry("wheels:download", "Download a wheel and verify its SHA-256.", "Workers and wheels"),
-    "wheel-history": _entry(
-        "wheels:history", "Show who uploaded and deleted which wheel, newest first.", "Workers and wheels"
-    ),
-    "wheel-delete": _entry(
-        "wheels:delete", "Delete a wheel; workers uninstall it at their next sync.", "Workers and wheels"
-    ),
+    "queues": _entry("attention:queues", "Show the queues by tag, the longest first.", "Server and setup"),
     "attention": _entry("attention:attention", "Show what needs attention, the most urgent first.", "Server and setup"),
     "health": _entry("server:health", "Check whether the gateway is alive; exits with 1 if not.", "Server and setup"),
     "metrics": _entry("server:metrics", "Print the metrics, in the text format of Prometheus.", "Server and setup"),
@@ -67,6 +51,18 @@ COMMANDS = {
     "completion": _entry(
         "server:completion", "Print the script that makes a shell complete this command.", "Server and setup"
     ),
+    "exec": _old("program", "run"),
+    "submit-exec": _old("program", "submit"),
+    "artifacts": _old("program", "artifacts"),
+    "workers": _old("worker", "list"),
+    "worker-show": _old("worker", "show"),
+    "worker-hide": _old("worker", "hide"),
+    "worker-unhide": _old("worker", "unhide"),
+    "wheels": _old("wheel", "list"),
+    "wheel-upload": _old("wheel", "upload"),
+    "wheel-download": _old("wheel", "download"),
+    "wheel-history": _old("wheel", "history"),
+    "wheel-delete": _old("wheel", "delete"),
 }
 
 
@@ -87,7 +83,9 @@ def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.group(
     cls=LazyGroup,
     entries=COMMANDS,
-    example="pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main",
+    example="""\
+pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main
+pyoco-client submit hello name=you --wait""",
     context_settings={"max_content_width": 110},
 )
 @click.version_option(package_name="pyoco-server")

@@ -24,6 +24,8 @@ __all__ = [
     "is_shown_whole",
     "is_terminal",
     "note",
+    "print_answer",
+    "print_fields",
     "print_json",
     "print_line",
     "print_table",
@@ -112,6 +114,28 @@ def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, er
             if name in _STATUS_COLUMNS:
                 padded[at] = padded[at].replace(line[at], coloured(line[at], stream))
         click.echo("  ".join(padded).rstrip(), err=err)
+
+
+def print_answer(answer: Mapping[str, Any], output: str) -> None:
+    """Print what a command has changed: as JSON, or one line for each field."""
+    if output == "json":
+        print_json(answer)
+    else:
+        print_fields(answer)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Print one `name  value` line for each field that has a value."""
+    shown = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    width = max(map(_width, shown), default=0)
+    for name, value in shown.items():
+        click.echo(f"  {name}{' ' * (width - _width(name))}  {_field(name, value)}")
+
+
+def _field(name: str, value: Any) -> str:
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict | list) for each in value)):
+        return safe(_json(value, indent=None))
+    return _cell({name: value}, name, None)
 
 
 def is_shown_whole(text: str) -> bool:

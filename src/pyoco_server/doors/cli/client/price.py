@@ -20,8 +20,10 @@ from pyoco_server.doors.cli.client.price_result import print_document
 from pyoco_server.doors.cli.client.price_result import result as result_command
 from pyoco_server.doors.cli.client.price_upload import upload as upload_command
 from pyoco_server.doors.cli.client.progress import looking
+from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import timeout_option
-from pyoco_server.doors.cli.shell import Group
+from pyoco_server.doors.cli.shell import Group, RenamedOption
 
 if TYPE_CHECKING:
     from pyoco_server.http_client import PackReceipt, PackRun, PyocoHttpClient
@@ -32,6 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KEY_LENGTH_MIN, KEY_LENGTH_MAX = 8, 64
 _KEY = re.compile(rf"[\x21-\x7e]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}")
+_USD = re.compile(r"(0|[1-9][0-9]{0,8})(?:\.([0-9]{1,4}))?", re.ASCII)
 _PACK_COLUMNS = ("pack_type", "available", "missing")
 _COLUMNS = ("run_id", "status", "money_state", "reserved_usd", "used_usd", "budget_remaining_usd", "reason")
 
@@ -46,6 +49,20 @@ def _checked_score(ctx: click.Context, param: click.Parameter, score: float | No
     if score is not None and not 0 <= score <= 1:  # also refuses NaN
         raise click.BadParameter(f"{score:g} is not from 0 to 1")
     return score
+
+
+def _checked_usd(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    """Complete the amount to four decimals, as it is sent (CLI-9)."""
+    match = _USD.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} must be dollars with at most four decimals, such as 5 or 0.25")
+    return f"{match[1]}.{(match[2] or '').ljust(4, '0')}"
+
+
+def _whole(ctx: click.Context, param: click.Parameter, seconds: float | None) -> int | None:
+    if seconds is not None and not seconds.is_integer():
+        raise click.BadParameter(f"{seconds:g} s is not a whole number of seconds")
+    return None if seconds is None else int(seconds)
 
 
 _result_option = click.option(
@@ -68,7 +85,7 @@ def _wait_options(function: F) -> F:
     cls=Group,
     example="""\
 pyoco-client price packs
-pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500""",
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.25""",
 )
 def price() -> None:
     """Run packs that are paid for from a budget.
@@ -84,10 +101,10 @@ price.add_command(upload_command)
 @price.command(
     "submit",
     example="""\
-pyoco-client price submit decision --input question="When?" --input context="We ship on Friday." --max-cost-usd 0.2500
-pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --wait
-pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.2500 --result
-pyoco-client price submit ocr --inputs-file images.json --artifact markdown --artifact docx --max-cost-usd 0.2500""",
+pyoco-client price submit decision --input question="When?" --input context="We ship on Friday." --max-cost-usd 0.25
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.25 --wait
+pyoco-client price submit decision --inputs-file inputs.json --max-cost-usd 0.25 --result
+pyoco-client price submit ocr --inputs-file images.json --artifact markdown --artifact docx --max-cost-usd 0.25""",
 )
 @click.argument("pack")
 @click.option(
@@ -98,9 +115,19 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     "--max-cost-usd",
     required=True,
     metavar="USD",
-    help="Maximum cost, with four decimals: 0.2500. It is reserved; the unused part is released.",
+    callback=_checked_usd,
+    help="Maximum cost: 0.25, 5, at most four decimals. It is reserved; the unused part is released.",
 )
-@click.option("--timebox-sec", type=int, metavar="SECONDS", help="Time limit of the pack: 1 to 90. [default: 90]")
+@click.option(
+    "--timebox",
+    "timebox_sec",
+    cls=RenamedOption,
+    old_name="--timebox-sec",
+    type=DurationType(seconds_min=1, seconds_max=90),
+    callback=_whole,
+    metavar="DURATION",
+    help="Time limit of the pack: 1s to 90s. [default: 90s]",
+)
 @click.option(
     "--min-reliability",
     type=float,
@@ -123,7 +150,7 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     help=f"{KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters. The same submission under one key is paid for once.",
 )
 @_wait_options
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     asked: Asked,
@@ -142,7 +169,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
 ) -> int:
     """Run a pack for at most the given price.
 
-    Ctrl-C, or --timeout-sec running out, ends the waiting, not the run.
+    Ctrl-C, or --timeout running out, ends the waiting, not the run.
     """
     inputs = arguments.merged_inputs(inputs_file, pairs)
     key = idempotency_key or uuid.uuid4().hex
@@ -161,7 +188,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
 
 
 @price.command("packs", example="pyoco-client price packs\npyoco-client price packs --output json")
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def packs(asked: Asked, output: str) -> int:
     """List the packs, and what is missing where no worker can execute one."""
@@ -182,11 +209,12 @@ def packs(asked: Asked, output: str) -> int:
 @price.command("get", example="pyoco-client price get RUN_ID\npyoco-client price get RUN_ID --result")
 @arguments.run_id
 @_result_option
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def get(asked: Asked, run_id: str, result: bool, output: str) -> int:
     """Show a priced run: its state, and what it costs."""
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         run = client.get_pack_run(run_id)
         if not result:
             _print_run(run, output)
@@ -198,12 +226,12 @@ def get(asked: Asked, run_id: str, result: bool, output: str) -> int:
 
 @price.command(
     "wait",
-    example="pyoco-client price wait RUN_ID --timeout-sec 120\npyoco-client price wait RUN_ID --result",
+    example="pyoco-client price wait RUN_ID --timeout 2m\npyoco-client price wait RUN_ID --result",
 )
 @arguments.run_id
 @timeout_option
 @_result_option
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def wait(asked: Asked, run_id: str, timeout_sec: float | None, result: bool, output: str) -> int:
     """Wait for a priced run to finish and print its outcome.
@@ -211,6 +239,7 @@ def wait(asked: Asked, run_id: str, timeout_sec: float | None, result: bool, out
     The exit code is 1 if the run failed, or if the time ran out first. Ctrl-C ends the waiting, not the run.
     """
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         if timeout_sec is None:
             _check_run_exists(client, run_id)
         return _conclude(client, _end_of(client, run_id, timeout_sec), output, has_result=result)

@@ -13,6 +13,7 @@ from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
 from pyoco_server.doors.cli.client.output import is_shown_whole, note, print_json, print_line, print_table, safe
 from pyoco_server.doors.cli.client.progress import transferring
+from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
@@ -45,7 +46,7 @@ pyoco-client price result RUN_ID --save scans/""",
     "and print what was saved. Creates the folder if needed.",
 )
 @click.option("--force", is_flag=True, help="With --save: overwrite existing files.")
-@arguments.output_by_terminal
+@arguments.output_option("table")
 @click.pass_obj
 def result(asked: Asked, run_id: str, directory: str | None, force: bool, output: str) -> int:
     """Show what a completed run found: its answer, its logs, its cost and its files."""
@@ -55,8 +56,8 @@ def result(asked: Asked, run_id: str, directory: str | None, force: bool, output
         raise UsageError("--save must not be empty")
     with calling(asked) as client:
         if directory is not None:
-            return _save(client, run_id, directory, output, force=force)
-        envelope = client.get_envelope(run_id)
+            return _save(client, full_run_id(client, run_id), directory, output, force=force)
+        envelope = client.get_envelope(full_run_id(client, run_id))
     if output == "json":
         print_document(envelope)
     else:

@@ -36,7 +36,7 @@ def _checked_type(ctx: click.Context, param: click.Parameter, content_type: str 
     cls=Command,
     example="""\
 pyoco-client price upload scan.png page-2.png
-pyoco-client price submit ocr --input images="$(pyoco-client price upload scan.png)" --max-cost-usd 0.2500 --wait
+pyoco-client price submit ocr --input images="$(pyoco-client price upload scan.png)" --max-cost-usd 0.25 --wait
 pyoco-client price upload invoice.tiff --full""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")

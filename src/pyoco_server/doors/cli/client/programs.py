@@ -1,4 +1,4 @@
-"""The `exec`, `submit-exec` and `artifacts` commands: run a program, and fetch the files it produced."""
+"""The `program` commands: run a program, and fetch the files it produced."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ import click
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.output import coloured, note, print_json, safe, span
+from pyoco_server.doors.cli.client.output import (
+    coloured,
+    note,
+    print_answer,
+    print_json,
+    print_table,
+    safe,
+    span,
+)
 from pyoco_server.doors.cli.client.progress import transferring
+from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.run_text import print_accepted
 from pyoco_server.doors.cli.client.submit import key_option
+from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import end_of, timeout_option
-from pyoco_server.doors.cli.shell import Command
+from pyoco_server.doors.cli.shell import Command, RenamedOption
 from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +53,7 @@ class _After:
     wait: bool
     out: str | None
     timeout_sec: float | None
-    as_json: bool
+    output: str | None
 
     @property
     def stays(self) -> bool:
@@ -51,12 +62,25 @@ class _After:
 
 def _job_options(function: F) -> F:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the run as JSON instead of the program's output."),
+        click.option(
+            "--output",
+            type=click.Choice(["json", "table", "text"]),
+            help="json: print the run instead of the program's output.  [default: text; without --wait json in a pipe]",
+        ),
+        click.option("--json", "output", flag_value="json", help="The same as --output json."),
         timeout_option,
         click.option("--out", metavar="DIR", help="Wait, then unpack the files of the program into this directory."),
         click.option("--wait", is_flag=True, help="Wait for the program to finish and print its output."),
         key_option,
-        click.option("--run-timeout-sec", type=click.FloatRange(1, 86_400), help="How long the program may run."),
+        click.option(
+            "--run-timeout",
+            "run_timeout_sec",
+            cls=RenamedOption,
+            old_name="--run-timeout-sec",
+            type=DurationType(seconds_min=1, seconds_max=86_400),
+            metavar="DURATION",
+            help="How long the program may run: 90s, 2h, or seconds.",
+        ),
         click.option("--group", help="Group that queues the job. [default: the server's own group]"),
         click.option("--client-id", metavar="ID", help="Client of the job. [default: by the API key]"),
         click.option("--job-id", metavar="UUID", help="Job id: submitting the same job again under it is safe."),
@@ -70,8 +94,8 @@ def _job_options(function: F) -> F:
     "exec",
     cls=Command,
     example="""\
-pyoco-client exec calcA --file in.txt --wait --out results -- --n 3
-pyoco-client exec render --file scene.blend --client-id studio --json""",
+pyoco-client program run calcA --file in.txt --wait --out results -- --n 3
+pyoco-client program run render --file scene.blend --client-id studio --json""",
 )
 @click.argument("name")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
@@ -89,14 +113,14 @@ def exec_program(asked: Asked, /, name: str, args: Sequence[str], **given: Any) 
 @click.command(
     "submit-exec",
     cls=Command,
-    example="pyoco-client submit-exec --exec calcA --arg 3 --file in.txt --wait --out results",
+    example="pyoco-client program submit --exec calcA --arg 3 --file in.txt --wait --out results",
 )
 @click.option("--exec", "name", required=True, metavar="NAME", help="The program.")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="An argument; may be repeated.")
 @_job_options
 @click.pass_obj
 def submit_exec(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -> int:
-    """Like `exec`, but every argument is an option, for generated command lines."""
+    """Like `program run`, but every argument is an option, for generated command lines."""
     return _run(asked, name, args, **given)
 
 
@@ -104,24 +128,27 @@ def submit_exec(asked: Asked, /, name: str, args: Sequence[str], **given: Any) -
     "artifacts",
     cls=Command,
     example="""\
-pyoco-client artifacts RUN_ID
-pyoco-client artifacts RUN_ID --out results
-pyoco-client artifacts RUN_ID --save out.zip""",
+pyoco-client program artifacts RUN_ID
+pyoco-client program artifacts RUN_ID --out results
+pyoco-client program artifacts RUN_ID --save out.zip""",
 )
 @arguments.run_id
 @click.option("--out", metavar="DIR", help="Unpack the archive into this directory.")
 @click.option("--save", metavar="PATH", help="Save the archive as a zip file.")
+@arguments.output_option("table")
 @click.pass_obj
-def artifacts(asked: Asked, run_id: str, out: str | None, save: str | None) -> None:
+def artifacts(asked: Asked, run_id: str, out: str | None, save: str | None, output: str) -> None:
     """List or fetch the files that a program has produced."""
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         if out is None and save is None:
-            print_json(client.get_artifacts(run_id))
+            found = client.get_artifacts(run_id)
+            print_json(found) if output == "json" else print_table(found, ("name", "size", "sha256"))
         if save is not None:
             with transferring(_ARCHIVE) as progress:
-                print_json(client.save_artifact(run_id, save, progress=progress))
+                print_answer(client.save_artifact(run_id, save, progress=progress), output)
         if out is not None:
-            print_json({"run_id": run_id, "files": _unpacked(client, run_id, out)})
+            print_answer({"run_id": run_id, "files": _unpacked(client, run_id, out)}, output)
 
 
 def _run(
@@ -134,7 +161,7 @@ def _run(
     run_timeout_sec: float | None,
     **more: Any,
 ) -> int:
-    after = _After(**{field: more.pop(field) for field in ("wait", "out", "timeout_sec", "as_json")})
+    after = _After(**{field: more.pop(field) for field in ("wait", "out", "timeout_sec", "output")})
     if run_timeout_sec is not None:
         more["timeout_sec"] = int(run_timeout_sec) if run_timeout_sec.is_integer() else run_timeout_sec
     asked_for = {field: value for field, value in more.items() if value is not None}
@@ -149,7 +176,8 @@ def _run(
                 raise
             raise UsageError(f"cannot send the files: {error}") from error
         if not after.stays:
-            print_json(accepted)
+            is_json = (after.output or ("text" if sys.stdout.isatty() else "json")) == "json"
+            print_json(accepted) if is_json else print_accepted(accepted)
             return 0
         note(f"job {accepted['job_id']} is submitted as run {accepted['run_id']}")
         return _conclude(client, end_of(client, str(accepted["run_id"]), after.timeout_sec), after)
@@ -158,7 +186,7 @@ def _run(
 def _conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], after: _After) -> int:
     """Print the program's output, fetch its files, and report its outcome. Return the exit code."""
     run_id, status = str(snapshot["run_id"]), str(snapshot["status"])
-    if after.as_json:
+    if after.output == "json":
         print_json(snapshot)
     else:
         _show_streams(client, snapshot)

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from pyoco_server.client.connection import Asked, resolve, shown_address
+from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, note_source
-from pyoco_server.doors.cli.client.output import print_json
+from pyoco_server.doors.cli.client.output import print_answer, print_fields, print_json
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["completion", "config", "health", "metrics"]
@@ -18,11 +19,12 @@ _COMPLETE_VARIABLE = "_PYOCO_CLIENT_COMPLETE"
 
 @click.command("health", cls=Command, example="pyoco-client health\npyoco-client health --ready")
 @click.option("--ready", is_flag=True, help="Check whether it can take work: NATS responds, and lists are complete.")
+@arguments.output_option("text")
 @click.pass_obj
-def health(asked: Asked, ready: bool) -> None:
+def health(asked: Asked, ready: bool, output: str) -> None:
     """Check whether the gateway is alive; exits with 1 if not."""
     with calling(asked) as client:
-        print_json(client.ready() if ready else client.health())
+        print_answer(client.ready() if ready else client.health(), output)
 
 
 @click.command("metrics", cls=Command, example="pyoco-client metrics")
@@ -34,8 +36,9 @@ def metrics(asked: Asked) -> None:
 
 
 @click.command("config", cls=Command, example="pyoco-client config\npyoco-client --profile staging config")
+@arguments.output_option("text")
 @click.pass_obj
-def config(asked: Asked) -> None:
+def config(asked: Asked, output: str) -> None:
     """Show which server and key are used, and where they come from.
 
     Only the id of the key is shown. No request is sent.
@@ -48,12 +51,19 @@ def config(asked: Asked) -> None:
         "api_key_header": connection.api_key_header,
         "timeout_sec": connection.timeout_sec,
     }
+    sources = connection.origins
+    if output != "json":
+        found = "" if connection.has_config_file else " (not found)"
+        file = {"config_file": f"{connection.config_file}{found}", "profile": connection.profile}
+        shown = {name: f"{value}  (from {sources[name]})" for name, value in values.items() if value is not None}
+        print_fields({**file, **shown})
+        return
     print_json(
         {
             "config_file": str(connection.config_file),
             "config_file_found": connection.has_config_file,
             "profile": connection.profile,
-            **{name: {"value": value, "from": connection.origins[name]} for name, value in values.items()},
+            **{name: {"value": value, "from": sources[name]} for name, value in values.items()},
         }
     )
 

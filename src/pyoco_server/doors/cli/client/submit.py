@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
+from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
 
 __all__ = ["KEY_LENGTH_MAX", "key_option", "rerun", "submit", "submit_yaml"]
 
@@ -48,6 +50,7 @@ pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fai
 @click.option("--tag", default="default", show_default=True, help="Routing tag: which workers may take the run.")
 @key_option
 @wait_options
+@arguments.output_option("text")
 @click.pass_obj
 def submit_yaml(
     asked: Asked, /, workflow_file: str, flow_name: str, tag: str, idempotency_key: str | None, **waiting: Any
@@ -65,33 +68,53 @@ def submit_yaml(
     "submit",
     cls=Command,
     example="""\
-pyoco-client submit --flow-name hello --param name=you
-pyoco-client submit --flow-name hello --params-file params.json --wait""",
+pyoco-client submit hello name=you --wait
+pyoco-client submit --flow-name hello --params-file params.json n=3""",
 )
-@click.option("--flow-name", required=True, metavar="NAME", help="Name of a flow that the workers can resolve.")
+@click.argument("words", nargs=-1, metavar="FLOW [KEY=VALUE...]")
+@click.option("--flow-name", metavar="NAME", help="Name of the flow, instead of FLOW.")
 @click.option("--tag", help="Routing tag: which workers may take the run. [default: the server's default tag]")
 @_tags
 @arguments.params_options
 @key_option
 @wait_options
+@arguments.output_option("text")
 @click.pass_obj
 def submit(
     asked: Asked,
     /,
-    flow_name: str,
+    words: tuple[str, ...],
+    flow_name: str | None,
     tag: str | None,
     tags: str | None,
     params: dict[str, Any],
     idempotency_key: str | None,
     **waiting: Any,
 ) -> int:
-    """Run a flow that workers resolve by name."""
+    """Run a flow that workers resolve by name.
+
+    Each KEY=VALUE is a param; its value is JSON, or else text.
+    """
+    name, pairs = _name_and_pairs(flow_name, words)
+    params = params | arguments.params_words(pairs)
     labels = arguments.labels(tags)
     return submitting(
         asked,
-        lambda client: client.submit_run(flow_name, params, tag, labels, idempotency_key=idempotency_key),
+        lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key),
         **waiting,
     )
+
+
+def _name_and_pairs(flow_name: str | None, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Split the words into the name of the flow and its params (CLI-6)."""
+    name, pairs = flow_name, words
+    if words and "=" not in words[0]:
+        if flow_name is not None:
+            raise UsageError(f"--flow-name {flow_name} and {words[0]}: give one of them")
+        name, pairs = words[0], words[1:]
+    if name is None:
+        raise UsageError("the name of the flow is missing: FLOW or --flow-name")
+    return name, pairs
 
 
 @click.command(
@@ -103,6 +126,7 @@ def submit(
 @arguments.params_options
 @key_option
 @wait_options
+@arguments.output_option("text")
 @click.pass_obj
 def rerun(
     asked: Asked,
@@ -120,5 +144,7 @@ def rerun(
     """
     change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags)}
     return submitting(
-        asked, lambda client: client.rerun_run(run_id, idempotency_key=idempotency_key, **change), **waiting
+        asked,
+        lambda client: client.rerun_run(full_run_id(client, run_id), idempotency_key=idempotency_key, **change),
+        **waiting,
     )

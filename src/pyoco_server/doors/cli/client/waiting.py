@@ -1,4 +1,4 @@
-"""Waiting for a run, with an exit code by its outcome: `--wait`, `--timeout-sec`, `--fail`."""
+"""Waiting for a run, with an exit code by its outcome: `--wait`, `--timeout`, `--fail`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pyoco_server.client.connection import Asked
 from pyoco_server.core.states import TERMINAL
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.output import is_terminal, note, print_json
+from pyoco_server.doors.cli.client.run_text import print_accepted, print_outcome
+from pyoco_server.doors.cli.client.times import DurationType
+from pyoco_server.doors.cli.shell import RenamedOption
 
 if TYPE_CHECKING:
     from pyoco_server.doors.cli.client.live import RunView
@@ -36,14 +39,14 @@ _PATIENCE_SECONDS = math.inf
 _TIMEOUT_SECONDS_MAX = 10.0 * 365 * 86_400
 
 
-def _checked_seconds(ctx: click.Context, param: click.Parameter, seconds: float | None) -> float | None:
-    if seconds is not None and not 0 < seconds <= _TIMEOUT_SECONDS_MAX:
-        raise click.BadParameter(f"{seconds:g} is not above 0, or longer than ten years")
-    return seconds
-
-
 timeout_option = click.option(
-    "--timeout-sec", type=float, metavar="SECONDS", callback=_checked_seconds, help="Maximum time to wait."
+    "--timeout",
+    "timeout_sec",
+    cls=RenamedOption,
+    old_name="--timeout-sec",
+    type=DurationType(seconds_max=_TIMEOUT_SECONDS_MAX, is_above=True),
+    metavar="DURATION",
+    help="Maximum time to wait: 30s, 5m, or seconds.",
 )
 fail_option = click.option("--fail", is_flag=True, help="Exit with 1 unless the run is COMPLETED.")
 
@@ -65,6 +68,7 @@ def submitting(
     wait: bool,
     timeout_sec: float | None,
     fail: bool,
+    output: str,
 ) -> int:
     """Submit, and print the response; with `wait` print the final state of the run instead. Return the exit code.
 
@@ -74,26 +78,44 @@ def submitting(
     with calling(asked) as client:
         accepted = submit(client)
         if not stays:
-            print_json(accepted)
+            print_json(accepted) if output == "json" else print_accepted(accepted)
             return 0
         run_id = str(accepted["run_id"])
         note(f"run {run_id} is submitted")
-        return conclude(end_of(client, run_id, timeout_sec), fail=fail)
+        return conclude(client, end_of(client, run_id, timeout_sec), output, fail=fail)
 
 
-def conclude(snapshot: Mapping[str, Any], *, fail: bool) -> int:
+def conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], output: str, *, fail: bool) -> int:
     """Print the outcome of a run and return the exit code."""
+    is_failed = snapshot["status"] != "COMPLETED"
+    if output != "json":
+        print_outcome(_with_records(client, snapshot) if is_failed else snapshot)
+        return int(fail and is_failed)
     print_json(snapshot)
-    if not fail or snapshot["status"] == "COMPLETED":
+    if not fail or not is_failed:
         return 0
     note(f"run {snapshot['run_id']} is {snapshot['status']}: {snapshot.get('error') or 'no error was reported'}")
     return 1
 
 
+def _with_records(client: PyocoHttpClient, snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the task records, which tell where a task failed. Best effort: the outcome is known without them."""
+    import httpx  # noqa: PLC0415 - already imported by the client
+
+    try:
+        return client.get_run(str(snapshot["run_id"]), ["records"])
+    except httpx.HTTPError:
+        return snapshot
+
+
 def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
-    """Return the terminal snapshot; on a terminal, show progress meanwhile. Raises TimeoutError."""
+    """Return the terminal snapshot. Meanwhile show progress on a terminal; elsewhere write to stderr why the run waits
+    (CLI-5). Raises TimeoutError.
+    """
     if not is_terminal(sys.stderr):
-        return client.wait_run(run_id, math.inf if timeout_sec is None else timeout_sec, patience_sec=_PATIENCE_SECONDS)
+        seconds = math.inf if timeout_sec is None else timeout_sec
+        reasons = _Reasons(client, run_id)
+        return client.wait_run(run_id, seconds, patience_sec=_PATIENCE_SECONDS, progress=reasons.show)
     import httpx  # noqa: PLC0415 - already imported by the client
 
     from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
@@ -107,6 +129,22 @@ def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> M
         return client.get_run(run_id)
     except httpx.HTTPError:  # the run has ended, and its outcome is known
         return {name: value for name, value in last.items() if name != "task_records"}
+
+
+class _Reasons:
+    """Writes why a run waits to stderr: once, and again when the reason changes (CLI-5)."""
+
+    def __init__(self, client: PyocoHttpClient, run_id: str) -> None:
+        self._client, self._run_id = client, run_id
+        self._last: str | None = None
+
+    def show(self, snapshot: Mapping[str, Any]) -> None:
+        """Take the newest snapshot of the run; events do not contain the reason, so it is requested."""
+        waiting = snapshot.get("waiting") or (_waiting_of(self._client, self._run_id) if _waits(snapshot) else None)
+        if waiting is None or waiting["reason"] in {"starting", self._last}:
+            return
+        self._last = waiting["reason"]
+        note(f"waiting: {waiting['reason']}: {waiting['message']}")
 
 
 def draw(
@@ -137,6 +175,12 @@ def _waits(snapshot: Mapping[str, Any]) -> bool:
 
 
 def _why_waiting(client: PyocoHttpClient, run_id: str) -> str | None:
+    """Return why the run waits. None: it does not, or it is about to start."""
+    waiting = _waiting_of(client, run_id)
+    return None if waiting is None or waiting["reason"] == "starting" else str(waiting["message"])
+
+
+def _waiting_of(client: PyocoHttpClient, run_id: str) -> Mapping[str, Any] | None:
     """Return why the run waits. Events do not contain it, so it is requested with each heartbeat event, every five
     seconds.
 
@@ -145,9 +189,6 @@ def _why_waiting(client: PyocoHttpClient, run_id: str) -> str | None:
     import httpx  # noqa: PLC0415 - already imported by the client
 
     try:
-        waiting = client.get_run(run_id).get("waiting")
+        return client.get_run(run_id).get("waiting")
     except httpx.HTTPError:
         return None
-    if waiting is None or waiting["reason"] == "starting":
-        return None
-    return str(waiting["message"])

@@ -12,6 +12,8 @@ from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.output import is_terminal, print_line, safe
+from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.times import PAST
 from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option, watched
 from pyoco_server.doors.cli.shell import Command
 
@@ -32,7 +34,12 @@ __all__ = ["wait", "watch"]
     help="`records`: with task records.",
     **arguments.words(*arguments.INCLUDES),
 )
-@click.option("--since", type=float, metavar="SECONDS", help="Skip snapshots updated at or before this instant.")
+@click.option(
+    "--since",
+    type=PAST,
+    metavar="WHEN",
+    help="Skip snapshots updated at or before this: 1h (ago), 2026-12-01T09:00, or unix seconds.",
+)
 @timeout_option
 @click.option(
     "--output",
@@ -56,6 +63,7 @@ def watch(
     """
     show = output or ("tree" if is_terminal(sys.stdout) else "json")
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         if show == "tree":
             from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
 
@@ -77,15 +85,17 @@ def _print_events(client: PyocoHttpClient, run_id: str, show: str, **asked: Any)
         last = status
 
 
-@click.command("wait", cls=Command, example="pyoco-client wait RUN_ID --timeout-sec 600 --fail")
+@click.command("wait", cls=Command, example="pyoco-client wait RUN_ID --timeout 10m --fail")
 @arguments.run_id
 @timeout_option
 @fail_option
+@arguments.output_option("text")
 @click.pass_obj
-def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool) -> int:
+def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool, output: str) -> int:
     """Wait for a run to finish and print its outcome.
 
     The exit code is 1 if the time runs out first. Ctrl-C ends the waiting, not the run.
     """
     with calling(asked) as client:
-        return conclude(end_of(client, run_id, timeout_sec), fail=fail)
+        run_id = full_run_id(client, run_id)
+        return conclude(client, end_of(client, run_id, timeout_sec), output, fail=fail)

@@ -13,6 +13,7 @@ from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.output import coloured, print_json, safe, span
+from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["explain", "why"]
@@ -41,19 +42,15 @@ _TAIL_LINES = 10
 
 @click.command("why", cls=Command, example="pyoco-client why RUN_ID")
 @arguments.run_id
-@click.option(
-    "--output",
-    type=click.Choice(["json", "text"]),
-    help="[default: text on a terminal, else json]",
-    metavar="json|text",
-)
+@arguments.output_option("text")
 @click.pass_obj
-def why(asked: Asked, run_id: str, output: str | None) -> None:
+def why(asked: Asked, run_id: str, output: str) -> None:
     """Explain why a run has not started, what it is doing, or why it failed."""
     with calling(asked) as client:
+        run_id = full_run_id(client, run_id)
         snapshot = client.get_run(run_id, ["records"])
     sentences = list(explain(snapshot, time.time()))
-    if (output or ("text" if sys.stdout.isatty() else "json")) == "json":
+    if output == "json":
         known = {name: value for name, value in snapshot.items() if name in _FIELDS and value is not None}
         print_json({**known, "explanation": sentences})
     else:
@@ -110,7 +107,7 @@ def _program(snapshot: Mapping[str, Any]) -> Iterator[str]:
         yield f"Its dead letter, if there is one: pyoco-client dlq list --run-id {run_id}"
         yield f"To try again: pyoco-client rerun {run_id}"
     if snapshot.get("artifacts"):
-        yield f"Its files: pyoco-client artifacts {run_id} --out DIR"
+        yield f"Its files: pyoco-client program artifacts {run_id} --out DIR"
 
 
 def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:

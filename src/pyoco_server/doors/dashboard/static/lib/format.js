@@ -17,12 +17,13 @@ export function percent(value) {
 }
 
 /**
- * 0.4 s, 12 s, 3 m 05 s, 2 h 10 m, 3 d 4 h. Two units at most.
+ * 250 µs, 0.4 s, 12 s, 3 m 05 s, 2 h 10 m, 3 d 4 h. Two units at most.
  * @param {number} seconds
  */
 export function span(seconds) {
   if (!Number.isFinite(seconds)) return "–";
   const whole = Math.max(0, seconds);
+  if (whole > 0 && whole < 0.0009995) return t("span.us", { n: Math.max(1, Math.round(whole * 1e6)) });
   if (whole < 0.0995) return t("span.ms", { n: Math.round(whole * 1000) });
   if (whole < 9.95 && !Number.isInteger(whole)) return t("span.s", { n: whole.toFixed(1) });
   const s = Math.round(whole);
@@ -32,6 +33,26 @@ export function span(seconds) {
   if (m < 24 * 60) return t("span.h_m", { h: Math.floor(m / 60), m: String(m % 60).padStart(2, "0") });
   const hours = Math.floor(m / 60);
   return t("span.d_h", { d: Math.floor(hours / 24), h: hours % 24 });
+}
+
+/**
+ * The label of a mark on an axis of time: as precise as the distance between two marks, in the same unit for all of them,
+ * so that no two are alike.
+ * @param {number} at seconds, not negative
+ * @param {number} step seconds between two marks
+ * @param {number} largest of all marks
+ */
+export function markText(at, step, largest) {
+  if (step >= 1) return span(at);
+  if (largest >= 1) return t("span.s", { n: at.toFixed(decimals(step)) });
+  if (step >= 0.001) return t("span.ms", { n: Math.round(at * 1000) });
+  if (largest >= 0.01) return t("span.ms", { n: (at * 1000).toFixed(decimals(step * 1000)) });
+  return t("span.us", { n: Math.round(at * 1e6) });
+}
+
+/** @param {number} step below one */
+function decimals(step) {
+  return Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
 }
 
 /**

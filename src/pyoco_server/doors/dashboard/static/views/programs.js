@@ -176,7 +176,7 @@ class Programs {
 
 function empty() {
   return nothing(t("programs.none"), h("p", { class: "prose" }, t("programs.none.how")),
-    commandBox("pyoco-worker --exec-dir /opt/programs"), commandBox("pyoco-client exec calcA --wait -- 1 2 3"));
+    commandBox("pyoco-worker --exec-dir /opt/programs"), commandBox("pyoco-client program run calcA --wait -- 1 2 3"));
 }
 
 /**

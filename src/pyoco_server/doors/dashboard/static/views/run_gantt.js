@@ -3,7 +3,7 @@
 
 import { now, ticks } from "../lib/clock.js";
 import { h, put, write } from "../lib/dom.js";
-import { count, preciseTime, span } from "../lib/format.js";
+import { count, markText, preciseTime, span } from "../lib/format.js";
 import { chartOf, domainOf, ticksOf } from "../lib/gantt.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { button, card, refill, statusIcon } from "../lib/parts.js";
@@ -225,8 +225,10 @@ export class GanttSection {
     const marks = ticksOf(domain.from - zero, to - zero, Math.max(2, Math.floor(this.room / MARK_PIXELS)));
     const style = (/** @type {number} */ at) => ({ "--at": digits(zero + at - this.base) });
     const made = [marks, zero - this.base];
+    const step = (marks[1] ?? 1) - (marks[0] ?? 0);
+    const largest = Math.max(...marks.map(Math.abs));
     refill(this.axis, made, () => marks.map((at) => h("span", { class: "gantt-mark", style: style(at) },
-      at === 0 ? "0" : at < 0 ? `−${span(-at)}` : span(at))));
+      at === 0 ? "0" : `${at < 0 ? "−" : ""}${markText(Math.abs(at), step, largest)}`)));
     refill(this.grid, made, () => marks.map((at) => h("span", { class: "gantt-line", style: style(at) })));
   }
 }
@@ -244,7 +246,8 @@ function digits(value) {
  * @param {number | null} [seconds]
  */
 function exact(name, state, from, to, seconds) {
-  const took = to === null ? "…" : `${count(Math.round((seconds ?? to - from) * 1000))} ms`;
+  const lasted = to === null ? null : (seconds ?? to - from);
+  const took = lasted === null ? "…" : lasted < 0.001 ? span(lasted) : t("span.ms", { n: count(Math.round(lasted * 1000)) });
   const facts = { name, state, from: preciseTime(from), to: to === null ? "…" : preciseTime(to), took };
   return t(state === "" ? "run.timeline.exact_plain" : "run.timeline.exact", facts);
 }

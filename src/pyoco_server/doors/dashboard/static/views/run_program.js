@@ -157,7 +157,7 @@ export class ProgramArchiveSection {
 
 /** @param {string} id */
 function artifactsCommand(id) {
-  return `pyoco-client artifacts ${id} --out results`;
+  return `pyoco-client program artifacts ${id} --out results`;
 }
 
 /** A button that brings a file of the run onto the reader's disk, with progress: a link could not carry the key. */

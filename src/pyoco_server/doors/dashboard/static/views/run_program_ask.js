@@ -176,6 +176,6 @@ export class ProgramCommandsSection {
  * @param {{ name: string }[]} files
  */
 function execCommand(program, args, files) {
-  return ["pyoco-client exec", shellWord(program), ...files.map((each) => `--file ${shellWord(each.name)}`), "--wait",
+  return ["pyoco-client program run", shellWord(program), ...files.map((each) => `--file ${shellWord(each.name)}`), "--wait",
     ...(args.length === 0 ? [] : ["--", ...args.map((each) => (each === "" ? "''" : shellWord(each)))])].join(" ");
 }

@@ -126,8 +126,8 @@ class Wheels {
   }
 
   drawCommand() {
-    const command = this.open === null ? "pyoco-client wheels --output table"
-      : `pyoco-client wheel-history --wheel-name ${shellWord(this.open)} --output table`;
+    const command = this.open === null ? "pyoco-client wheel list"
+      : `pyoco-client wheel history --wheel-name ${shellWord(this.open)} --output table`;
     refill(this.command, command, () => [commandBox(command)]);
   }
 }
@@ -135,5 +135,5 @@ class Wheels {
 function empty() {
   return nothing(t("wheels.none"), h("p", { class: "prose" }, t("wheels.none_how")),
     commandBox("pip wheel --no-deps --wheel-dir dist ."),
-    commandBox("pyoco-client wheel-upload dist/my_tasks-1.0-py3-none-any.whl"));
+    commandBox("pyoco-client wheel upload dist/my_tasks-1.0-py3-none-any.whl"));
 }

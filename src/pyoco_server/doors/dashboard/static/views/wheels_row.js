@@ -127,7 +127,7 @@ export class WheelRow {
       ...reasons(t("wheels.failed_on"), told.failed), ...reasons(t("wheels.skipped_by"), told.skipped),
       told.has.length + told.installing.length + told.failed.length + told.skipped.length === 0
         ? h("p", { class: "dim small" }, t(this.about.newest.has(String(this.wheel.name)) ? "wheels.nobody_long" : "wheels.older_title")) : null,
-      commandBox(`pyoco-client wheel-download ${shellWord(String(this.wheel.name))}`),
+      commandBox(`pyoco-client wheel download ${shellWord(String(this.wheel.name))}`),
     ]);
   }
 
@@ -136,7 +136,7 @@ export class WheelRow {
     if (whole(this.wheel.size_bytes) > LARGE_BYTES) {
       const sure = await confirm({
         title: t("wheels.large", { size: bytes(this.wheel.size_bytes) }), yes: t("wheels.download_anyway"),
-        body: [h("p", null, t("wheels.large_note")), commandBox(`pyoco-client wheel-download ${shellWord(name)}`)],
+        body: [h("p", null, t("wheels.large_note")), commandBox(`pyoco-client wheel download ${shellWord(name)}`)],
       });
       if (sure === null) return;
     }
@@ -155,7 +155,7 @@ export class WheelRow {
     const name = String(this.wheel.name);
     const sure = await confirm({
       title: t("wheels.delete_ask"), yes: t("wheels.delete"), danger: true,
-      body: [h("p", null, h("code", null, name)), h("p", null, t("wheels.delete_note")), commandBox(`pyoco-client wheel-delete ${shellWord(name)}`)],
+      body: [h("p", null, h("code", null, name)), h("p", null, t("wheels.delete_note")), commandBox(`pyoco-client wheel delete ${shellWord(name)}`)],
     });
     if (sure === null) return;
     const done = await act(() => send("DELETE", `wheels/${encodeURIComponent(name)}`), () => t("wheels.deleted", { name }));

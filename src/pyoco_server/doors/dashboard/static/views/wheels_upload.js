@@ -201,7 +201,7 @@ class UploadLine {
       problems.slice(0, 20).map((each) => h("li", null, String(each.msg).slice(0, 1000)))));
     if (error.status === 409) this.body.append(h("p", { class: "small dim" }, t("wheels.not_newer_how")));
     else if (error.status >= 500) {
-      this.body.append(commandBox(`pyoco-client wheel-upload ${shellWord(this.file.name)}${tags === "" ? "" : ` --tags ${shellWord(tags)}`}`));
+      this.body.append(commandBox(`pyoco-client wheel upload ${shellWord(this.file.name)}${tags === "" ? "" : ` --tags ${shellWord(tags)}`}`));
     }
   }
 

@@ -260,7 +260,7 @@ function chip(label, onclick) {
 
 /** @param {Asked} asked */
 function commandFor({ scope, hidden, tag, worker }) {
-  if (worker !== null) return `pyoco-client worker-show ${shellWord(worker)}`;
-  const words = ["pyoco-client workers", scope === null ? "" : "--scope all", hidden === null ? "" : "--include-hidden"];
+  if (worker !== null) return `pyoco-client worker show ${shellWord(worker)}`;
+  const words = ["pyoco-client worker list", scope === null ? "" : "--scope all", hidden === null ? "" : "--include-hidden"];
   return [...words, tag === null ? "" : `--tag ${shellWord(tag)}`, "--output table"].filter(Boolean).join(" ");
 }

@@ -1,11 +1,10 @@
-"""The pulls of one worker from one tag's consumer, and the resulting deliveries."""
+"""The pulls of one process from one consumer, and the resulting deliveries."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import nats.errors
@@ -13,10 +12,11 @@ import nats.errors
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.client import Raw, Subscription
+from pyoco_server.ports.nats.consumers import BoundConsumer
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.queue.port import Delivery, Reply
 
-__all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Puller", "TagConsumer"]
+__all__ = ["EXPIRES_SECONDS", "JetStreamDelivery", "Puller"]
 
 log = get_logger(__name__)
 
@@ -37,16 +37,6 @@ _LOOK_SECONDS = 0.5
 #: The maximum wait for confirmations when stopping.
 _STOP_SECONDS = 2.0
 _NO_MESSAGES, _EXPIRED = "404", "408"
-
-
-@dataclass(frozen=True)
-class TagConsumer:
-    """One tag's durable consumer, with its settings on the server."""
-
-    tag: str
-    consumer: str
-    ack_wait_seconds: float
-    max_deliver: int
 
 
 class JetStreamDelivery:
@@ -108,7 +98,7 @@ class Puller:
         self,
         link: Link,
         stream: str,
-        lane: TagConsumer,
+        lane: BoundConsumer,
         on_delivery: Callable[[Delivery], None],
         on_change: Callable[[], None],
     ) -> None:

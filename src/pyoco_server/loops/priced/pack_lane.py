@@ -1,4 +1,4 @@
-"""The worker of priced runs: executes as many concurrently as it has slots."""
+"""The lane of packs: executes as many priced runs at once as it has slots."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from pyoco_server.loops.cancelling import cancelled, unless
 from pyoco_server.loops.priced.abilities import Abilities, Look
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
-from pyoco_server.loops.priced.pack_processor import Live, PackProcessor
+from pyoco_server.loops.priced.pack_processor import PackProcessor, TakenMessage
 from pyoco_server.loops.priced.staging import Tries
+from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["PackWorker"]
+__all__ = ["PackLane"]
 
 log = get_logger(__name__)
 
@@ -39,13 +40,13 @@ _PAUSE_SECONDS = 1.0
 _ENDING_SECONDS = 5.0
 
 
-class PackWorker:
+class PackLane:
     """Executes priced runs until it is stopped.
 
     Each slot receives one message once a process is ready for it, and the next one when that is done: a message that
     waits in a worker uses up its visibility timeout (PRICED-110). While a store does not answer, nothing is received.
 
-    `start` returns once the worker accepts work, `stop` once nothing of it runs; both may be called twice and
+    `start` returns once the lane takes work, `stop` once nothing of it runs; both may be called twice and
     concurrently.
     """
 
@@ -70,8 +71,9 @@ class PackWorker:
         self._abilities: Abilities | None = None
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
-        self._lanes: set[asyncio.Task[None]] = set()
-        self._lives: dict[Live, None] = {}
+        self._slot_tasks: set[asyncio.Task[None]] = set()
+        self._pulse = Pulse()
+        self._taken: dict[TakenMessage, None] = {}
         self._last_end: LastEnd | None = None
         #: Called whenever `report` has changed.
         self.when_changed: Callable[[], None] = lambda: None
@@ -107,7 +109,7 @@ class PackWorker:
     @property
     def running(self) -> tuple[str, ...]:
         """The ids of the runs in progress."""
-        return tuple(live.run.run_id for live in self._lives if live.run is not None)
+        return tuple(taken.run.run_id for taken in self._taken if taken.run is not None)
 
     @property
     def restarts(self) -> int:
@@ -120,7 +122,7 @@ class PackWorker:
         If the executor has none of the packs to take, the worker logs a warning and takes nothing.
         """
         async with self._gate:
-            if self._lanes:
+            if self._slot_tasks:
                 return
             self._stopping.clear()
             await self._executor.start()
@@ -133,13 +135,17 @@ class PackWorker:
                 self._priced,
                 abilities,
                 self._fitness,
+                self._pulse,
                 files=self._files,
                 tries=self._tries,
                 patience=self._patience,
             )
             await self._files.scratch.start()
             await self._fitness.start()
-            self._lanes = {asyncio.create_task(self._lane(processor), name=f"packs {n}") for n in range(self._slots)}
+            await self._pulse.start()
+            self._slot_tasks = {
+                asyncio.create_task(self._run_slot(processor), name=f"packs {n}") for n in range(self._slots)
+            }
             self._abilities = abilities
             self._notify()
             log.info("taking priced runs", packs=self.packs, slots=self._slots)
@@ -165,31 +171,31 @@ class PackWorker:
             abilities, self._abilities = self._abilities, None
             if abilities is not None:
                 await abilities.stop()
-            if self._lanes:
+            if self._slot_tasks:
                 if self.running:
                     log.info("finishing priced runs", running=len(self.running))
-                await asyncio.wait(self._lanes, timeout=drain_seconds)
+                await asyncio.wait(self._slot_tasks, timeout=drain_seconds)
                 await self._give_up()
-                self._lanes = set()
+                self._slot_tasks = set()
+            await self._pulse.stop()
             await self._fitness.stop()
             await self._executor.stop()
             await self._files.scratch.stop()
 
     async def _give_up(self) -> None:
         """Kill the runs that are unfinished when the drain time is over."""
-        for live in [each for each in self._lives if not each.is_ending]:
-            if live.run is not None:
-                log.warning("priced run did not finish in time; it is left to the reaper", run_id=live.run.run_id)
-            if live.execution is not None:
-                live.execution.kill()
-        ending = {live for live in self._lives if live.is_ending}
-        spared = {lane for lane in self._lanes if lane in {live.lane for live in ending}}
-        await cancelled(self._lanes - spared)
+        for taken in [each for each in self._taken if not each.is_ending]:
+            if taken.run is not None:
+                log.warning("priced run did not finish in time; it is left to the reaper", run_id=taken.run.run_id)
+            if taken.execution is not None:
+                taken.execution.kill()
+        spared = self._slot_tasks & {taken.task for taken in self._taken if taken.is_ending}
+        await cancelled(self._slot_tasks - spared)
         if spared:
             await asyncio.wait(spared, timeout=_ENDING_SECONDS)
             await cancelled(spared)
 
-    async def _lane(self, processor: PackProcessor) -> None:
+    async def _run_slot(self, processor: PackProcessor) -> None:
         while not self._stopping.is_set():
             try:
                 seat = await self._unless_stopped(self._executor.seat())
@@ -199,23 +205,23 @@ class PackWorker:
             except DependencyUnavailable as error:
                 self._outage.failed("no priced run could be received", error)
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
-            except Exception:  # top level of a loop: a dead lane would be a slot that receives nothing
-                log.exception("a lane of priced runs failed; it continues")
+            except Exception:  # top level of a loop: without its task a slot receives nothing
+                log.exception("a slot of priced runs failed; it continues")
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
 
     async def _take_one(self, processor: PackProcessor, seat: WarmProcess) -> None:
-        live = Live(lane=asyncio.current_task(), when_started=self._notify)
+        taken = TakenMessage(task=asyncio.current_task(), when_started=self._notify)
         try:
             delivery = await self._received()
             if delivery is not None:
-                self._lives[live] = None
-                await self._work(processor, delivery, seat, live)
+                self._taken[taken] = None
+                await self._work(processor, delivery, seat, taken)
         finally:
-            self._lives.pop(live, None)
+            self._taken.pop(taken, None)
             try:
-                if live.execution is not None:  # over already, unless the lease was lost: then it gets five seconds
-                    live.execution.cancel()
-                    await live.execution.outcome()
+                if taken.execution is not None:  # over already, unless the lease was lost: then it gets five seconds
+                    taken.execution.cancel()
+                    await taken.execution.outcome()
             finally:
                 seat.leave()
             self._notify()
@@ -223,19 +229,19 @@ class PackWorker:
     def _notify(self) -> None:
         self.when_changed()
 
-    async def _work(self, processor: PackProcessor, delivery: Delivery, seat: WarmProcess, live: Live) -> None:
+    async def _work(self, processor: PackProcessor, delivery: Delivery, seat: WarmProcess, taken: TakenMessage) -> None:
         try:
-            status = await processor.work(delivery, seat, live)
+            status = await processor.work(delivery, seat, taken)
         except DependencyUnavailable as error:
             log.warning("a store did not answer; the message will be redelivered", count=delivery.count, cause=error)
             self._fitness.doubt()
-        except Exception:  # top level of one message: a defect of ours must not end the lane
+        except Exception:  # top level of one message: a defect of ours must not end the slot
             log.exception("failed to process a message of a priced run; it will be redelivered", count=delivery.count)
         else:
             if status is not None:
                 self._last_end = LastEnd(status.value, time.monotonic())
             return
-        if live.run is None:  # after the start a redelivery is useless: another start is skipped
+        if taken.run is None:  # after the start a redelivery is useless: another start is skipped
             with contextlib.suppress(DependencyUnavailable):
                 await self._priced.queue.nack(delivery, _LATER_SECONDS)
 

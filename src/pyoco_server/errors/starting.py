@@ -1,0 +1,49 @@
+"""Errors that stop a process or a command at its start."""
+
+from __future__ import annotations
+
+from pyoco_server.errors.base import PyocoError
+
+__all__ = ["DeploymentRefused", "ExposureRefused", "PepperMismatch", "SettingError", "SeveralServers", "UsageError"]
+
+
+class DeploymentRefused(PyocoError):
+    """NATS, its resources or its number of nodes do not meet the guarantees of programs."""
+
+    number = 45
+    phrase = "deployment refused"
+
+
+class ExposureRefused(DeploymentRefused):
+    """A port without authentication may only be opened on this machine."""
+
+    number = 47
+    phrase = "exposure refused"
+
+
+class SeveralServers(PyocoError):
+    """Several local servers are running, and none was chosen."""
+
+    number = 51
+    phrase = "several local servers"
+
+
+class PepperMismatch(PyocoError):
+    """The pepper is not the one that the server checks API keys with."""
+
+    number = 52
+    phrase = "wrong pepper"
+
+
+class UsageError(PyocoError):
+    """The command line is invalid."""
+
+    number = 18
+    phrase = "invalid arguments"
+
+
+class SettingError(PyocoError, ValueError):
+    """A setting does not parse."""
+
+    number = 18
+    phrase = "invalid setting"
