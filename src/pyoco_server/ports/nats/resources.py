@@ -342,7 +342,14 @@ async def ensure(link: Link, resources: Iterable[Resource]) -> None:
     Waits for a cluster that is electing a leader. Raises Unavailable, with the name, if a resource can neither be found
     nor created.
     """
-    await asyncio.gather(*(_ensure_patiently(link, resource) for resource in resources))
+    found = tuple(resources)
+    bounded = [resource for resource in found if resource.config.get("max_bytes", 0) > 0]
+    others = [resource for resource in found if resource not in bounded]
+    await asyncio.gather(*(_ensure_patiently(link, resource) for resource in others))
+    # One after another: the server compares each new reservation with its free storage, but grants two concurrent
+    # requests the same space.
+    for resource in bounded:
+        await _ensure_patiently(link, resource)
 
 
 async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
@@ -425,7 +432,9 @@ async def make_fitting(link: Link, resource: Resource) -> bool:
         try:
             return await make(link, replace(resource, config=config))
         except Rejected as error:
-            room = config.get("max_bytes", 0) // 2
+            # A server that cannot set aside the size of the logs has less: its tenth is below a tenth of that size.
+            is_first = config is resource.config and resource.holds is Holds.RUN_LOGS
+            room = config.get("max_bytes", 0) // (10 if is_first else 2)
             if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:
                 raise
             log.warning("NATS lacks storage for this stream; reducing its limit", resource=resource.name, bytes=room)
