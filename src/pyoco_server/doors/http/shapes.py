@@ -29,8 +29,10 @@ from pyoco_server.core.names import TAG_LENGTH_MAX, TAG_PATTERN
 from pyoco_server.core.states import RunState
 
 __all__ = [
+    "Absent",
     "Answer",
     "Body",
+    "Count",
     "Duration",
     "File",
     "FormRequest",
@@ -39,6 +41,7 @@ __all__ = [
     "RunId",
     "Status",
     "Tag",
+    "Uuid",
     "components_of",
     "decode_hook",
     "one_of",
@@ -120,6 +123,10 @@ Tag = Annotated[
 ]
 Status = Annotated[str, one_of(RunState)]
 RunId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Uuid = RunId
+Count = Annotated[int, Meta(ge=0)]
+#: A member of a response that may be left out.
+Absent = msgspec.UnsetType
 #: A file of a form. Its content is read as it arrives and is not part of the value.
 File = Annotated[bytes, Meta(extra_json_schema={"type": "string", "format": "binary", "minLength": 1})]
 
