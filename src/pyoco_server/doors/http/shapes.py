@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -83,9 +83,13 @@ class Answer:
     shape: Any
     description: str
     media: str = "application/json"
+    #: Other media types that the response may have, with their schemas.
+    more: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        return {"description": self.description, "content": {self.media: {"schema": schema_of(self.shape)}}}
+        media = {name: {"schema": schema} for name, schema in self.more.items()}
+        media[self.media] = {"schema": schema_of(self.shape)}
+        return {"description": self.description, "content": media}
 
 
 def pattern(regex: str, rule: str, **more: Any) -> Meta:
