@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import Passed, claim_job, free_slot, release
 from pyoco_server.actions.programs.finish import finish_job
-from pyoco_server.actions.programs.history import event_of
+from pyoco_server.actions.programs.history import event_of, requeue_event
 from pyoco_server.actions.programs.put_back import Why, put_back
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, submit_job
@@ -265,6 +265,22 @@ class TestLost:
         assert isinstance((await again(grid, run, "other"))[0], ProgramAttempt)
         await programs_of(grid).events.tell(event_of(first.run, EventName.ASSIGN, clock.now))
         assert await told(grid, run) == [("enqueue", 0), ("assign", 1), ("worker_down_requeue", 1), ("assign", 2)]
+
+    async def test_whoever_stood_still_before_it_told_that_it_put_the_job_back_does_not_tell_it_after_the_next_one(
+        self, grid: Backend, clock: Clock
+    ) -> None:
+        """GRID-174: found by the simulation of seed 1095"""
+        run = (await job_submitted(grid)).run
+        first = await claimed(grid, run, "slow")
+        assert first.slot is not None
+        event = requeue_event(first.run, Why.WORKER_ERROR, clock.now)
+        mute = replace(grid, programs=replace(programs_of(grid), events=Mute()))
+        assert await put_back(mute, first, Why.WORKER_ERROR)
+        await programs_of(grid).slots.free(first.slot)
+        clock.now += 10.0
+        assert isinstance((await again(grid, run, "other"))[0], ProgramAttempt)
+        await programs_of(grid).events.tell(event)
+        assert await told(grid, run) == [("enqueue", 0), ("assign", 1), ("timeout_requeue", 1), ("assign", 2)]
 
     async def test_a_start_that_was_told_long_ago_is_not_told_again(self, grid: Backend, clock: Clock) -> None:
         """GRID-174: the history takes a repeat for one within its window only"""

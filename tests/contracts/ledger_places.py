@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,8 +68,13 @@ def attempt(tx: LedgerTx, step: str, run: PricedRun, **told: Any) -> PricedRun |
     return acts[step]()
 
 
-async def rows_at(ledger: Ledger, skew: Skew, places: Sequence[str]) -> list[PricedRun]:
-    """A new run at each of these places. The clock is moved for the steps that need it, and set back."""
+async def rows_at(
+    ledger: Ledger, skew: Skew, places: Sequence[str], steps: Sequence[str] | None = None
+) -> list[PricedRun]:
+    """A new run at each of these places. The clock is moved for the steps that need it, and set back.
+
+    `steps`: what is to be tried with each of them. T20 needs a run that is not due, and a run that was started is.
+    """
 
     def walk(tx: LedgerTx, runs: list[PricedRun], done: list[int], at: int) -> None:
         for n, place in enumerate(places):
@@ -78,7 +84,11 @@ async def rows_at(ledger: Ledger, skew: Skew, places: Sequence[str]) -> list[Pri
                 runs[n], done[n] = taken, done[n] + 1
 
     def make(tx: LedgerTx) -> list[PricedRun]:
-        made = [tx.runs.create(a_new_run()) for _ in places]
+        due = [
+            time.time_ns() // 1_000 + skew() + 3_600 * SECOND_US if step == "T20" and "T4" not in WAYS[place] else None
+            for step, place in zip(steps or [""] * len(places), places, strict=True)
+        ]
+        made = [tx.runs.create(a_new_run(not_before=not_before)) for not_before in due]
         return [one for one in made if isinstance(one, PricedRun)]
 
     runs, done = await ledger.transact(make), [0] * len(places)

@@ -24,7 +24,7 @@ class LedgerSteps:
     ) -> None:
         """PRICED-6, PRICED-15, PRICED-188, PRICED-220"""
         tried = [(step, place) for step in STEPS for place in WAYS]
-        runs = await rows_at(ledger, skew, [place for _, place in tried])
+        runs = await rows_at(ledger, skew, [place for _, place in tried], [step for step, _ in tried])
         before = {row[0]: row for row in raw(_ROWS)}
         start, answers = skew.us, []
         for step in STEPS:
@@ -48,7 +48,7 @@ class LedgerSteps:
     async def test_a_step_needs_the_version_it_was_decided_on(self, ledger: Ledger, skew: Skew, raw: Raw) -> None:
         """PRICED-15, PRICED-25, PRICED-188"""
         steps = [step for step in STEPS if step != "T3"]
-        runs = await rows_at(ledger, skew, [_source(step) for step in steps])
+        runs = await rows_at(ledger, skew, [_source(step) for step in steps], steps)
         before, start = sorted(raw(_ROWS)), skew.us
         for step, run in zip(steps, runs, strict=True):
             skew.us = start + WHEN.get(step, 0) * SECOND_US

@@ -48,7 +48,7 @@ def test_the_reason_is_the_one_thing_that_has_to_change_first(facts: ProgramQueu
     assert why_program(facts) is reason
 
 
-@pytest.mark.parametrize("reason", sorted(set(WaitReason) - {WaitReason.DISPUTED}))
+@pytest.mark.parametrize("reason", sorted(set(WaitReason) - {WaitReason.DISPUTED, WaitReason.SCHEDULED}))
 def test_every_reason_has_a_sentence_in_both_languages(reason: WaitReason) -> None:
     facts = replace(
         FREE, ahead=61, ahead_capped=True, inflight=67, cap=71, places=73, places_busy=79, running=31, retry_seconds=0.2

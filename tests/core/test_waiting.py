@@ -66,7 +66,8 @@ def test_the_reason_is_the_one_thing_that_has_to_change_first(facts: Queueing, r
 
 def test_every_reason_says_what_it_was_concluded_from_in_both_languages() -> None:
     facts = replace(STAFFED, workers_gone=5, ahead=61, slots=71, slots_busy=67, waited_seconds=83.9)
-    elsewhere = {WaitReason.DISPUTED, WaitReason.AT_CAP, WaitReason.RETRY}  # of packs, of programs
+    # Of packs, of programs, of delayed runs.
+    elsewhere = {WaitReason.DISPUTED, WaitReason.AT_CAP, WaitReason.RETRY, WaitReason.SCHEDULED}
     assert {reason: tell(reason, facts) for reason in WaitReason if reason not in elsewhere} == {
         "no_worker": (
             "No worker serves tag gpu. Start one with: pyoco-worker --flow-resolver MODULE:CALLABLE --tags gpu",

@@ -33,6 +33,7 @@ from support.wheels import build_wheel
 #: Section 27.2 of the contract, word for word: these are product texts. Later ids are ours.
 CONTRACT = {
     1: ("The health check failed.", "稼働確認に失敗しました"),
+    58: ("The run does not wait for its time.", "runは開始時刻を待っていません"),
     2: ("The request is invalid.", "リクエストが不正です"),
     3: ("NATS is not available.", "NATSが利用できません"),
     4: (
@@ -105,6 +106,11 @@ async def _repeats_what_is_no_flow(gateway: Gateway) -> httpx.Response:
     made, _ = await recorded(gateway.backend)
     await gateway.backend.runs.replace(replace(made.run, kind="other"), made.revision)
     return await gateway.client.post(f"/runs/{made.run.run_id}/rerun")
+
+
+async def _starts_what_does_not_wait(gateway: Gateway) -> httpx.Response:
+    made, _ = await recorded(gateway.backend)
+    return await gateway.client.post(f"/runs/{made.run.run_id}/start")
 
 
 async def _watches_where_there_is_no_room(gateway: Gateway) -> httpx.Response:
@@ -253,6 +259,7 @@ OPEN = [
     Provoked(27, 404, "dead letter not found", sends("GET", "/dlq/7"), "GET /dlq/{letter_id}"),
     Provoked(27, 404, "dead letter not found", sends("DELETE", "/dlq/7"), "DELETE /dlq/{letter_id}"),
     Provoked(27, 404, "dead letter not found", sends("POST", "/dlq/7/redrive"), "POST /dlq/{letter_id}/redrive"),
+    Provoked(58, 409, "run does not wait for its time", _starts_what_does_not_wait, "POST /runs/{run_id}/start"),
     Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
     Provoked(2, 409, "run has not ended", _asks_for_files_too_early, "GET /runs/{run_id}/artifacts"),
     Provoked(44, 422, "BAD_SCHEMA: must be multipart/form-data", sends("POST", "/jobs", content=b""), "POST /jobs"),

@@ -142,10 +142,10 @@ class TestAClientAtItsCap:
             lanes.add(lane)
         lanes.block("1")
         lanes.hear("A", "1")
-        assert picked(lanes).lane == A2
+        assert picked(lanes).queue == A2
         assert is_quiet(lanes)
         lanes.unblock("1")
-        assert {picked(lanes).lane, picked(lanes).lane} == {A1, B1}
+        assert {picked(lanes).queue, picked(lanes).queue} == {A1, B1}
 
     def test_has_its_turn_later_when_a_job_was_not_asked_for_after_all(self, lanes: ClientQueues) -> None:
         """GRID-60, GRID-61"""
@@ -258,7 +258,7 @@ class TestWhoMayHaveOneMore:
         slots.used(slot(0))
         assert lanes.woken.is_set()
         slots.unblock()
-        assert picked(lanes).lane == A1
+        assert picked(lanes).queue == A1
         assert slots.reserve(room)
         assert room == Room("1", [slot(0)], 0)
 
@@ -300,7 +300,7 @@ class TestWhoMayHaveOneMore:
         slots.unblock()
         clock.now += 1.0
         slots.unblock()
-        assert picked(lanes).lane == A1
+        assert picked(lanes).queue == A1
 
 
 class TestASlotThatNoAttemptHas:

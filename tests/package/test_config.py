@@ -82,6 +82,8 @@ CONTRACT: dict[str, Any] = {
     "runs_retention_sec": 2592000.0,
     "workers_retention_sec": 604800.0,
     "advisory_stream": "PYOCO_ADVISORIES",
+    "clock_stream": "PYOCO_CLOCK",
+    "delay_max_sec": 31_622_400.0,  # DELAY-3
     "receipts_kv_bucket": "pyoco_receipts",
     "idempotency_ttl_sec": 86400.0,
     "workflow_object_store_bucket": "pyoco_workflows",

@@ -29,6 +29,7 @@ def test_every_timer_has_the_default_of_the_contract() -> None:
         "priced_reconcile_interval_sec": 60,
         "priced_reconcile_after_sec": 300,
         "priced_reservation_ttl_sec": 3600,
+        "priced_delay_max_sec": 86_400,  # DELAY-3
         "priced_submit_abandon_sec": 60,
         "priced_resend_after_sec": 60,
         "priced_orphan_after_sec": 600,

@@ -360,7 +360,7 @@ class TestUsers:
         self, tmp_path: Path, users: str, password_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """NATS takes the inbox away when its configuration is read again, and does not give it back."""
-        monkeypatch.setattr("pyoco_server.ports.nats.link._REFUSED_SECONDS", 0.3)
+        monkeypatch.setattr("pyoco_server.ports.nats.violations._REFUSED_SECONDS", 0.3)
         conf = tmp_path / "nats.conf"
         with configured_nats(tmp_path, users) as server:
             access = Access(
@@ -370,7 +370,7 @@ class TestUsers:
                 good = conf.read_text()
                 conf.write_text(good.replace("_INBOX_worker.>", "_INBOX_other.>"))
                 os.kill(server.process.pid, signal.SIGHUP)
-                await eventually(lambda: link._inbox_refused is not None)
+                await eventually(lambda: link._violations.inbox is not None)
                 with pytest.raises(NotPermitted):
                     await link.ask("$JS.API.STREAM.INFO.X", b"")
                 conf.write_text(good)

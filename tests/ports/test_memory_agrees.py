@@ -180,3 +180,60 @@ async def test_a_pull_without_wait_waits_while_too_much_is_unanswered(link: Link
 
 async def _is_waiting(player: Player) -> bool:
     return bool((await player.api("CONSUMER.INFO.{}.c0"))["num_waiting"] == 1)
+
+
+_CLOCK = {"allow_msg_schedules": True, "retention": "workqueue", "max_msgs_per_subject": 1}
+_LONG_AGO, _FAR = "@at 2020-01-01T00:00:00.25Z", "@at 2100-01-01T00:00:00+09:00"
+
+
+def _alarm(subject: str, when: str, target: str = "c.d", **more: str) -> Step:
+    headers = {"Nats-Schedule": when, "Nats-Schedule-Target": target and "{}." + target, "X-Own": "1", **more}
+    return Step("publish", (subject, 1, headers))
+
+
+SCHEDULES = {
+    "a due message is published once, with its own headers": [
+        *(_alarm("a", _LONG_AGO), Step("get", ({"last_by_subj": "c.d"},)), Step("pull", ("c0", 2, 0))),
+    ],
+    "a later schedule replaces an earlier one": [
+        *(_alarm("a", _FAR), _alarm("a", _FAR), _alarm("b", _FAR), Step("get", ({"last_by_subj": "a"},))),
+    ],
+    "a purge cancels a schedule": [_alarm("a", _FAR), Step("purge", ({"filter": "a"},))],
+    "a plain message cancels a schedule": [_alarm("a", _FAR), _A],
+    "a repeat is a duplicate": [_alarm("a", _FAR, **{"Nats-Msg-Id": "m"}), _alarm("a", _FAR, **{"Nats-Msg-Id": "m"})],
+    "schedules that cannot be are refused": [
+        *(_alarm("a", "@at soon"), _alarm("a", _FAR, ""), _alarm("a", _FAR, "a"), _alarm("a", _FAR, "*")),
+        *(_alarm("a", "@at soon", **{"Nats-Expected-Last-Sequence": "9"}), _alarm("a", "@at 2100-01-01T00:00:00")),
+        Step("publish", ("a", 1, {"Nats-Schedule": _FAR, "Nats-Schedule-Target": "elsewhere"})),
+        Step("make_stream", ({**_CLOCK, "allow_msg_schedules": False}, "UPDATE")),
+        Step("make_stream", ({**_CLOCK, "discard": "new"}, "UPDATE")),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+async def test_both_servers_agree_about_schedules_that(link: Link, memory: Link, name: str) -> None:
+    """The alarms of the clock: `Nats-Schedule: @at …` (ADR 45)."""
+    real, own = Player(link, "AGREES"), Player(memory, "AGREES")
+    begin = [
+        Step("make_stream", (_CLOCK, "CREATE")),
+        Step("make_consumer", ("c0", {"filter_subject": "c.>"}, "create")),
+    ]
+    try:
+        for step in [*begin, *SCHEDULES[name]]:
+            expected, found = await real.play(step), await own.play(step)
+            assert found == expected, step
+            await _settle(real, own, str(step))
+    finally:
+        await real.api("STREAM.DELETE.{}")
+
+
+async def test_a_stream_without_schedules_refuses_them_on_both_servers(link: Link, memory: Link) -> None:
+    for config in ({}, {"allow_msg_schedules": True, "discard": "new"}):
+        players = [Player(each, "AGREES") for each in (link, memory)]
+        made = [await player.make_stream(config, "CREATE") for player in players]
+        assert made[0] == made[1]
+        answers = [await player.play(_alarm("a", _FAR)) for player in players]
+        assert answers[0] == answers[1]
+        for player in players:
+            await player.api("STREAM.DELETE.{}")

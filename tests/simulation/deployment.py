@@ -21,6 +21,7 @@ from pyoco_server.doors.http.state import State
 from pyoco_server.errors import PyocoError
 from pyoco_server.loops.advisories import Advisories
 from pyoco_server.loops.canceller import Canceller
+from pyoco_server.loops.clock.duties import clock_duties
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.flow_lane import FlowLane
 from pyoco_server.loops.loop import Loop
@@ -241,6 +242,7 @@ class Deployment:
                     Canceller(backend, index, feeder),
                     Rescuer(backend, index, feeder),
                     RegistrySweeper(backend),
+                    *clock_duties(backend, index, feeder),
                 ]
                 async with AsyncExitStack() as started:
                     await feeder.start()

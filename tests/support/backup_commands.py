@@ -23,7 +23,11 @@ from support.warm_processes import WarmProcess, started
 
 __all__ = ["NAMES", "RESOURCES", "Admin", "Ended", "admin", "write_fact"]
 
-RESOURCES = (*resources_of(NatsBackendConfig()), *priced_resources(NatsBackendConfig(), PricedConfig()))
+#: Without the alarms, which keepers set again from the records.
+RESOURCES = (
+    *resources_of(NatsBackendConfig(), {NatsBackendConfig().clock_stream}),
+    *priced_resources(NatsBackendConfig(), PricedConfig()),
+)
 NAMES = [resource.name for resource in RESOURCES]
 
 

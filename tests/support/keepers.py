@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyoco_server.loops.advisories import Advisories
 from pyoco_server.loops.canceller import Canceller
+from pyoco_server.loops.clock.duties import clock_duties
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.rescuer import Rescuer
@@ -35,6 +36,7 @@ async def _keeper(backend: Backend, path: Path, quiet_seconds: float) -> AsyncIt
         Advisories(backend, wait_seconds=0.3),
         Canceller(backend, index, feeder, every_seconds=0.1, quiet_seconds=quiet_seconds),
         Rescuer(backend, index, feeder, every_seconds=0.1, submit_seconds=0.0),
+        *clock_duties(backend, index, feeder),
     ]
     await feeder.start()
     for duty in duties:

@@ -193,6 +193,7 @@ def config_for(url: str, **more: Any) -> NatsBackendConfig:
         "receipts_kv_bucket": f"receipts_{own}",
         "workflow_object_store_bucket": f"workflows_{own}",
         "advisory_stream": f"ADVISORIES_{own}",
+        "clock_stream": f"CLOCK_{own}",
     }
     return NatsBackendConfig(nats_url=url, **names, **more)
 

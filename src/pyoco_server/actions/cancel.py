@@ -6,14 +6,19 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyoco_server.actions.priced.finalize import Finished
+from pyoco_server.actions.priced.sweep import cancel_delayed
 from pyoco_server.actions.programs.cancel import ask_job
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.priced.projection import project
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller, Run, ask_cancel
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import is_disputed
-from pyoco_server.errors import NotOfThisKind, Problem, SnapshotTooLargeError
+from pyoco_server.errors import DependencyUnavailable, NotOfThisKind, Problem, SnapshotTooLargeError
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.ledger.port import Lost as LostRow
+from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.port import Lost, Stored
 
 __all__ = ["Answered", "cancel", "cancel_if"]
@@ -53,6 +58,8 @@ async def cancel_if(
         rounds.begin()
         found = await read_run(backend, caller, run_id)
         run = found.run
+        if run.is_pack and run.waits_for_time and backend.priced is not None:
+            return await _cancel_delayed_pack(backend.priced, found)
         if run.is_pack:
             why = _why_not(run)
             raise NotOfThisKind(f"the run {why}", problems=(Problem(("path", "run_id"), why, "kind"),))
@@ -64,6 +71,18 @@ async def cancel_if(
             asked = await _ask(backend, caller, found, reason)
         if isinstance(asked, Stored):
             return Answered(asked, asked=True)
+
+
+async def _cancel_delayed_pack(priced: Priced, found: Stored) -> Answered:
+    """Refund a priced run before its time (DELAY-7). Raises NotOfThisKind if its time has come."""
+    row = await priced.ledger.read(lambda tx: tx.runs.get(found.run.run_id))
+    ended = None if row is None else await cancel_delayed(priced, row)
+    if isinstance(ended, Finished) and (shown := project(ended.run)) is not None:
+        return Answered(Stored(shown, found.revision), asked=True)
+    if ended is None or isinstance(ended, LostRow):
+        why = f"{_WHY_NOT}: its time has come"
+        raise NotOfThisKind(f"the run {why}", problems=(Problem(("path", "run_id"), why, "kind"),))
+    raise DependencyUnavailable("the run is cancelled, and its money is not back yet; it will be")
 
 
 def _why_not(run: Run) -> str:

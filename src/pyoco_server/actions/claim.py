@@ -81,6 +81,8 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
         return Spent("of another kind")
     if run.is_terminal:  # FLOW-309
         return Spent("ended", run)
+    if run.waits_for_time:  # a job of a version that does not know delays: the alarm queues another
+        return Spent("not due yet")
     busy_seconds = alive_seconds(run, now, backend.config.run_heartbeat_interval_sec)
     if busy_seconds > 0:
         return Busy(busy_seconds)

@@ -6,7 +6,7 @@ import asyncio
 
 from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.actions.programs.explain_wait import explain_program_wait
-from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, OldestAhead, Wait, oldest_of
+from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, OldestAhead, Wait, oldest_of, wait_for_time
 from pyoco_server.core.packs.ability import offer_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
@@ -56,6 +56,8 @@ async def explain_wait(backend: GatewayBackend, caller: Caller, run: Run) -> Wai
         return None
     if is_disputed(run):
         return _DISPUTED
+    if run.waits_for_time:
+        return wait_for_time(run)
     if run.is_exec:
         return await explain_program_wait(backend, caller, run)
     try:

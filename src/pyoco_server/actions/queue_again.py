@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.read_workflow import read_workflow
+from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import NOTHING_YET
 from pyoco_server.core.run import Run, Submission, beat
@@ -12,7 +12,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["queue_again"]
+__all__ = ["queue_again", "submission_of"]
 
 log = get_logger(__name__)
 
@@ -30,10 +30,8 @@ async def queue_again(backend: Backend, found: Stored) -> bool:
     Unavailable.
     """
     run = found.run
-    if run.params_truncated:
-        return False
     try:
-        ask = await _submission_of(backend, run)
+        ask = await submission_of(backend, run)
     except (NotRepeatable, WorkflowTooLarge) as error:
         log.warning("cannot queue a run again", run_id=run.run_id, error=error)
         return False
@@ -44,7 +42,11 @@ async def queue_again(backend: Backend, found: Stored) -> bool:
     return True
 
 
-async def _submission_of(backend: Backend, run: Run) -> Submission:
+async def submission_of(backend: Backend, run: Run) -> Submission:
+    """Return the submission of a flow run, from its record. Raises NotRepeatable and WorkflowTooLarge if it is no
+    longer complete, Unavailable."""
+    if run.params_truncated:
+        raise not_repeatable("was too large to keep its params", "params_truncated")
     sha256 = run.workflow_yaml_sha256
     text = None if sha256 is None else (await read_workflow(backend, sha256)).decode()
     return Submission(flow_name=run.flow_name, tag=run.tag, tags=run.tags, params=run.params, workflow_yaml=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyoco_server.actions.programs.requeue import rerun_job
@@ -12,6 +12,7 @@ from pyoco_server.actions.read import read_run
 from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
+from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.errors import (
@@ -36,6 +37,7 @@ class Change:
     params: Mapping[str, Any] | None = None
     tag: str | None = None
     tags: tuple[str, ...] | None = None
+    delay: Delay = NO_DELAY
 
 
 UNCHANGED = Change()
@@ -60,7 +62,7 @@ async def rerun(
     tag = change.tag if change.tag is not None else old.tag
     _check_repeatable(old, tag)
     again = _uploaded if old.workflow_yaml_sha256 is not None else _named
-    ask = await again(backend, old, change, tag)
+    ask = replace(await again(backend, old, change, tag), delay=change.delay)
     return await submit_once(backend, caller, ask, key)
 
 
@@ -68,10 +70,10 @@ async def _rerun_program(
     backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
 ) -> Accepted:
     """Submit a new job with the same content. The idempotency key takes the place of the job id."""
-    if change != UNCHANGED:
+    if replace(change, delay=NO_DELAY) != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
-    submitted = await rerun_job(backend, caller, old, key)
+    submitted = await rerun_job(backend, caller, old, key, change.delay)
     return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
 
 

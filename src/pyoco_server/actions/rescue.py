@@ -142,7 +142,7 @@ async def rescue(
     keepers may try concurrently.
     """
     found = await backend.runs.find(run_id)
-    if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_flow:
+    if not isinstance(found, Stored) or found.run.is_terminal or not found.run.is_flow or found.run.waits_for_time:
         return None
     run = found.run
     if run.status is RunState.CANCELLING:
@@ -152,7 +152,9 @@ async def rescue(
     is_settled = run.attempt > 0 or snapshot.at - max(run.updated_at, found.stored_at) >= submit_seconds
     if not (is_quiet and is_settled and has_no_job(found, snapshot.stock)) or await life_seconds(backend, found) > 0:
         return None
-    if found.stored_at < snapshot.begun_at and await queue_again(backend, found):
+    # A delayed run was accepted for certain: whoever released it crashed before it queued the job.
+    is_owed = found.stored_at < snapshot.begun_at or (run.not_before is not None and run.status is RunState.PENDING)
+    if is_owed and await queue_again(backend, found):
         return None
     lost = Failed(message=NO_JOB, why=DeadReason.ABANDONED)
     ended = await write_terminal(backend, conclude(run, lost, backend.clock(), KEEPER), found.revision)

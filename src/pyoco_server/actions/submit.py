@@ -28,6 +28,8 @@ class Accepted:
 async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:
     """Record the run, then publish its job, then return, in that order; two round trips (FLOW-72).
 
+    A delayed run is only recorded: keepers set its alarm from the record, and queue its job at its time (DELAY-4).
+
     A crash leaves behind:
 
     - before the record: nothing;
@@ -55,7 +57,7 @@ async def record_and_queue(backend: Backend, run: Run, ask: Submission) -> Store
         stored = await backend.runs.create(run)
     except SnapshotTooLargeError as error:
         raise _too_large(error) from error
-    if isinstance(stored, Lost):
+    if isinstance(stored, Lost) or stored.run.waits_for_time:
         return stored
     try:
         await backend.queue.put(job_of(run, ask, stored.revision))

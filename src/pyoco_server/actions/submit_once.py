@@ -74,6 +74,8 @@ async def _step(
     if isinstance(found, Withdrawn) or _was_abandoned(found.run):
         run = replace(run, run_id=backend.new_id())
         return await backend.receipts.replace(place, run.run_id, receipt), run
+    if found.run.waits_for_time:
+        return Accepted(found, replayed=True)
     if found.run.status is RunState.PENDING and found.run.attempt == 0:
         again = await _queue_again(backend, found, ask)
         return Accepted(again, replayed=True) if isinstance(again, Stored) else (receipt, run)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyoco_server.core.run import Caller
-from pyoco_server.core.waiting import WaitReason
+from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.waiting import WaitReason, tell_time
 from pyoco_server.ports.index.port import Ahead
 
-__all__ = ["AHEAD_MAX", "SECONDS_MAX", "OldestAhead", "Wait", "oldest_of"]
+__all__ = ["AHEAD_MAX", "SECONDS_MAX", "OldestAhead", "Wait", "oldest_of", "wait_for_time"]
 
 #: Positions further back are not counted: each costs 0.1 µs of the single thread that reads the index, for every read
 #: of every waiting run.
@@ -33,8 +33,9 @@ class Wait:
     reason: WaitReason
     message: str
     message_ja: str
-    #: 1: it is next. An estimate: jobs are taken in order of submission, unless they have to be redelivered.
-    position: int
+    #: 1: it is next. An estimate: jobs are taken in order of submission, unless they have to be redelivered. None: the
+    #: run has no job and waits for its time.
+    position: int | None
     #: The real position is further back than `position`: counting stopped there.
     position_capped: bool
     #: Workers with the run's tag, and the sum of their slots. For a pack: all workers; for a disputed one: 0. For a
@@ -43,6 +44,25 @@ class Wait:
     slots: int
     slots_busy: int
     oldest_ahead: OldestAhead | None
+    #: When the run may start. None: it waits for something else.
+    until: float | None = None
+
+
+def wait_for_time(run: Run) -> Wait:
+    """Explain the wait of a run that has no job yet (DELAY-4, RETRY-14)."""
+    reason, message, message_ja = tell_time(run)
+    return Wait(
+        reason=reason,
+        message=message,
+        message_ja=message_ja,
+        position=None,
+        position_capped=False,
+        workers_alive=0,
+        slots=0,
+        slots_busy=0,
+        oldest_ahead=None,
+        until=run.due_at,
+    )
 
 
 def oldest_of(ahead: Ahead, caller: Caller, now: float) -> OldestAhead | None:

@@ -45,6 +45,7 @@ from pyoco_server.client.run_results import (
     RunSummary,
     RunTasks,
     RunWatchEvent,
+    StartTime,
 )
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
@@ -153,16 +154,27 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         tags: Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
+        **start: Unpack[StartTime],
     ) -> RunAccepted:
-        """Run a flow that the workers know by name. The run is recorded and queued when this returns."""
-        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags)}
+        """Run a flow that the workers know by name. The run is recorded and queued when this returns.
+
+        With `delay` or `not_before` it is recorded, and queued at its time.
+        """
+        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags), **start}
         return await self._wire.call(calls.submit_run(asked, idempotency_key))
 
     async def submit_run_yaml(
-        self, workflow_yaml: str, tag: str, flow_name: str = "main", *, idempotency_key: str | None = None
+        self,
+        workflow_yaml: str,
+        tag: str,
+        flow_name: str = "main",
+        *,
+        idempotency_key: str | None = None,
+        **start: Unpack[StartTime],
     ) -> RunAccepted:
         """Run a flow that is uploaded as YAML text. Its params are the file's `flow.defaults`."""
-        return await self._wire.call(calls.submit_run_yaml(workflow_yaml, flow_name, tag, idempotency_key))
+        fields = {"flow_name": flow_name, "tag": tag, **start}
+        return await self._wire.call(calls.submit_run_yaml(workflow_yaml, fields, idempotency_key))
 
     async def submit_batch(self, runs: Sequence[RunBatchItem], *, idempotency_key: str | None = None) -> RunBatchAnswer:
         """Submit up to 1,000 runs of named flows in one request. A refused run does not stop the others."""
@@ -171,7 +183,10 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
     async def rerun_run(
         self, run_id: str, *, idempotency_key: str | None = None, **change: Unpack[RunChange]
     ) -> RunRepeated:
-        """Submit the same run again, with other `params`, `tag` or `tags` if given. The old run is not changed."""
+        """Submit the same run again, with other `params`, `tag` or `tags` if given. The old run is not changed.
+
+        `delay` or `not_before` delays the new run; the delay of the old one is not repeated.
+        """
         return await self._wire.call(calls.rerun_run(run_id, change, idempotency_key))
 
     async def get_run(self, run_id: str, include: Sequence[str] | None = None) -> RunSnapshot:
@@ -301,6 +316,10 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         except TimeoutError as error:
             raise TimeoutError(waiting.told(str(error))) from error.__cause__
         return snapshot
+
+    async def start_run(self, run_id: str) -> RunSnapshot:
+        """Start a run that waits for its time now: a delayed one, or one that waits for its next try."""
+        return await self._wire.call(calls.start_run(run_id))
 
     async def cancel_run(
         self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Unpack, cast
 
 from pyoco_server.client import priced_calls
 from pyoco_server.client.aio_wire import AsyncWire, Progress
@@ -31,6 +31,7 @@ from pyoco_server.client.priced_results import (
 )
 from pyoco_server.client.results import Health
 from pyoco_server.client.retry import Patience
+from pyoco_server.client.run_results import StartTime
 
 __all__ = ["AsyncPricedRuns"]
 
@@ -62,12 +63,14 @@ class AsyncPricedRuns:
         artifacts: Mapping[str, bool] | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
+        **start: Unpack[StartTime],
     ) -> PackReceipt:
         """Run a pack that costs at most `max_cost_usd`. This amount is reserved when the call returns.
 
         The amount is a string with four decimals (`"0.2500"`), an int or a `Decimal`; a float raises TypeError. Every
         attempt of one call sends the same idempotency key, generated unless given, so the run is accepted and paid for
-        once. The receipt and a `PackProblem` both contain the key.
+        once. The receipt and a `PackProblem` both contain the key. With `delay` or `not_before` the run starts later;
+        the amount is reserved at once.
         """
         submission = priced_calls.pack_submission(
             pack_type,
@@ -80,6 +83,7 @@ class AsyncPricedRuns:
             options={"inline": 1 if inline else None},
             artifacts=artifacts,
             meta={"trace_id": trace_id},
+            start=start,
         )
         return await self._wire.call(priced_calls.submit_pack(submission, idempotency_key))
 

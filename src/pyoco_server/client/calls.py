@@ -70,6 +70,7 @@ __all__ = [
     "redrive_letters",
     "rerun_run",
     "run_filters",
+    "start_run",
     "submit_batch",
     "submit_run",
     "submit_run_yaml",
@@ -169,8 +170,9 @@ def submit_run(submission: Mapping[str, Any], key: str | None) -> Call[RunAccept
     return json_call("POST", "/runs", only_given(submission), key_header(key))
 
 
-def submit_run_yaml(text: str, flow_name: str, tag: str, key: str | None) -> Call[RunAccepted]:
-    form = frame({"flow_name": flow_name, "tag": tag}, "workflow", "flow.yaml", "application/yaml")
+def submit_run_yaml(text: str, fields: Mapping[str, Any], key: str | None) -> Call[RunAccepted]:
+    named = {name: str(value) for name, value in only_given(fields).items()}
+    form = frame(named, "workflow", "flow.yaml", "application/yaml")
     headers = {"Content-Type": form.content_type, **key_header(key)}
     return Call(method="POST", path="/runs/yaml", headers=headers, content=form.head + text.encode() + form.tail)
 
@@ -181,6 +183,11 @@ def submit_batch(runs: Sequence[Mapping[str, Any]], key: str | None) -> Call[Run
 
 def rerun_run(run_id: str, change: Mapping[str, Any], key: str | None) -> Call[RunRepeated]:
     return json_call("POST", path_to("runs", run_id, "rerun"), only_given(change), key_header(key))
+
+
+def start_run(run_id: str) -> Call[RunSnapshot]:
+    """Not repeated after an ambiguous failure: the second answer would be that the run does not wait."""
+    return Call(method="POST", path=path_to("runs", run_id, "start"), repeat=Repeat.NEVER)
 
 
 def get_run(run_id: str, include: Sequence[str] | None) -> Call[RunSnapshot]:

@@ -59,7 +59,6 @@ class RunProgramFields(TypedDict, total=False):
     retry_of: str
     fingerprint: str
     max_attempts: int
-    not_before: float
     stdout_tail: str
     stderr_tail: str
     stdout_truncated: bool
@@ -89,6 +88,9 @@ class JobAsked(TypedDict, total=False):
     group: str
     #: The limit of its run time.
     timeout_sec: float
+    #: When it may start, as of a run: a duration, or an instant.
+    delay: float | str
+    not_before: float | str
 
 
 class JobAccepted(TypedDict):

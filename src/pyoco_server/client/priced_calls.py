@@ -61,7 +61,11 @@ def usd_text(amount: str | int | Decimal) -> str:
 
 
 def pack_submission(
-    pack_type: str, inputs: Mapping[str, Any], reservation: Mapping[str, Any], **more: Mapping[str, Any] | None
+    pack_type: str,
+    inputs: Mapping[str, Any],
+    reservation: Mapping[str, Any],
+    start: Mapping[str, Any],
+    **more: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the body of a submission, without missing values and empty objects."""
     asked = {name: only_given(members) for name, members in more.items() if members is not None}
@@ -70,6 +74,7 @@ def pack_submission(
         "inputs": dict(inputs),
         "reservation": only_given(reservation),
         **{name: members for name, members in asked.items() if members},
+        **only_given(start),
     }
 
 

@@ -54,6 +54,15 @@ class RunAhead(TypedDict):
     age_seconds: float
 
 
+class RunSchedule(TypedDict):
+    """The schedule that submitted a run, and for which tick."""
+
+    id: str
+    name: str
+    tick: float
+    source: Literal["tick", "catch_up", "trigger", "backfill"]
+
+
 class RunWaiting(TypedDict):
     """Why a run that no worker has taken is still waiting, and its estimated position in the queue of its tag."""
 
@@ -66,16 +75,20 @@ class RunWaiting(TypedDict):
         "unclear",
         "disputed",
         "at_cap",
+        "scheduled",
         "retry",
     ]
     message: str
     message_ja: str
-    position: int
+    #: None: the run waits for its time.
+    position: int | None
     position_capped: bool
     workers_alive: int
     slots: int
     slots_busy: int
     oldest_ahead: RunAhead | None
+    #: With `scheduled` and `retry`: when the run is due.
+    until: NotRequired[float]
 
 
 class RunAttempt(TypedDict):
@@ -136,6 +149,17 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     worker_tags: list[str] | None
     worker_state: str | None
     waiting: RunWaiting
+    not_before: float
+    schedule: RunSchedule
+
+
+class StartTime(TypedDict, total=False):
+    """When a run may start: at once, unless one of these is given."""
+
+    #: Seconds from acceptance, or text such as `10m` or `1h30m`.
+    delay: float | str
+    #: Unix seconds, or RFC 3339 text with an offset.
+    not_before: float | str
 
 
 class RunSnapshot(_RunFields):
@@ -195,6 +219,9 @@ class RunChange(TypedDict, total=False):
     params: dict[str, Any]
     tag: str
     tags: list[str]
+    #: As of `StartTime`.
+    delay: float | str
+    not_before: float | str
 
 
 class RunBatchItem(TypedDict):
@@ -204,6 +231,9 @@ class RunBatchItem(TypedDict):
     params: NotRequired[dict[str, Any] | None]
     tag: NotRequired[str | None]
     tags: NotRequired[list[str] | None]
+    #: As of `StartTime`.
+    delay: NotRequired[float | str | None]
+    not_before: NotRequired[float | str | None]
     idempotency_key: NotRequired[str | None]
 
 

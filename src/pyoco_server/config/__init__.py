@@ -218,6 +218,12 @@ class NatsBackendConfig:
         has_variable=False,
     )
 
+    # Delays.
+    clock_stream: str = declare("PYOCO_CLOCK", NAME, "GWK", "Stream of the alarms of delayed runs and schedules.")
+    delay_max_sec: float = declare(
+        31_622_400.0, SECONDS_OR_NONE, "G", "A run may be delayed by at most this time; 0 = not at all."
+    )
+
     # Submissions and their idempotency keys.
     receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.", has_variable=False)
     idempotency_ttl_sec: float = declare(86_400.0, AGE, "GWK", "An idempotency key is remembered for this time.")
@@ -306,7 +312,7 @@ class NatsBackendConfig:
                 f"example: PYOCO_ACK_PROGRESS_INTERVAL_SEC={written(self.consumer_ack_wait_sec / 2)}"
             )
         # Shared names would mix two kinds of records, and NATS refuses streams with overlapping subjects.
-        check_apart(self, "work_stream", "dlq_stream", "advisory_stream")
+        check_apart(self, "work_stream", "dlq_stream", "advisory_stream", "clock_stream")
         check_apart(
             self,
             "runs_kv_bucket",

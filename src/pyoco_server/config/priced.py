@@ -163,6 +163,9 @@ class PricedConfig:
     priced_reservation_ttl_sec: int = declare(
         constants.RESERVATION_TTL_SECONDS, _SECONDS, "GWK", "A run that is queued for longer is given up and refunded."
     )
+    priced_delay_max_sec: int = declare(
+        86_400, whole(0, 10**9), "G", "A priced run may be delayed by at most this time; 0 = not at all."
+    )
     priced_submit_abandon_sec: int = declare(
         constants.SUBMIT_ABANDON_SECONDS,
         _SECONDS,
@@ -229,6 +232,14 @@ class PricedConfig:
     def ledger_address(self, data_dir: str) -> str:
         """The address of the ledger; by default a file in the data directory."""
         return self.ledger_url or f"sqlite:///{(Path(data_dir) / 'ledger.db').absolute()}"
+
+    @property
+    def delay_seconds_max(self) -> float:
+        """The longest delay: the reservation, which lives on from then, must not outlive the run or its money."""
+        longest = self.priced_retention_sec - self.priced_reservation_ttl_sec
+        if self.is_split:
+            longest = min(longest, _SPLIT_RESERVATION_SECONDS_MAX - self.priced_reservation_ttl_sec)
+        return float(max(0, min(self.priced_delay_max_sec, longest)))
 
     @property
     def is_split(self) -> bool:

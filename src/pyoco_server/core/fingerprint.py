@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
+from pyoco_server.core.delays import NO_DELAY
 from pyoco_server.core.run import Submission
 
 __all__ = ["fingerprint", "item_key", "receipt_key"]
@@ -13,7 +15,7 @@ __all__ = ["fingerprint", "item_key", "receipt_key"]
 def fingerprint(ask: Submission) -> str:
     """Return a digest of the submission: equal for equal submissions, regardless of the route they came in by and of
     how their params were formatted. O(size)."""
-    facts = {
+    facts: dict[str, Any] = {
         "flow_name": ask.flow_name,
         "tag": ask.tag,
         "tags": ask.tags,
@@ -21,6 +23,8 @@ def fingerprint(ask: Submission) -> str:
         "workflow_yaml_sha256": ask.workflow_yaml_sha256,
         "rerun_of": ask.rerun_of,
     }
+    if ask.delay != NO_DELAY:  # DELAY-8; a submission without a delay keeps the digest of earlier versions
+        facts["delay"] = [ask.delay.seconds, ask.delay.until]
     return _digest(facts)
 
 

@@ -12,6 +12,7 @@ class Holds(StrEnum):
 
     JOBS = "jobs"
     ADVISORIES = "advisories"
+    ALARMS = "alarms"
     LETTERS = "letters"
     RUNS = "runs"
     WORKERS = "workers"
@@ -37,14 +38,25 @@ class Holds(StrEnum):
     OTHER = "other"
 
 
-#: SAFE-15: recreating these empty loses no data. Queues are refilled from the run records, and every live worker and
-#: door writes its own record again.
-REBUILT = frozenset({Holds.JOBS, Holds.ADVISORIES, Holds.PACK_JOBS, Holds.PROGRAM_JOBS, Holds.WORKERS, Holds.DOORS})
+#: SAFE-15: recreating these empty loses no data. Queues and alarms are restored from the run records, and every live
+#: worker and door writes its own record again.
+REBUILT = frozenset(
+    {
+        Holds.JOBS,
+        Holds.ADVISORIES,
+        Holds.ALARMS,
+        Holds.PACK_JOBS,
+        Holds.PROGRAM_JOBS,
+        Holds.WORKERS,
+        Holds.DOORS,
+    }
+)
 
 #: What is lost, in English and Japanese; completes the phrase "lost: …".
 LOST: dict[Holds, tuple[str, str]] = {
     Holds.JOBS: ("the queue of flow runs; PENDING runs can be queued again", "flow runのキュー（PENDINGは再登録可能）"),
     Holds.ADVISORIES: ("notices of jobs that were delivered too often", "配信回数の上限に達したジョブの通知"),
+    Holds.ALARMS: ("alarms of delayed runs; they are set again", "遅延runのアラーム（再設定される）"),
     Holds.LETTERS: ("dead letters", "dead letter"),
     Holds.RUNS: ("all run records: state, params and task records", "すべてのrunの記録（状態・パラメータ・タスク）"),
     Holds.WORKERS: ("the worker registry; live workers register again", "workerの登録情報（稼働中のworkerは再登録）"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+from pyoco_server.core.delays import NO_DELAY, Delay, WaitsFor
 from pyoco_server.core.outcome import Completed, Outcome, Progress
 from pyoco_server.core.programs.record import EXEC, Program
 from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState, TaskState
@@ -38,6 +39,7 @@ __all__ = [
     "conclude",
     "hand_back",
     "mark_cancel_overdue",
+    "release",
     "with_this_one",
 ]
 
@@ -94,6 +96,9 @@ class Submission:
     workflow_yaml_bytes: int | None = None
     #: The run that this one repeats.
     rerun_of: str | None = None
+    delay: Delay = NO_DELAY
+    #: The tick of a schedule that this run is for (SCHED-14).
+    schedule: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +150,12 @@ class Run:
     ended_by: str | None = None
     #: The run that this one repeats.
     rerun_of: str | None = None
+    #: The run must not start before this instant. Kept afterwards. Programs have their own member (`due_at`).
+    not_before: float | None = None
+    #: What the PENDING run waits for, a `WaitsFor`; it has no job meanwhile. None: it has a job, or had one.
+    waits_for: str | None = None
+    #: The tick of a schedule that this run is for: id and name of the schedule, tick, source.
+    schedule: Mapping[str, Any] | None = None
     #: The members specific to a run of a program. None: another kind.
     program: Program | None = None
     #: Fields written by a newer version and unknown to this one: preserved, never dropped (FLOW-551).
@@ -170,12 +181,27 @@ class Run:
         cancel."""
         return self.kind == EXEC
 
+    @property
+    def due_at(self) -> float | None:
+        """The instant before which the run must not start, of any kind."""
+        return self.not_before if self.program is None else self.program.not_before
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether the run waits for an alarm, and has no job until then."""
+        return self.waits_for is not None and self.status is RunState.PENDING
+
     def is_owned_by(self, attempt_id: str) -> bool:
         return self.attempt_id == attempt_id
 
 
 def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
-    """Return the first record of a run (FLOW-12, FLOW-346)."""
+    """Return the first record of a run (FLOW-12, FLOW-346).
+
+    The heartbeat of a delayed run is expected from its time on: keepers of versions that do not know delays would
+    otherwise end it, because it has no job.
+    """
+    due = ask.delay.due_at(now)
     return Run(
         run_id=run_id,
         flow_name=ask.flow_name,
@@ -184,13 +210,21 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
         params=ask.params,
         submitted_at=now,
         updated_at=now,
-        heartbeat_at=now,
+        heartbeat_at=now if due is None else due,
         workflow_yaml_sha256=ask.workflow_yaml_sha256,
         workflow_yaml_bytes=ask.workflow_yaml_bytes,
         tenant_id=caller.tenant_id,
         api_key_id=caller.api_key_id,
         rerun_of=ask.rerun_of,
+        not_before=due,
+        waits_for=None if due is None else WaitsFor.SCHEDULED,
+        schedule=ask.schedule,
     )
+
+
+def release(run: Run, now: float) -> Run:
+    """End the wait of a run: its job may be queued."""
+    return changed(run, waits_for=None, heartbeat_at=now, updated_at=now)
 
 
 def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
@@ -214,6 +248,7 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
         task_records_truncated=False,
         graph={},
         error=None,
+        waits_for=None,
     )
 
 
@@ -254,7 +289,13 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
     """Record a cancel request, with the API key that made it (FLOW-175). Only the first request counts (FLOW-177)."""
     status = _target(run, "ask_cancel")
     return changed(
-        run, status=status, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by, updated_at=now
+        run,
+        waits_for=None,
+        status=status,
+        cancel_requested_at=now,
+        cancel_reason=reason,
+        cancel_requested_by=by,
+        updated_at=now,
     )
 
 
@@ -281,6 +322,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
     progress = outcome.progress
     return changed(
         run,
+        waits_for=None,
         status=status,
         error=error and error[:ERROR_LENGTH_MAX],
         reason=reason,
@@ -334,6 +376,9 @@ class RunChanges(TypedDict, total=False):
     cancel_requested_by: str | None
     ended_by: str | None
     rerun_of: str | None
+    not_before: float | None
+    waits_for: str | None
+    schedule: Mapping[str, Any] | None
     program: Program | None
     extra: Mapping[str, Any]
 

@@ -40,11 +40,16 @@ _OPTIONAL = (
     "cancel_requested_by",
     "ended_by",
     "rerun_of",
+    "not_before",
+    "waits_for",
+    "schedule",
 )
 #: FLOW-360: the members that are dropped first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
 #: Members for display only: dropped rather than losing the run.
 _DISPENSABLE = ("graph", "earlier_attempts")
+#: Stored, and shown in another form: `waiting` says what a run waits for.
+_STORED_ONLY = ("waits_for",)
 
 
 def to_snapshot(run: Run) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def to_snapshot(run: Run) -> dict[str, Any]:
 def shown_snapshot(run: Run) -> dict[str, Any]:
     """Return the public form of the run: without an invalid graph, and without the private members of a program's run
     (GRID-154). O(graph)."""
-    snapshot = to_snapshot(run)
+    snapshot = _without(to_snapshot(run), *_STORED_ONLY)
     if run.is_exec:
         snapshot = _without(snapshot, *PRIVATE)
     if run.graph and not _is_graph(run.graph):
@@ -102,9 +107,11 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
     return all(isinstance(names, list | tuple) and all(type(name) is str for name in names) for names in value.values())
 
 
-_INSTANTS = frozenset({"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at"})
+_INSTANTS = frozenset(
+    {"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at", "not_before"}
+)
 #: The members by which runs are counted, looked up and queued.
-_TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id"})
+_TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id", "waits_for"})
 _FIELDS = frozenset(item.name for item in fields(Run)) - {"extra", "program"}
 _OF_PROGRAMS = MEMBERS | {"token"}
 
@@ -127,12 +134,15 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         known["tags"] = tuple(known.get("tags", ()))
         if not isinstance(known.get("graph", {}), dict):  # an invalid graph must not prevent the run from executing
             del known["graph"]
+        if not isinstance(known.get("schedule", {}), dict):  # shown only
+            del known["schedule"]
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])
         if is_exec:
             known["program"] = read_program(snapshot)
+            known.pop("not_before", None)  # programs have their own, which their retries use, too
             known["attempt_id"] = snapshot.get("token")
         return Run(**known, extra=extra)
     except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold

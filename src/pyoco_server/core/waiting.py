@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pyoco_server.core.delays import WaitsFor, instant_text
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.states.priced import Money
@@ -20,6 +21,7 @@ __all__ = [
     "tell",
     "tell_disputed",
     "tell_pack",
+    "tell_time",
     "waits",
     "why",
     "why_pack",
@@ -49,7 +51,9 @@ class WaitReason(StrEnum):
     DISPUTED = "disputed"
     #: Programs: its client has reached its maximum number of jobs in flight.
     AT_CAP = "at_cap"
-    #: Programs: an attempt failed or was lost, and the next one is scheduled for later.
+    #: Its caller or its schedule asked for a later start (DELAY-4).
+    SCHEDULED = "scheduled"
+    #: A try failed, or the attempt of a program was lost, and the next one is due later.
     RETRY = "retry"
 
 
@@ -237,6 +241,27 @@ def tell(reason: WaitReason, facts: Queueing) -> tuple[str, str]:
     }
     english, japanese = _TEXTS[reason]
     return english.format(**words), japanese.format(**words)
+
+
+_FOR_TIME: dict[str, tuple[str, str]] = {
+    WaitsFor.SCHEDULED: (
+        "The run starts at {until}, as it was submitted. To start it at once: pyoco-client run start {run_id}",
+        "runは指定された時刻 {until} に開始されます。すぐに開始する場合: pyoco-client run start {run_id}",
+    ),
+    WaitsFor.RETRY: (
+        "A try failed. The next one starts at {until}. To start it at once: pyoco-client run start {run_id}",
+        "前回の試行が失敗したため、{until} に再試行します。すぐに開始する場合: pyoco-client run start {run_id}",
+    ),
+}
+
+
+def tell_time(run: Run) -> tuple[WaitReason, str, str]:
+    """Return why a run without a job waits for its time: the reason, and a sentence in English and in Japanese."""
+    until = instant_text(run.due_at or 0.0)
+    kind = WaitsFor.RETRY if run.waits_for == WaitsFor.RETRY else WaitsFor.SCHEDULED
+    english, japanese = _FOR_TIME[kind]
+    words = {"until": until, "run_id": run.run_id}
+    return WaitReason(kind.value), english.format(**words), japanese.format(**words)
 
 
 def tell_disputed() -> tuple[str, str]:

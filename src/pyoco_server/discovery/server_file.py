@@ -7,6 +7,7 @@ standard library and `errors`.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import stat
@@ -77,14 +78,12 @@ class LocalServer:
 
 
 def encode(server: LocalServer) -> bytes:
-    import json  # noqa: PLC0415 - not for the help of commands
 
     return json.dumps({"format": FORMAT, **asdict(server)}, indent=1).encode() + b"\n"
 
 
 def decode(content: bytes) -> LocalServer | None:
     """Return None if the file is damaged or was written by a later version."""
-    import json  # noqa: PLC0415 - not for the help of commands
 
     try:
         document = json.loads(content)

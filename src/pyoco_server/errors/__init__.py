@@ -27,6 +27,7 @@ PyocoError
 │   ├── WheelNotNewer     a wheel of the same or a newer version is registered
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
+│   ├── NotDelayed        the run does not wait for its time
 │   ├── RunNotEnded       not available before the run has ended
 │   └── KeyBusy           the same idempotency key is being submitted right now
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
@@ -112,6 +113,7 @@ from pyoco_server.errors.requests import (
     KeyMissing,
     KeyRefused,
     KeyReused,
+    NotDelayed,
     NotFound,
     NotOfThisKind,
     NotRepeatable,
@@ -165,6 +167,7 @@ __all__ = [
     "KeyReused",
     "LedgerOutdated",
     "NoRoom",
+    "NotDelayed",
     "NotFound",
     "NotOfThisKind",
     "NotRepeatable",

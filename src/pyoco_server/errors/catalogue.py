@@ -253,6 +253,12 @@ CATALOGUE: dict[int, Text] = {
             "Set PYOCO_AUTH_PEPPER to the value that the gateways have.",
         ),
         Text(
+            58,
+            "The run does not wait for its time.",
+            "runは開始時刻を待っていません",
+            "Only a delayed run, or one that waits for its next try, can be started before its time.",
+        ),
+        Text(
             75,
             "A stored run record cannot be read.",
             "保存されたrunの記録を読み取れません",

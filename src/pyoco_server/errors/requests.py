@@ -18,6 +18,7 @@ __all__ = [
     "KeyMissing",
     "KeyRefused",
     "KeyReused",
+    "NotDelayed",
     "NotFound",
     "NotOfThisKind",
     "NotRepeatable",
@@ -170,6 +171,13 @@ class NotOfThisKind(Conflict):
 
     number = 42
     phrase = "not for runs of this kind"
+
+
+class NotDelayed(Conflict):
+    """The run does not wait for its time, so it cannot be started before it."""
+
+    number = 58
+    phrase = "run does not wait for its time"
 
 
 class RunNotEnded(Conflict):

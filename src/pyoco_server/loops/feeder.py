@@ -44,6 +44,10 @@ class IndexFeeder(Feeder):
         #: When the feed last reported that it had delivered everything.
         self._heard_at = 0.0
 
+    def listen(self, listener: Callable[[Changes], None]) -> None:
+        """Add a listener, before the start."""
+        self._listeners = (*self._listeners, listener)
+
     def hurry(self) -> None:
         """Write pending changes now: a caller is waiting for them."""
         self._hurry.set()

@@ -147,7 +147,7 @@ class ResourceKeeper(Loop):
         found = await self._backend.runs.find(run_id)
         if not isinstance(found, Stored) or not found.run.is_flow or found.run.status is not RunState.PENDING:
             return False
-        if found.stored_at >= begun_at or self._is_young(found):
+        if found.run.waits_for_time or found.stored_at >= begun_at or self._is_young(found):
             return False
         tag = found.run.tag
         snapshot = self._snapshots.get(tag)

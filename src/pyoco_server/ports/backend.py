@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.alarms.port import Alarms, NoAlarms
 from pyoco_server.ports.dead_letters.port import DeadLetterIndex, DeadLetters
 from pyoco_server.ports.flow_files import FlowFiles
 from pyoco_server.ports.index.port import Index
@@ -48,6 +49,8 @@ class Backend:
     priced: Priced | None = None
     #: The stores of program jobs. None: this process does not handle programs.
     programs: Programs | None = None
+    #: The alarms of the clock. Keepers only.
+    alarms: Alarms = field(default_factory=NoAlarms)
     #: The streams, buckets and object stores that this process uses.
     resources: Resources = field(default_factory=NoResources)
 

@@ -30,6 +30,7 @@ from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
 from pyoco_server.loops.wheel_sync import WheelSync
+from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
@@ -161,7 +162,7 @@ async def open_backend(
         if grid is not None:
             programs = await more.enter_async_context(open_programs(config, grid, link, clock))
         if priced is not None and priced[0].priced_enabled:
-            from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - SQL takes long
+            from pyoco_server.wiring.priced import PricedSettings, open_priced
 
             settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
@@ -177,6 +178,7 @@ async def open_backend(
             clock=clock,
             new_id=new_id,
             is_up=lambda: link.is_up,
+            alarms=JetStreamAlarms(link, config.clock_stream),
             resources=JetStreamResources(link),
             priced=stores,
             programs=programs,
@@ -279,7 +281,7 @@ async def open_gateway_backend(
             registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
             stores = None
             if own.priced_enabled:
-                from pyoco_server.wiring.priced import PricedSettings, open_priced  # noqa: PLC0415 - as above
+                from pyoco_server.wiring.priced import PricedSettings, open_priced
 
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))
@@ -390,7 +392,7 @@ async def open_replicas(
 
 def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
     """Return the SQLite file of the ledger, or None if the ledger is not a file."""
-    from pyoco_server.ports.ledger.connect import address, file_of  # noqa: PLC0415 - as above
+    from pyoco_server.ports.ledger.connect import address, file_of
 
     path = file_of(address(priced.ledger_address(config.data_dir)))
     return SqliteLedgerFile(path) if path is not None else None

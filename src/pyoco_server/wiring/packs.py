@@ -69,10 +69,10 @@ def file_problems(priced: PricedConfig) -> Iterator[SettingError]:
 def ocr_languages(engine: str) -> tuple[str, ...]:
     """Return the languages that this engine can read here. Blocks on a call of the engine. Raises EngineFailed."""
     if engine == "tesseract":
-        from pyoco_server.ports.ocr.tesseract import Tesseract  # noqa: PLC0415
+        from pyoco_server.ports.ocr.tesseract import Tesseract
 
         return Tesseract(ask_seconds=_ASK_SECONDS).languages
-    from pyoco_server.ports.ocr.rapidocr import RapidOcr  # noqa: PLC0415
+    from pyoco_server.ports.ocr.rapidocr import RapidOcr
 
     return RapidOcr().languages
 
@@ -86,53 +86,53 @@ def pack_abilities(packs: Collection[str], config: PackConfig) -> dict[str, Abil
 
 
 def _decision(config: PackConfig) -> Execute:
-    from pyoco_server.executors.packs import decision  # noqa: PLC0415 - in the processes of this pack alone
+    from pyoco_server.executors.packs import decision  # in the processes of this pack alone
 
     if config.decision_answerer != "openai":
         return decision.executor()
-    from pyoco_server.ports.answerer.openai import OpenAiAnswerer  # noqa: PLC0415 - loads an HTTP client
+    from pyoco_server.ports.answerer.openai import OpenAiAnswerer
 
     return decision.executor(OpenAiAnswerer(config.decision_url, config.decision_model, config.decision_api_key))
 
 
 def _compliance(config: PackConfig) -> Execute:
-    from pyoco_server.executors.packs import compliance  # noqa: PLC0415 - in the processes of this pack alone
+    from pyoco_server.executors.packs import compliance  # in the processes of this pack alone
 
     return compliance.executor(config)
 
 
 def _eval(config: PackConfig) -> Execute:
-    from pyoco_server.executors.packs import evaluation  # noqa: PLC0415 - in the processes of this pack alone
+    from pyoco_server.executors.packs import evaluation  # in the processes of this pack alone
 
     return evaluation.executor(config)
 
 
 def _url(config: PackConfig) -> Execute:
-    from pyoco_server.executors.packs import url  # noqa: PLC0415 - in the processes of this pack alone
-    from pyoco_server.ports.web.pinned import PinnedWeb  # noqa: PLC0415 - loads an HTTP client
+    from pyoco_server.executors.packs import url  # in the processes of this pack alone
+    from pyoco_server.ports.web.pinned import PinnedWeb
 
     return url.executor(config, PinnedWeb(config.url_pack_ca_file))
 
 
 def _ocr(config: PackConfig) -> Execute:
-    from pyoco_server.executors.packs import ocr  # noqa: PLC0415 - in the processes of this pack alone
-    from pyoco_server.ports.ocr.pages import PillowImages  # noqa: PLC0415
+    from pyoco_server.executors.packs import ocr  # in the processes of this pack alone
+    from pyoco_server.ports.ocr.pages import PillowImages
 
     return ocr.executor(config, PillowImages(), lambda: _ocr_engine(config.ocr_engine))
 
 
 def _ocr_engine(asked: str) -> Engine | str:
     """Return the OCR engine, or a text that explains why there is none. Raises EngineFailed."""
-    from pyoco_server.core.ocr.engines import NO_ENGINE  # noqa: PLC0415
-    from pyoco_server.ports.ocr.present import engine_here  # noqa: PLC0415
+    from pyoco_server.core.ocr.engines import NO_ENGINE
+    from pyoco_server.ports.ocr.present import engine_here
 
     match engine_here(asked):
         case "tesseract":
-            from pyoco_server.ports.ocr.tesseract import Tesseract  # noqa: PLC0415
+            from pyoco_server.ports.ocr.tesseract import Tesseract
 
             return Tesseract()
         case "rapidocr":
-            from pyoco_server.ports.ocr.rapidocr import RapidOcr  # noqa: PLC0415
+            from pyoco_server.ports.ocr.rapidocr import RapidOcr
 
             return RapidOcr()
         case _:
@@ -141,22 +141,22 @@ def _ocr_engine(asked: str) -> Engine | str:
 
 def _url_files(config: PackConfig) -> None:
     if config.url_pack_ca_file:
-        from pyoco_server.ports.web.trust import check_ca_file  # noqa: PLC0415 - not without such a file
+        from pyoco_server.ports.web.trust import check_ca_file  # not without such a file
 
         check_ca_file(config.url_pack_ca_file)
 
 
 def _ocr_files(config: PackConfig) -> None:
     if config.ocr_profiles_file:
-        from pyoco_server.executors.packs.ocr_profiles import read_profiles  # noqa: PLC0415 - not without such a file
+        from pyoco_server.executors.packs.ocr_profiles import read_profiles  # not without such a file
 
         read_profiles(config.ocr_profiles_file)
 
 
 def _ocr_ability(config: PackConfig) -> Ability:
-    from pyoco_server.core.ocr.engines import NO_ENGINE  # noqa: PLC0415
-    from pyoco_server.ports.ocr.port import EngineFailed  # noqa: PLC0415
-    from pyoco_server.ports.ocr.present import engine_here  # noqa: PLC0415
+    from pyoco_server.core.ocr.engines import NO_ENGINE
+    from pyoco_server.ports.ocr.port import EngineFailed
+    from pyoco_server.ports.ocr.present import engine_here
 
     engine = engine_here(config.ocr_engine)
     if engine is None:
@@ -171,7 +171,7 @@ def _ocr_ability(config: PackConfig) -> Ability:
 def _decision_ability(config: PackConfig) -> Ability:
     if config.decision_answerer != "openai":
         return ABLE
-    from pyoco_server.ports.answerer.reach import why_not_reached  # noqa: PLC0415 - not without a model
+    from pyoco_server.ports.answerer.reach import why_not_reached  # not without a model
 
     why = why_not_reached(config.decision_url)
     return ABLE if why is None else Ability(missing=f"the model at PYOCO_DECISION_URL cannot be reached: {why}")

@@ -397,7 +397,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
     @contextlib.asynccontextmanager
     async def sqs() -> AsyncIterator[SQSClient]:
         need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
-        from pyoco_server.ports.aws.client import aws_errors, open_sqs  # noqa: PLC0415 - of an extra
+        from pyoco_server.ports.aws.client import aws_errors, open_sqs  # of an extra
 
         async with aws_errors("ask SQS"), open_sqs(aws) as client:
             yield client
@@ -405,7 +405,7 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
     @contextlib.asynccontextmanager
     async def s3() -> AsyncIterator[S3Client]:
         need("aiobotocore", "PYOCO_RESULTS_URL")
-        from pyoco_server.ports.aws.client import aws_errors, open_s3  # noqa: PLC0415 - of an extra
+        from pyoco_server.ports.aws.client import aws_errors, open_s3  # of an extra
 
         async with aws_errors("ask S3"), open_s3(aws) as client:
             yield client

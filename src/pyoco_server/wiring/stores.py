@@ -90,8 +90,8 @@ async def _queue(opened: AsyncExitStack, settings: _Settings, link: Link) -> Pac
     if not priced.pack_queue_url:
         return JetStreamPackQueue(link, priced, settings.config.jetstream_replicas)
     need("aiobotocore", "PYOCO_PACK_QUEUE_URL")
-    from pyoco_server.ports.aws.client import open_sqs  # noqa: PLC0415 - of an extra
-    from pyoco_server.ports.pack_queue.sqs import SqsPackQueue  # noqa: PLC0415
+    from pyoco_server.ports.aws.client import open_sqs  # of an extra
+    from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 
     sqs = await opened.enter_async_context(open_sqs(settings.aws))
     return SqsPackQueue(sqs, priced.pack_queue_url, priced.priced_lease_ttl_sec)
@@ -105,9 +105,9 @@ async def _bytes(opened: AsyncExitStack, settings: _Settings, link: Link) -> tup
         results = JetStreamResults(link, JetStreamObjects(link, priced.results_bucket), priced, replicas, secret)
         return results, JetStreamInputs(link, JetStreamObjects(link, priced.pack_input_bucket), priced, replicas)
     need("aiobotocore", "PYOCO_RESULTS_URL")
-    from pyoco_server.ports.aws.client import open_s3  # noqa: PLC0415 - of an extra
-    from pyoco_server.ports.inputs.s3 import S3Inputs  # noqa: PLC0415
-    from pyoco_server.ports.results.s3 import S3Results  # noqa: PLC0415
+    from pyoco_server.ports.aws.client import open_s3  # of an extra
+    from pyoco_server.ports.inputs.s3 import S3Inputs
+    from pyoco_server.ports.results.s3 import S3Results
 
     s3 = await opened.enter_async_context(open_s3(settings.aws))
     region = settings.aws.region
@@ -121,7 +121,7 @@ async def open_redis(priced: PricedConfig) -> AsyncIterator[RedisLink | None]:
         yield None
         return
     need("redis", "PYOCO_BUDGET_URL")
-    from pyoco_server.ports.redis.link import RedisLink  # noqa: PLC0415 - of an extra
+    from pyoco_server.ports.redis.link import RedisLink  # of an extra
 
     link = RedisLink(priced.budget_url)
     try:
@@ -138,7 +138,7 @@ def open_budget(
         return MemoryBudget(BUDGETS.of(name)), MemoryIdempotencyLocks(HINTS.of(name), lease_seconds=lease_seconds)
     if redis is None:
         return SqlBudget(ledger), None
-    from pyoco_server.ports.budget.redis import RedisBudget  # noqa: PLC0415 - of an extra
-    from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks  # noqa: PLC0415
+    from pyoco_server.ports.budget.redis import RedisBudget  # of an extra
+    from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks
 
     return RedisBudget(redis), RedisIdempotencyLocks(redis, lease_seconds=lease_seconds)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.actions.priced import facts
+from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.message import PackMessage
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Stage, Status
@@ -57,6 +58,14 @@ class NotHere(Exception):
     """This worker lacks what the inputs need; another may have it. Also raised within the start, to undo it."""
 
 
+class _NotDue(Exception):
+    """The run must not start yet; also rolls the transaction back."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__("it is not due yet")
+        self.seconds = seconds
+
+
 class _Mismatch(Exception):
     """The message and the row do not agree; the start is rolled back."""
 
@@ -79,6 +88,8 @@ async def start_run(
         started = await priced.ledger.transact(lambda tx: _start(tx, message, lease_token, covers))
     except NotHere as error:
         return error
+    except _NotDue as early:
+        return PutBack(early.seconds, str(early))
     except (_Mismatch, Corrupt) as mismatch:  # PRICED-106
         log.error(
             "message does not match its run; not acknowledged",
@@ -109,6 +120,8 @@ def _start(tx: LedgerTx, message: PackMessage, lease_token: str, covers: Covers)
         raise _Mismatch("the ledger has no such run")
     if (row.tenant_id, row.pack_type) != (message.tenant_id, message.pack_type):
         raise _Mismatch("its tenant or pack is not the run's")
+    if row.not_before is not None and (early_us := row.not_before - tx.now_us()) > 0:
+        raise _NotDue(1 + early_us // SECOND_US)
     run = tx.leases.start(row.run_id, row.version, lease_token)
     if isinstance(run, Lost):
         return Skip(f"the run cannot be started at {row.at}")

@@ -62,7 +62,8 @@ async def submit(priced: Priced, ask: NewRun) -> Accepted:
         return Accepted(placed.run, placed.balance_usd_micros, placed.is_replayed)
     placing = place_joint if priced.idempotency_locks is None else place_split
     async with placing(priced, ask) as placed:
-        run = placed.run if placed.is_replayed else await _queue(priced, placed.run)
+        is_queued = placed.is_replayed or placed.run.not_before is not None  # a keeper sends it at its time (DELAY-7)
+        run = placed.run if is_queued else await _queue(priced, placed.run)
         return Accepted(run, placed.balance_usd_micros, placed.is_replayed)
 
 

@@ -9,6 +9,7 @@ from pyoco_server.actions.priced.finalize import Ending, claim_end, finish
 from pyoco_server.actions.priced.intents import refund
 from pyoco_server.actions.priced.patience import BRIEF, Patience
 from pyoco_server.actions.priced.send import send
+from pyoco_server.core.priced.projection import is_delayed
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Actor, Basis
@@ -17,7 +18,17 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["MARGIN_US", "Beginning", "forget_lost_messages", "give_up_abandoned", "give_up_aged", "send_again"]
+__all__ = [
+    "MARGIN_US",
+    "Beginning",
+    "cancel_delayed",
+    "forget_lost_messages",
+    "give_up_abandoned",
+    "give_up_aged",
+    "send_again",
+    "send_due",
+    "start_early",
+]
 
 log = get_logger(__name__)
 
@@ -95,6 +106,41 @@ async def send_again(priced: Priced, run: PricedRun) -> bool:
     await priced.ledger.transact_softly(lambda tx: tx.runs.mark_enqueued(run.run_id))
     log.warning("sent a run again that was not recorded as sent", **facts.about(run))
     return True
+
+
+async def send_due(priced: Priced, run_id: str) -> int:
+    """Send a delayed run whose time has come. Returns the microseconds until then; 0: nothing is left to do.
+
+    A crash after the send leaves a run that is sent once more; it is started once. Raises DependencyUnavailable.
+    """
+    row, now_us = await priced.ledger.read(lambda tx: (tx.runs.get(run_id), tx.now_us()))
+    if row is None or not is_delayed(row) or row.not_before is None:
+        if row is not None:  # the record is older than the row
+            priced.show(row)
+        return 0
+    if row.not_before > now_us:
+        return row.not_before - now_us
+    await send(priced, row, now_us)
+    sent = await priced.ledger.transact_softly(lambda tx: tx.runs.mark_sent(run_id))
+    if isinstance(sent, PricedRun):
+        priced.show(sent)
+    return 0
+
+
+async def start_early(priced: Priced, run_id: str) -> PricedRun | Lost:
+    """Make a delayed run due now, and send it. LOST: it does not wait for its time. Raises DependencyUnavailable."""
+    released = await priced.ledger.transact(lambda tx: tx.runs.release(run_id))
+    if isinstance(released, PricedRun):
+        await send_due(priced, run_id)
+    return released
+
+
+async def cancel_delayed(priced: Priced, run: PricedRun) -> Ending:
+    """Refund a delayed run before its time (DELAY-7). LOST: its time has come. Raises DependencyUnavailable."""
+    claimed = await claim_end(
+        priced, run, Basis.NOT_DUE, Actor.API, refund(Reason.CANCELLED_BEFORE_START), patience=BRIEF
+    )
+    return claimed if isinstance(claimed, Lost) else await finish(priced, claimed, Actor.API, BRIEF)
 
 
 def _now_if_waiting(tx: LedgerTx, run: PricedRun) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.complete_end import complete_end, complete_found_end, write_end
-from pyoco_server.actions.programs.history import event_of, requeue_event
+from pyoco_server.actions.programs.history import event_of, put_back_event, requeue_event
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot, free_slot_of, take_slot
 from pyoco_server.core.dead_letter import DeadLetter
@@ -195,6 +195,9 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
         if lost.start_time is not None and now - lost.start_time < REPEAT_SECONDS:
             await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
         await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
+    put_back = None if before is None else put_back_event(before, now)
+    if put_back is not None:  # for the same reason: whoever put the job back may report it later
+        await programs.events.tell(put_back)
     try:
         filled = await programs.slots.fill(claim.slot, claim.job.run_id, claim.token, now)
     except Unavailable:

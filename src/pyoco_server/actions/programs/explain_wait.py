@@ -12,6 +12,7 @@ from pyoco_server.core.programs.offers import may_handle, offers
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.waiting import ProgramQueueing, tell_program, why_program
 from pyoco_server.core.run import Caller, Run
+from pyoco_server.core.waiting import WaitReason
 from pyoco_server.core.worker_record import PROGRAMS, WorkerRecord
 from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
@@ -55,6 +56,7 @@ async def explain_program_wait(backend: GatewayBackend, caller: Caller, run: Run
         slots=facts.places,
         slots_busy=facts.places_busy,
         oldest_ahead=oldest_of(ahead, caller, backend.clock()),
+        until=program.not_before if reason is WaitReason.RETRY else None,
     )
 
 

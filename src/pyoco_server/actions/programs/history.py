@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyoco_server.core.programs.budget import is_lost
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
-from pyoco_server.ports.program_events.port import Event, EventName
+from pyoco_server.ports.program_events.port import REPEAT_SECONDS, Event, EventName
 
-__all__ = ["end_event", "event_of", "requeue_event"]
+__all__ = ["end_event", "event_of", "put_back_event", "requeue_event"]
 
 
 def event_of(run: Run, name: EventName, now: float, *, attempt: int | None = None, detail: str | None = None) -> Event:
@@ -48,3 +50,18 @@ def requeue_event(run: Run, why: str, now: float) -> Event:
     """Return the event of an attempt that ended without a result; its detail is the cause."""
     name = EventName.WORKER_DOWN_REQUEUE if is_lost(why) else EventName.TIMEOUT_REQUEUE
     return event_of(run, name, now, detail=why)
+
+
+def put_back_event(run: Run, now: float) -> Event | None:
+    """Return the event of the attempt after which this run waits again, from its record.
+
+    The process that put it back may have been suspended before it sent the event, and may resume later than the next
+    attempt begins or ends. None: there is none, or it is so old that a repeat would count twice.
+    """
+    last = run.earlier_attempts[-1] if run.earlier_attempts else {}
+    why, ended_at = last.get("why"), last.get("ended_at")
+    if run.status is not RunState.PENDING or last.get("attempt") != run.attempt:
+        return None
+    if not isinstance(why, str) or not isinstance(ended_at, int | float) or now - ended_at >= REPEAT_SECONDS:
+        return None
+    return replace(requeue_event(run, why, ended_at), worker_id=last.get("worker_id"))

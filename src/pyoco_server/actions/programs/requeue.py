@@ -12,6 +12,7 @@ from pyoco_server.actions.programs.inputs import StagedInputs, inputs_object, op
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Content, Submitted, submit_job
 from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import JobAsk, ObjectInputs, ProgramJob, files_of, to_message
 from pyoco_server.core.programs.message import read_job
@@ -66,7 +67,7 @@ async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
     return True
 
 
-async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None) -> Submitted:
+async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None, delay: Delay = NO_DELAY) -> Submitted:
     """Submit the same content as a new job, whatever the state of the old run. A key makes repeated calls one job.
 
     The small inputs of an ended run were deleted with its message, so it can be run again only if it had none. Raises
@@ -75,12 +76,12 @@ async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None)
     job = await _job_of(backend, old)
     job_id = backend.new_id() if key is None else str(uuid.uuid5(uuid.UUID(old.run_id), f"rerun:{key}"))
     try:
-        return await _submit(backend, caller, job, job_id)
+        return await _submit(backend, caller, job, job_id, delay)
     except ArtifactExpired as error:
         raise _not_repeatable("was submitted with files that are no longer kept", "inputs_gone") from error
 
 
-async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str) -> Submitted:
+async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str, delay: Delay = NO_DELAY) -> Submitted:
     ask = JobAsk(
         job_id=job_id,
         group=job.group,
@@ -90,6 +91,7 @@ async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str
         files=files_of(job),
         timeout_sec=job.timeout_sec,
         retry_of=job.run_id,
+        delay=delay,
     )
     programs = programs_of(backend)
     if not is_operator(programs, caller):  # GRID-168: a caller that may not submit a job may not repeat it either

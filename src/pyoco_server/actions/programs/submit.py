@@ -63,7 +63,10 @@ async def submit_job(backend: Backend, caller: Caller, ask: JobAsk, content: Con
     stored, is_new = await _record(backend, caller, ask, job)
     if not is_new:
         return await _answer_repeat(backend, stored)
-    job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
+    if stored.run.waits_for_time:  # a keeper queues it at its time (DELAY-4)
+        return Submitted(stored.run, False, stored.revision)
+    if job.schedule is None:  # the first claim of an earlier version would write a record without the schedule
+        job = replace(job, revision=stored.revision, max_attempts=program_of(stored.run).max_attempts)
     await _enqueue_new(backend, stored, job)
     return Submitted(stored.run, False, stored.revision)
 
@@ -74,7 +77,7 @@ async def _answer_repeat(backend: Backend, stored: Stored) -> Submitted:
     The process that recorded it may have crashed before it queued the job. A claimed job has a message, which is
     removed only after the end; one that was never claimed is queued again.
     """
-    if not stored.run.is_terminal and stored.run.attempt == 0:
+    if not stored.run.is_terminal and stored.run.attempt == 0 and not stored.run.waits_for_time:
         stored = await _enqueue_again(backend, stored)
     return Submitted(stored.run, True, stored.revision)
 

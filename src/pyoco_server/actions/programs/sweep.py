@@ -29,7 +29,7 @@ async def mend(backend: Backend, run_id: str) -> bool:
     """
     programs = programs_of(backend)
     found = await backend.runs.find(run_id)
-    if not isinstance(found, Stored) or not found.run.is_exec:
+    if not isinstance(found, Stored) or not found.run.is_exec or found.run.waits_for_time:
         return False
     if backend.clock() - found.run.updated_at < programs.config.exec_stale_sec:
         return False
@@ -46,6 +46,8 @@ async def put_lost(backend: Backend, run_id: str, before: float) -> bool:
     """
     found = await backend.runs.find(run_id)
     if not isinstance(found, Stored) or not found.run.is_exec or found.run.status is not RunState.PENDING:
+        return False
+    if found.run.waits_for_time:
         return False
     if found.stored_at >= before or await programs_of(backend).queue.has(addressed(found.run)):
         return False

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from pyoco_server.core.delays import Delay
+from pyoco_server.core.durations import INSTANT_MAX
 from pyoco_server.core.frames.hello import TOKEN_CHARACTERS_MAX, without_none
 from pyoco_server.core.frames.reading import Fields, bad_field, from_base64, to_base64, write_object
 from pyoco_server.core.programs.faults import GridRefused
@@ -46,6 +48,8 @@ class JobRequest:
     timeout_sec: float | None = None
     job_id: str = ""
     client_id: str = ""
+    #: Unix seconds. Doors of earlier versions ignore it.
+    not_before: float | None = None
 
     def to_payload(self) -> bytes:
         return write_object(without_none(self._members()))
@@ -58,6 +62,7 @@ class JobRequest:
             "Args": list(self.args),
             "Files": {name: to_base64(data) for name, data in self.files.items()},
             "TimeoutSec": self.timeout_sec,
+            "NotBefore": self.not_before,
         }
 
     @classmethod
@@ -76,6 +81,7 @@ class JobRequest:
                 args=fields.texts("Args", ARGS_MAX),
                 files=_read_files(fields),
                 timeout_sec=fields.number_or_none("TimeoutSec", 1, TIMEOUT_MAX),
+                not_before=fields.number_or_none("NotBefore", 0, INSTANT_MAX),
             )
         except GridRefused as error:
             error.job_id = job_id
@@ -92,6 +98,7 @@ class JobRequest:
             args=tuple(self.args),
             files=files,
             timeout_sec=self.timeout_sec,
+            delay=Delay(until=self.not_before),
         )
         try:
             return check_ask(ask)

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.priced.canonical import canonical_json
 
-__all__ = ["payload_hash"]
+__all__ = ["delayed_hash", "payload_hash"]
 
 
 def payload_hash(
@@ -38,3 +39,13 @@ def payload_hash(
         "profile_version": profile_version,
     }
     return hashlib.sha256(canonical_json(document)).hexdigest()
+
+
+def delayed_hash(digest: str, delay: Delay) -> str:
+    """Return the hash of a submission with a delay, which is part of its content (DELAY-8).
+
+    A submission without one keeps the hash of earlier versions.
+    """
+    if delay == NO_DELAY:
+        return digest
+    return hashlib.sha256(f"{digest} {delay.seconds!r} {delay.until!r}".encode()).hexdigest()

@@ -6,19 +6,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.states.priced import Actor, At, Money, Stage, Status
 
-__all__ = ["TAG", "is_over", "is_withheld", "line_of", "project", "redacted", "version_of"]
+__all__ = ["TAG", "is_delayed", "is_over", "is_withheld", "line_of", "project", "redacted", "version_of"]
 
 #: Priced runs have their own queue; no worker takes them by tag, and a flow may use the same tag.
 TAG = "packs"
 
 #: A submit whose money is not reserved yet may still be withdrawn without a trace (T3): it is not shown.
 _UNSURE = At(Status.QUEUED, Money.NONE, Stage.OPEN)
+
+_READY = At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
 
 #: An expired run is no longer shown.
 _STATES = {
@@ -64,8 +67,15 @@ def project(row: PricedRun) -> Run | None:
         ended_by=_ENDED_BY.get(row.finalize_actor) if row.has_ended and row.finalize_actor is not None else None,
         tenant_id=row.tenant_id,
         api_key_id=row.api_key_id,
+        not_before=None if row.not_before is None else _seconds(row.not_before),
+        waits_for=WaitsFor.SCHEDULED if is_delayed(row) else None,
         extra=_priced(row),
     )
+
+
+def is_delayed(row: PricedRun) -> bool:
+    """Whether the message of the run is only sent at its time. Not by the clock, which the ledger alone knows."""
+    return row.not_before is not None and row.enqueued_at is None and row.at == _READY
 
 
 def _error(row: PricedRun) -> str | None:

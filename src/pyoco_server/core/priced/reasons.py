@@ -43,6 +43,8 @@ class Reason(StrEnum):
     RESULT_STORE_FAILED = "RESULT_STORE_FAILED"
     RESULT_MISSING = "RESULT_MISSING"
     SUBMIT_ABANDONED = "SUBMIT_ABANDONED"
+    #: Its caller cancelled a delayed run before its time (DELAY-7).
+    CANCELLED_BEFORE_START = "CANCELLED_BEFORE_START"
 
 
 #: The HTTP status of each reason. A reason that is missing here only ever ends a run.
@@ -79,6 +81,7 @@ RUN_FAILURES: Final = frozenset(
         Reason.RESULT_STORE_FAILED,
         Reason.RESULT_MISSING,
         Reason.SUBMIT_ABANDONED,
+        Reason.CANCELLED_BEFORE_START,
     }
 )
 
@@ -106,6 +109,7 @@ _TITLES: Final[dict[Reason, str]] = {
     Reason.RESULT_STORE_FAILED: "The result could not be stored",
     Reason.RESULT_MISSING: "The stored result is missing or was changed",
     Reason.SUBMIT_ABANDONED: "The submission was not finished",
+    Reason.CANCELLED_BEFORE_START: "The run was cancelled before its time",
 }
 
 

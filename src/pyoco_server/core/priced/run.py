@@ -155,6 +155,8 @@ class NewRun:
     trace_id: str
     #: The API key of the submission; shown in lists, not part of the money.
     api_key_id: str | None = None
+    #: The run must not start before this instant (DELAY-7).
+    not_before: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,8 @@ class PricedRun:
     #: When a worker started it; None: not started.
     started_at: int | None = None
     api_key_id: str | None = None
+    #: It must not start before this instant.
+    not_before: int | None = None
 
     @property
     def at(self) -> At:

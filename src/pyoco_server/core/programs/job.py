@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import (
     check_client_id,
@@ -69,6 +70,10 @@ class JobAsk:
     timeout_sec: float | None = None
     #: The run that this one repeats (GRID-88).
     retry_of: str | None = None
+    delay: Delay = NO_DELAY
+    #: The tick of a schedule that this job is for.
+    schedule: Mapping[str, Any] | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -110,13 +115,15 @@ def check_timeout(seconds: object) -> None:
 
 def fingerprint(ask: JobAsk) -> str:
     """Return the digest of the content (GRID-24): equal for equal content, whatever the caller and the door."""
-    document = {
+    document: dict[str, Any] = {
         "args": list(ask.args),
         "client_id": ask.client_id,
         "exec_name": ask.exec_name,
         "files": [[each.name, each.size, each.sha256] for each in sorted(ask.files, key=lambda f: f.name)],
         "timeout_sec": ask.timeout_sec,
     }
+    if ask.delay != NO_DELAY:  # DELAY-8; a job without a delay keeps the digest of earlier versions
+        document["delay"] = [ask.delay.seconds, ask.delay.until]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -158,6 +165,10 @@ class ProgramJob:
     tenant_id: str | None = None
     api_key_id: str | None = None
     retry_of: str | None = None
+    #: The job is queued at this instant.
+    not_before: float | None = None
+    schedule: Mapping[str, Any] | None = None
+    tags: tuple[str, ...] = ()
     #: Hints for the first claim, present only in the message: the revision of the PENDING record this job was queued
     #: for, and the one member of that record which the message lacks. A claim that writes over exactly that revision
     #: need not read the record first.
@@ -197,6 +208,9 @@ def job_of(
         tenant_id=tenant_id,
         api_key_id=api_key_id,
         retry_of=ask.retry_of,
+        not_before=ask.delay.due_at(now),
+        schedule=ask.schedule,
+        tags=ask.tags,
     )
 
 
@@ -218,7 +232,8 @@ def files_of(job: ProgramJob) -> tuple[InputFile, ...]:
     return tuple(InputFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents)
 
 
-_HINTS = ("revision", "max_attempts")
+#: Left out when they have no value: earlier versions do not know them.
+_OPTIONAL = ("revision", "max_attempts", "not_before", "schedule", "tags")
 
 
 def to_message(job: ProgramJob) -> dict[str, Any]:
@@ -230,7 +245,7 @@ def to_message(job: ProgramJob) -> dict[str, Any]:
         inputs = {"mode": "object", "object": job.inputs.object, "size": job.inputs.size, "sha256": job.inputs.sha256}
         inputs["files"] = listed
     message = {"v": 1, **vars(job), "args": list(job.args), "inputs": inputs}
-    for name in _HINTS:
-        if message[name] is None:
+    for name in _OPTIONAL:
+        if message[name] is None or message[name] == ():
             del message[name]
     return message

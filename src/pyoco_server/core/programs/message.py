@@ -101,7 +101,18 @@ def _read(message: Mapping[str, Any]) -> ProgramJob:
         retry_of=_text_or_none(message, "retry_of"),
         revision=_hint(message, "revision"),
         max_attempts=_hint(message, "max_attempts"),
+        not_before=_due(message),
+        schedule=_take(message, "schedule", lambda value: isinstance(value, dict), "an object")
+        if message.get("schedule") is not None
+        else None,
+        tags=tuple(_take(message, "tags", _is_texts, "an array of strings")) if "tags" in message else (),
     )
+
+
+def _due(message: Mapping[str, Any]) -> float | None:
+    if message.get("not_before") is None:
+        return None
+    return float(_take(message, "not_before", _is_instant, "a number of unix seconds"))
 
 
 def _inputs(members: Mapping[str, Any]) -> Inputs:

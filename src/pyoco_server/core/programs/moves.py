@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
@@ -85,7 +86,7 @@ def _moved(run: Run, move: str, now: float, of_program: ProgramChanges, **change
     if run.status not in sources:
         raise IllegalMove(move, run.status)
     changes["program"] = _altered(program_of(run), of_program)
-    changes["status"], changes["updated_at"] = target, now
+    changes["status"], changes["updated_at"], changes["waits_for"] = target, now, None
     changes["tasks"] = {EXEC: str(_TASKS[target])}
     return changed(run, **changes)
 
@@ -112,7 +113,7 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
         kind=EXEC,
         flow_name=flow_name_of(job.exec_name),
         tag=TAG,
-        tags=(TAG, job.exec_name),
+        tags=(TAG, job.exec_name, *job.tags),
         params=params,
         tasks={EXEC: str(TaskState.PENDING)},
         submitted_at=job.submitted_at,
@@ -121,6 +122,8 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
         tenant_id=job.tenant_id,
         api_key_id=job.api_key_id,
         rerun_of=job.retry_of,
+        waits_for=None if job.not_before is None else WaitsFor.SCHEDULED,
+        schedule=job.schedule,
         program=Program(
             job_id=job.job_id,
             group=job.group,
@@ -129,6 +132,7 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
             fingerprint=job.fingerprint,
             max_attempts=max_attempts,
             retry_of=job.retry_of,
+            not_before=job.not_before,
             job=to_message(without_hints(job)),
         ),
     )

@@ -153,6 +153,7 @@ STEPS: dict[str, Step] = {
     "T17": Step(_HELD, (Change(money=_M.DISPUTED),)),  # the money facts contradict each other
     "T18": Step(_at(_RUNNING, (_M.DISPUTED,), _G.CLAIMED), (_COMPLETED, _FAILED, _REFUNDED)),  # an operator decides
     "T19": Step(_HELD, (Change(),)),  # the result is missing: another intent
+    "T20": Step(_READY, (_CLAIM,)),  # cancelled before its time: api
 }
 
 #: States without outgoing steps, except for the archive step. Derived, so that the set is defined only once.
@@ -169,3 +170,4 @@ class Basis(StrEnum):
     AGED = "T11"
     ABANDONED = "T12"
     SEND_FAILED = "T13"
+    NOT_DUE = "T20"

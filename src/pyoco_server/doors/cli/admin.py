@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
+import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +21,7 @@ from pyoco_server.doors.cli.packs import packs
 from pyoco_server.doors.cli.replicas import replicas
 from pyoco_server.doors.cli.run_records import run_records
 from pyoco_server.doors.cli.shell import Group, run
-from pyoco_server.errors import UsageError
+from pyoco_server.errors import PepperMismatch, SeveralServers, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +44,7 @@ def cli(context: click.Context, nats_url: str | None, data_dir: str | None) -> N
 
 def _config(nats_url: str | None, data_dir: str | None) -> NatsBackendConfig:
     """Return the settings. Called by each command after its arguments have been validated."""
-    from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.local_server import settle
 
     return settle(nats_url=nats_url, data_dir=data_dir).config
 
@@ -92,11 +95,10 @@ def create(
 
     Reads PYOCO_AUTH_PEPPER, which must equal that of the gateways.
     """
-    import time  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.core.api_key import pepper_fingerprint  # noqa: PLC0415
-    from pyoco_server.core.names import is_tag  # noqa: PLC0415
-    from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415
+    from pyoco_server.core.api_key import pepper_fingerprint
+    from pyoco_server.core.names import is_tag
+    from pyoco_server.core.priced.names import is_tenant
 
     if not is_tag(tenant):  # FLOW-41: tenants have the same format as tags
         raise UsageError(f"tenant {tenant!r} may hold letters, digits, '_' and '-'")
@@ -122,8 +124,7 @@ class _Pepper:
 def _announced_pepper(config: NatsBackendConfig) -> str | None:
     """Return the pepper fingerprint of the local server with this NATS. None: no such server, or several that
     differ."""
-    from pyoco_server.discovery import NATS, find  # noqa: PLC0415 - not for --help
-    from pyoco_server.errors import SeveralServers  # noqa: PLC0415
+    from pyoco_server.discovery import NATS, find
 
     with contextlib.suppress(SeveralServers):
         found = find(NATS, data_dir=config.data_dir, known=config.nats_url)
@@ -133,7 +134,6 @@ def _announced_pepper(config: NatsBackendConfig) -> str | None:
 
 async def _check_pepper(keys: Keys, pepper: _Pepper) -> None:
     """Refuse a pepper that is not the server's (FIND-12). Raises PepperMismatch, Unavailable."""
-    from pyoco_server.errors import PepperMismatch  # noqa: PLC0415 - not for --help
 
     stored = await keys.pepper()
     expected = stored if stored is not None else pepper.announced
@@ -155,7 +155,7 @@ async def _check_pepper(keys: Keys, pepper: _Pepper) -> None:
 
 
 def _label(text: str | None) -> str | None:
-    from pyoco_server.core.api_key import label_problem  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.api_key import label_problem
 
     problem = label_problem(text or "")
     if problem is not None:
@@ -164,7 +164,7 @@ def _label(text: str | None) -> str | None:
 
 
 def _expiry(text: str | None, now: float) -> float | None:
-    from pyoco_server.core.api_key import read_expiry  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.api_key import read_expiry
 
     if text is None:
         return None
@@ -195,8 +195,6 @@ def revoke(config: Callable[[], NatsBackendConfig], key_id: str) -> None:
 
 
 def _run(coroutine: Any) -> Any:
-    import asyncio  # noqa: PLC0415 - not for --help
-    import logging  # noqa: PLC0415
 
     # Without a handler Python would print warnings, including stack traces (FLOW-429); errors are raised anyway.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -223,10 +221,10 @@ def _shown(record: KeyRecord) -> dict[str, object]:
 async def _create(
     config: NatsBackendConfig, pepper: _Pepper, tenant: str, label: str | None, expires_at: float | None, now: float
 ) -> tuple[str, KeyRecord]:
-    import secrets  # noqa: PLC0415 - not for --help
+    import secrets
 
-    from pyoco_server.core.api_key import make_key  # noqa: PLC0415
-    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
+    from pyoco_server.core.api_key import make_key
+    from pyoco_server.wiring.backend import open_keys
 
     async with open_keys(config) as keys:
         await _check_pepper(keys, pepper)
@@ -239,17 +237,16 @@ async def _create(
 
 
 async def _list(config: NatsBackendConfig) -> list[KeyRecord]:
-    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
+    from pyoco_server.wiring.backend import open_keys
 
     async with open_keys(config) as keys:
         return await keys.all()
 
 
 async def _revoke(config: NatsBackendConfig, key_id: str) -> KeyRecord | None:
-    import time  # noqa: PLC0415
 
-    from pyoco_server.core.names import is_tag  # noqa: PLC0415
-    from pyoco_server.wiring.backend import open_keys  # noqa: PLC0415
+    from pyoco_server.core.names import is_tag
+    from pyoco_server.wiring.backend import open_keys
 
     if not is_tag(key_id):
         return None

@@ -6,7 +6,10 @@ import dataclasses
 import json
 import signal
 import sys
+import time
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -99,8 +102,8 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
 
     Stop gateways, keepers and workers before. If the restore is interrupted, run the same command again to continue.
     """
-    from pyoco_server.logs import redact_url  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import backup_folder  # noqa: PLC0415
+    from pyoco_server.logs import redact_url
+    from pyoco_server.wiring.backend import backup_folder
 
     options = _RestoreOptions(**given)
     if options.no_ledger and "ledger" in options.only:
@@ -117,12 +120,10 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
 
 
 async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> Manifest:
-    import time  # noqa: PLC0415 - not for --help
-    import uuid  # noqa: PLC0415
 
-    from pyoco_server.actions.backup import backup as back_up  # noqa: PLC0415
-    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
-    from pyoco_server.wiring.backend import backup_folder, open_backups, versions  # noqa: PLC0415
+    from pyoco_server.actions.backup import backup as back_up
+    from pyoco_server.doors.cli.backup_view import Bars
+    from pyoco_server.wiring.backend import backup_folder, open_backups, versions
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
     priced = _priced()
@@ -134,22 +135,22 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
 def _priced() -> PricedConfig | None:
     """Return the settings of priced runs. None: priced runs are disabled."""
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import priced_from_env
 
     priced = priced_from_env()[0]
     return priced if priced.priced_enabled else None
 
 
 def _grid() -> GridConfig:
-    from pyoco_server.config import grid_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import grid_from_env
 
     return grid_from_env()
 
 
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
     """Return the ledger file. None: the ledger is not a file."""
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import ledger_file  # noqa: PLC0415
+    from pyoco_server.config import priced_from_env
+    from pyoco_server.wiring.backend import ledger_file
 
     return ledger_file(config, priced_from_env()[0])
 
@@ -171,8 +172,8 @@ def _explain_missing_ledger(config: NatsBackendConfig, manifest: Manifest, *, is
 
 
 async def _verify(path: Path) -> Manifest:
-    from pyoco_server.actions.verify_backup import verify_backup  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import backup_folder  # noqa: PLC0415
+    from pyoco_server.actions.verify_backup import verify_backup
+    from pyoco_server.wiring.backend import backup_folder
 
     return await verify_backup(backup_folder(path))
 
@@ -191,8 +192,8 @@ class _RestoreOptions:
 
 
 async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOptions) -> Restoration:
-    from pyoco_server.actions.restore import plan_restore  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
+    from pyoco_server.actions.restore import plan_restore
+    from pyoco_server.wiring.backend import open_backups
 
     only = options.only
     if options.no_ledger:
@@ -210,9 +211,9 @@ async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOp
 
 
 async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, options: _RestoreOptions) -> None:
-    from pyoco_server.actions.restore import restore as put_back  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.backup_view import Bars  # noqa: PLC0415
-    from pyoco_server.wiring.backend import open_backups  # noqa: PLC0415
+    from pyoco_server.actions.restore import restore as put_back
+    from pyoco_server.doors.cli.backup_view import Bars
+    from pyoco_server.wiring.backend import open_backups
 
     async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=options.as_json) as bars:
@@ -223,8 +224,8 @@ async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restorati
 
 async def _remember_restored(config: NatsBackendConfig) -> None:
     """Make the restored ledger the one that the deployment uses."""
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.ledger import remember_restored  # noqa: PLC0415
+    from pyoco_server.config import priced_from_env
+    from pyoco_server.wiring.ledger import remember_restored
 
     before = await remember_restored(config, priced_from_env()[0])
     if before is not None:
@@ -248,15 +249,14 @@ def _confirm(plan: Restoration, where: str) -> None:
 
 
 def _path(folder: str) -> Path:
-    from pathlib import Path  # noqa: PLC0415 - not for --help
 
     return Path(folder)
 
 
 def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run until done, or until Ctrl-C, SIGTERM or a closed terminal: then clean up and raise KeyboardInterrupt."""
-    import asyncio  # noqa: PLC0415 - not for --help
-    import logging  # noqa: PLC0415
+    import asyncio
+    import logging
 
     logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     try:
@@ -268,7 +268,7 @@ def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def _until_stopped(work: Awaitable[T]) -> T:
-    import asyncio  # noqa: PLC0415 - not for --help
+    import asyncio
 
     task = asyncio.ensure_future(work)
     for number in _stop_signals():
@@ -286,7 +286,7 @@ def _print_result(manifest: Manifest, folder: str, what: str, as_json: bool) -> 
     if as_json:
         click.echo(json.dumps(_document(manifest, folder, what), indent=2))
         return
-    from pyoco_server.doors.cli.backup_view import table  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.backup_view import table
 
     click.echo(table(manifest, folder, what))
 

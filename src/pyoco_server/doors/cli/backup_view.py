@@ -32,9 +32,9 @@ class Bars:
 
     def __enter__(self) -> Bars:
         if sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 - only for a terminal
-            from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-            from rich.progress import Progress as RichProgress  # noqa: PLC0415
+            from rich.console import Console  # only for a terminal
+            from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+            from rich.progress import Progress as RichProgress
 
             columns = (
                 TextColumn("{task.description}", markup=False),

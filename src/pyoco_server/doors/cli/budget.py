@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -47,11 +48,10 @@ pyoco-server-admin budget credit --tenant team-a --usd 250.0000 --ref invoice-20
 @click.pass_obj
 def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
     """Give a tenant money to spend; creates the tenant if needed. Safe to repeat with the same --ref."""
-    import uuid  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.actions.priced.credit import credit as give  # noqa: PLC0415
-    from pyoco_server.core.priced.money import parse_credit, usd_down  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json, with_money_made  # noqa: PLC0415
+    from pyoco_server.actions.priced.credit import credit as give
+    from pyoco_server.core.priced.money import parse_credit, usd_down
+    from pyoco_server.doors.cli.money import print_json, with_money_made
 
     _check_tenant(tenant)
     try:
@@ -85,9 +85,9 @@ def credit(config: Config, tenant: str, usd: str, ref: str | None) -> None:
 @click.pass_obj
 def show(config: Config, tenant: str) -> None:
     """Print a tenant's balance, reservations, charges and credits, in whole micros."""
-    from pyoco_server.actions.priced.show_budget import show_budget  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.run import Caller  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.show_budget import show_budget
+    from pyoco_server.core.run import Caller
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     _check_tenant(tenant)
     view = with_money(config(), lambda priced: show_budget(priced, Caller(tenant_id=tenant), tenant))
@@ -108,8 +108,8 @@ def show(config: Config, tenant: str) -> None:
 @click.pass_obj
 def verify(config: Config, tenant: str | None) -> int:
     """Recompute every balance from the journal and compare. Exits with 1 if a single micro is missing anywhere."""
-    from pyoco_server.actions.priced.note_audit import audit_and_note  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.note_audit import audit_and_note
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     if tenant is not None:
         _check_tenant(tenant)
@@ -145,9 +145,9 @@ def rebuild(config: Config, tenant: str, yes: bool) -> None:
 
     Stop the gateways first: no run may be submitted meanwhile. Refuses while a run is being accepted or finalized.
     """
-    from pyoco_server.actions.priced.rebuild import plan_rebuild  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.priced.rebuild import rebuild as write_anew  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.rebuild import plan_rebuild
+    from pyoco_server.actions.priced.rebuild import rebuild as write_anew
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     _check_tenant(tenant)
     # Only a budget in Redis can be rebuilt; for any other the plan raises before it uses the budget.
@@ -175,9 +175,9 @@ def rebuild(config: Config, tenant: str, yes: bool) -> None:
 @click.pass_obj
 def disputes(config: Config) -> None:
     """List runs whose money facts contradict each other; each needs `budget resolve`."""
-    from pyoco_server.actions.priced.list_disputes import list_disputes  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.priced.instants import iso  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.list_disputes import list_disputes
+    from pyoco_server.core.priced.instants import iso
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     print_json(
         [
@@ -217,8 +217,8 @@ def resolve(
 
     If budgets are in Redis, run `budget rebuild` afterwards: only the journal is correct until then.
     """
-    from pyoco_server.actions.priced.resolve import resolve as decide  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.resolve import resolve as decide
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     decision = _decision(refund, charge_usd, charge_nothing)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"End run {run_id} this way?", err=True)):
@@ -246,8 +246,8 @@ def resolve(
 
 
 def _decision(refund: bool, charge_usd: str | None, charge_nothing: bool) -> Decision:
-    from pyoco_server.actions.priced.resolve import Refund, Settle  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.priced.money import parse_usd  # noqa: PLC0415
+    from pyoco_server.actions.priced.resolve import Refund, Settle
+    from pyoco_server.core.priced.money import parse_usd
 
     if refund + (charge_usd is not None) + charge_nothing != 1:
         raise UsageError("use one of --refund, --charge-usd and --charge-nothing")
@@ -260,7 +260,7 @@ def _decision(refund: bool, charge_usd: str | None, charge_nothing: bool) -> Dec
 
 
 def _check_tenant(tenant: str) -> None:
-    from pyoco_server.core.priced.names import is_tenant  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.priced.names import is_tenant
 
     if not is_tenant(tenant):
         raise UsageError(f"tenant {tenant[:80]!r} may hold letters, digits, '_' and '-', 64 at most")

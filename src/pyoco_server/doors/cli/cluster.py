@@ -53,6 +53,6 @@ def demo(*, once: bool, port: int, data_dir: str | None, nodes: int, workers: in
     With --once the command does this itself: it submits runs through one gateway, kills the NATS node that leads their
     queue, continues through the other gateway, restarts the node, and prints how long each step took.
     """
-    from pyoco_server.doors.cli.cluster_demo import DemoOptions, run_demo  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.cluster_demo import DemoOptions, run_demo
 
     return run_demo(DemoOptions(once, port, data_dir, nodes, workers, flow_resolver))

@@ -114,7 +114,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda word: None
         return
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal
+    from rich.console import Console  # only on a terminal
 
     with Console(stderr=True).status("checking") as status:
         yield lambda word: status.update(f"checking {word}")

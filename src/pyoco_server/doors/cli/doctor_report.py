@@ -64,8 +64,8 @@ def _line(finding: Finding) -> str:
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only on a terminal
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # only on a terminal
+    from rich.text import Text
 
     console = Console(highlight=False)
     width = max(40, console.width - _MARGIN)

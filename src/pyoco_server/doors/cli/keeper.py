@@ -28,10 +28,10 @@ _STOP_SECONDS = 10.0
 def cli(nats_url: str | None) -> int:
     """Do what belongs to no single run.
 
-    Fails runs that no worker can take and runs whose jobs were delivered too often. Concludes cancelled runs that no
-    worker holds. Removes stale records from the worker registry, and the remains of broken uploads. Requeues jobs of
-    programs that were lost from their queue. Recreates and refills queues that were deleted in NATS. Ends, refunds and
-    audits priced runs that their worker or gateway abandoned.
+    Fails runs that no worker can take and runs whose jobs were delivered too often. Concludes cancelled runs that
+    no worker holds. Removes stale records from the worker registry, and the remains of broken uploads. Requeues
+    jobs of programs that were lost from their queue. Starts delayed runs at their time. Recreates and refills
+    queues that were deleted in NATS. Ends, refunds and audits priced runs that their worker or gateway abandoned.
 
     Several may run; one is enough. Stops on SIGTERM and Ctrl-C; survives outages of NATS.
     """
@@ -73,6 +73,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.advisories import Advisories  # noqa: PLC0415
     from pyoco_server.loops.canceller import Canceller  # noqa: PLC0415
+    from pyoco_server.loops.clock.duties import clock_duties  # noqa: PLC0415
     from pyoco_server.loops.feeder import IndexFeeder  # noqa: PLC0415
     from pyoco_server.loops.keeper import KeeperHeartbeat  # noqa: PLC0415
     from pyoco_server.loops.object_sweeper import ObjectSweeper  # noqa: PLC0415
@@ -97,6 +98,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
                 Rescuer(backend, index, feeder),
                 RegistrySweeper(backend),
                 ObjectSweeper(backend),
+                *clock_duties(backend, index, feeder),
                 *([] if backend.programs is None else [ProgramSweeper(backend, index, feeder)]),
             ]
             await feeder.start()

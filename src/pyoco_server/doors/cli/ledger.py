@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -35,7 +36,7 @@ def ledger() -> None:
 @click.pass_obj
 def status(config: Config) -> int:
     """Show the version of the tables. Exits with 1 if they have to be migrated."""
-    from pyoco_server.wiring.priced import ledger_status  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.priced import ledger_status
 
     found = ledger_status(config(), _priced())
     click.echo(json.dumps(found, indent=2))
@@ -49,7 +50,7 @@ def migrate(config: Config) -> None:
 
     Back up the database first. Stop processes of an older version before: they refuse newer tables.
     """
-    from pyoco_server.wiring.priced import migrate_ledger  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.priced import migrate_ledger
 
     before, after = migrate_ledger(config(), _priced())
     click.echo(json.dumps({"before": before, "after": after, "changed": before != after}, indent=2))
@@ -75,12 +76,10 @@ def mode(config: Config, to: str, yes: bool) -> int:
     The balances are taken from the journal. Stop gateways, workers and keepers first, and start them with the new
     settings afterwards. Refuses while a run has not ended. Exits with 1 if the money does not add up at the end.
     """
-    import sys  # noqa: PLC0415 - not for --help
-    from typing import cast  # noqa: PLC0415
 
-    from pyoco_server.actions.priced.change_mode import change_mode, plan_mode_change  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json, with_money_in  # noqa: PLC0415
-    from pyoco_server.ports.ledger.port import BudgetMode  # noqa: PLC0415
+    from pyoco_server.actions.priced.change_mode import change_mode, plan_mode_change
+    from pyoco_server.doors.cli.money import print_json, with_money_in
+    from pyoco_server.ports.ledger.port import BudgetMode
 
     after = BudgetMode(to)
     plan = with_money_in(after, config(), lambda priced: plan_mode_change(priced, after))
@@ -117,8 +116,8 @@ def tenant() -> None:
 @click.pass_obj
 def list_tenants(config: Config) -> None:
     """Show every tenant in the ledger."""
-    from pyoco_server.actions.priced.tenants import all_tenants  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415
+    from pyoco_server.actions.priced.tenants import all_tenants
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     print_json([item.document() for item in with_money(config(), all_tenants)])
 
@@ -158,20 +157,20 @@ def limit(config: Config, tenant_id: str, per_minute: int | None, as_everybody: 
     """Set the request limit of a tenant."""
     if as_everybody == (per_minute is not None):
         raise UsageError("use either --per-minute or --default")
-    from pyoco_server.actions.priced.tenants import limit_tenant  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.priced.tenants import limit_tenant
 
     _set(config(), tenant_id, lambda priced: limit_tenant(priced, tenant_id, per_minute))
 
 
 def _set_status(config: NatsBackendConfig, tenant_id: str, status: str) -> None:
-    from pyoco_server.actions.priced.tenants import set_tenant_status  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.priced.run import TenantStatus  # noqa: PLC0415
+    from pyoco_server.actions.priced.tenants import set_tenant_status
+    from pyoco_server.core.priced.run import TenantStatus
 
     _set(config, tenant_id, lambda priced: set_tenant_status(priced, tenant_id, TenantStatus(status)))
 
 
 def _set(config: NatsBackendConfig, tenant_id: str, change: Callable[[Priced], Awaitable[ShownTenant | None]]) -> None:
-    from pyoco_server.doors.cli.money import print_json, with_money  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.money import print_json, with_money
 
     found = with_money(config, change)
     if found is None:
@@ -180,6 +179,6 @@ def _set(config: NatsBackendConfig, tenant_id: str, change: Callable[[Priced], A
 
 
 def _priced() -> PricedConfig:
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import priced_from_env
 
     return priced_from_env()[0]

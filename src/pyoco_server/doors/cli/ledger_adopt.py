@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,11 +37,10 @@ def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
     ledger, and the next gateway that starts creates an empty one. Prints what is lost before it asks; the ledgers
     themselves are not changed. With --data-dir, it starts the NATS of a stopped `pyoco-server up` temporarily.
     """
-    import logging  # noqa: PLC0415 - not for --help
 
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
-    from pyoco_server.wiring.ledger import find_ledger, give_ledger_id  # noqa: PLC0415
+    from pyoco_server.config import priced_from_env
+    from pyoco_server.doors.cli.money import print_json
+    from pyoco_server.wiring.ledger import find_ledger, give_ledger_id
 
     logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     settings, priced = config(), priced_from_env()[0]
@@ -64,18 +64,18 @@ def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
 
 
 async def _plan(config: NatsBackendConfig, here: LedgerHere) -> Adoption:
-    from pyoco_server.actions.priced.adopt_ledger import plan_adoption  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.temporary_nats import own_nats  # noqa: PLC0415
-    from pyoco_server.wiring.ledger import open_known_ledger  # noqa: PLC0415
+    from pyoco_server.actions.priced.adopt_ledger import plan_adoption
+    from pyoco_server.doors.cli.temporary_nats import own_nats
+    from pyoco_server.wiring.ledger import open_known_ledger
 
     async with own_nats(config) as reached, open_known_ledger(reached) as known:
         return await plan_adoption(known, here.ledger_id)
 
 
 async def _adopt(config: NatsBackendConfig, plan: Adoption) -> None:
-    from pyoco_server.actions.priced.adopt_ledger import adopt_ledger  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.temporary_nats import own_nats  # noqa: PLC0415
-    from pyoco_server.wiring.ledger import open_known_ledger  # noqa: PLC0415
+    from pyoco_server.actions.priced.adopt_ledger import adopt_ledger
+    from pyoco_server.doors.cli.temporary_nats import own_nats
+    from pyoco_server.wiring.ledger import open_known_ledger
 
     async with own_nats(config) as reached, open_known_ledger(reached) as known:
         await adopt_ledger(known, plan)

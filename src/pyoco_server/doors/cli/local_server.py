@@ -51,8 +51,8 @@ def settle_nats(*, nats_url: str | None = None, option: str = "--nats-url", **gi
 def _own_nats(data_dir: Path, found: Found) -> str | None:
     """The address of the NATS of a stopped server whose data directory was named, while another server runs (FIND-4):
     data of one are not combined with the NATS of the other. None: the server runs, or has no NATS of its own."""
-    from pyoco_server.embedded import reachable_host  # noqa: PLC0415 - not for --help
-    from pyoco_server.ports.deployment.machine import own_nats_of  # noqa: PLC0415
+    from pyoco_server.embedded import reachable_host
+    from pyoco_server.ports.deployment.machine import own_nats_of
 
     if data_dir.resolve() == Path(found.server.data_dir).resolve() or (own := own_nats_of(data_dir)) is None:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,9 +62,8 @@ def nats_permissions(roles: tuple[str, ...], account: str, suffixes: tuple[str, 
     The output belongs into the configuration of NATS. Each role may publish and subscribe to what it needs, by the
     names in the settings, and to nothing else. Contacts no server.
     """
-    from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
-    from pyoco_server.errors import UsageError  # noqa: PLC0415
-    from pyoco_server.wiring.access import Role, nats_rights  # noqa: PLC0415
+    from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
+    from pyoco_server.wiring.access import Role, nats_rights
 
     if not account.isidentifier():
         raise UsageError("--account may hold letters, digits and '_'; example: --account PYOCO")
@@ -75,7 +75,7 @@ def nats_permissions(roles: tuple[str, ...], account: str, suffixes: tuple[str, 
 
 
 def _account(account: str, rights: dict[Role, Rights], suffixes: tuple[str, ...]) -> Iterator[str]:
-    from pyoco_server.wiring.access import inbox_prefix  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.access import inbox_prefix
 
     first = next(iter(rights))
     user = f"{first.value}{suffixes[0]}"
@@ -117,10 +117,10 @@ def prepare(config: Callable[[], NatsBackendConfig]) -> None:
     and buckets of earlier versions refuse rollups. Run it before the first start, and before the first start of a new
     version.
     """
-    import asyncio  # noqa: PLC0415 - not for --help
+    import asyncio
 
-    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
-    from pyoco_server.wiring import access as wiring_access  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env, priced_from_env
+    from pyoco_server.wiring import access as wiring_access
 
     names = asyncio.run(wiring_access.prepare(config(), priced_from_env()[0], grid_from_env()))
     for name in sorted(names):

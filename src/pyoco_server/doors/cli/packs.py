@@ -45,8 +45,8 @@ def letters(config: Config, limit: int) -> None:
 
     SQS does not return the same letter again for some minutes.
     """
-    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
+    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters
+    from pyoco_server.doors.cli.money import print_json
 
     print_json([_shown(each) for each in _with_queue(config(), lambda queue: list_pack_dead_letters(queue, limit))])
 
@@ -65,8 +65,8 @@ pyoco-server-admin packs redrive --all""",
 @click.pass_obj
 def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: int) -> None:
     """Send dead letters to the workers again. A run that was started or refunded meanwhile is not started again."""
-    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters, redrive_pack_dead_letters  # noqa: PLC0415
-    from pyoco_server.doors.cli.money import print_json  # noqa: PLC0415
+    from pyoco_server.actions.priced.dead_letters import list_pack_dead_letters, redrive_pack_dead_letters
+    from pyoco_server.doors.cli.money import print_json
 
     if everything == bool(run_ids):
         raise UsageError("use either --run-id or --all")
@@ -94,11 +94,11 @@ def _shown(letter: PackDeadLetter) -> dict[str, object]:
 
 
 def _with_queue(config: NatsBackendConfig, work: Callable[[PackQueue], Awaitable[T]]) -> T:
-    import asyncio  # noqa: PLC0415 - not for --help
-    import logging  # noqa: PLC0415
+    import asyncio
+    import logging
 
-    from pyoco_server.config import priced_from_env  # noqa: PLC0415
-    from pyoco_server.wiring.priced import open_pack_queue  # noqa: PLC0415
+    from pyoco_server.config import priced_from_env
+    from pyoco_server.wiring.priced import open_pack_queue
 
     logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
 

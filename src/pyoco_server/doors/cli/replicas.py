@@ -68,7 +68,7 @@ def replicas(
 def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
     """Return the settings. Raises UsageError for a setting with which the next started process would undo the
     change."""
-    from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import grid_from_env, priced_from_env
 
     priced, grid = priced_from_env()[0], grid_from_env()
     if grid.exec_replicas > count:
@@ -80,8 +80,8 @@ def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
 
 
 async def _plan(config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, count: int) -> Planned:
-    from pyoco_server.actions.change_replicas import plan_replicas  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import open_replicas  # noqa: PLC0415
+    from pyoco_server.actions.change_replicas import plan_replicas
+    from pyoco_server.wiring.backend import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         return await plan_replicas(replicas, count)
@@ -90,8 +90,8 @@ async def _plan(config: NatsBackendConfig, priced: PricedConfig | None, grid: Gr
 async def _change(
     config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, plan: Planned, view: _View
 ) -> None:
-    from pyoco_server.actions.change_replicas import change_replicas  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import open_replicas  # noqa: PLC0415
+    from pyoco_server.actions.change_replicas import change_replicas
+    from pyoco_server.wiring.backend import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         await change_replicas(replicas, plan, view.show, view.tell)

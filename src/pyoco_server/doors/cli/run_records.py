@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -32,9 +33,8 @@ def discard(config: Callable[[], NatsBackendConfig], run_id: str) -> None:
 
     `doctor` and the dashboard list such runs. A readable record is refused. Prints what was removed as JSON.
     """
-    import asyncio  # noqa: PLC0415 - not for --help
-    import logging  # noqa: PLC0415
-    from dataclasses import asdict  # noqa: PLC0415
+    import asyncio
+    import logging
 
     # What would be logged is printed.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -48,8 +48,8 @@ def discard(config: Callable[[], NatsBackendConfig], run_id: str) -> None:
 
 
 async def _discard(config: NatsBackendConfig, run_id: str) -> Discarded:
-    from pyoco_server.actions.discard_record import discard_record  # noqa: PLC0415 - not for --help
-    from pyoco_server.wiring.backend import open_runs  # noqa: PLC0415
+    from pyoco_server.actions.discard_record import discard_record
+    from pyoco_server.wiring.backend import open_runs
 
     async with open_runs(config) as runs:
         return await discard_record(runs, run_id)

@@ -95,8 +95,8 @@ def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **g
 
     On a terminal, warnings are shown and everything else is in DIR/logs; otherwise all log lines go to stdout.
     """
-    from pyoco_server.doors.cli.plan import UpOptions  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.up import up as start_everything  # noqa: PLC0415
+    from pyoco_server.doors.cli.plan import UpOptions
+    from pyoco_server.doors.cli.up import up as start_everything
 
     return start_everything(
         UpOptions(workers=0 if no_worker else workers, keeper=not no_keeper, programs=not no_programs, **given)
@@ -115,16 +115,16 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
 
     Without --nats-url it uses the NATS and the data directory of the server that runs on this machine.
     """
-    from pyoco_server.doors.cli.claims import open_port  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415
-    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+    from pyoco_server.doors.cli.claims import open_port
+    from pyoco_server.doors.cli.local_server import settle
+    from pyoco_server.doors.cli.typos import warn_of_typos
+    from pyoco_server.logs import configure_logging
 
     config = settle(**given).config
     configure_logging("pyoco-server:http")
     warn_of_typos()
     with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
-        from pyoco_server.doors.cli.gateway import serve  # noqa: PLC0415 - takes 1 s to import: after the checks
+        from pyoco_server.doors.cli.gateway import serve  # takes 1 s to import: after the checks
 
         return serve(config, listening)
 
@@ -144,8 +144,8 @@ def doctor(**given: Any) -> int:
     Without --nats-url it checks the server that runs on this machine, or the NATS that `up` last ran in this directory.
     It only reads. The exit code is 1 if data would be lost or work would stop.
     """
-    from pyoco_server.doors.cli.doctor import DoctorOptions  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.doctor import doctor as run_doctor  # noqa: PLC0415
+    from pyoco_server.doors.cli.doctor import DoctorOptions
+    from pyoco_server.doors.cli.doctor import doctor as run_doctor
 
     return run_doctor(DoctorOptions(**given))
 

@@ -15,6 +15,7 @@ from pyoco_server.actions.programs.result import job_result
 from pyoco_server.actions.programs.set_cap import set_cap
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.delays import delay_problem
 from pyoco_server.core.frames.codec import NIL, Frame, Type
 from pyoco_server.core.frames.messages import CancelJob, HelloAck, HelloClient, JobRequest, ObjectGet, SubmitAck
 from pyoco_server.core.frames.subjects import result_subject
@@ -149,7 +150,12 @@ class ClientPeer:
     def _read(self, frame: Frame) -> tuple[JobRequest, JobAsk]:
         """Parse a SubmitJob. Raises GridRefused."""
         request = read_submit(frame, self.visitor.id)
-        return request, request.ask(self._context.group)
+        ask = request.ask(self._context.group)
+        backend = self._context.backend
+        problem = delay_problem(ask.delay, backend.clock(), backend.config.delay_max_sec, "PYOCO_DELAY_MAX_SEC")
+        if problem is not None:  # DELAY-3
+            raise GridRefused(Code.BAD_SCHEMA, f"NotBefore {problem[1]}", field="NotBefore", job_id=ask.job_id)
+        return request, ask
 
     async def _accept(self, frame: Frame, ask: JobAsk, content: Inline) -> None:
         run_id = ask.run_id

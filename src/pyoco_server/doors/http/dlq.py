@@ -34,7 +34,7 @@ from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body
 from pyoco_server.doors.http.shapes import Absent, Answer, Body, Count, Status, Uuid, one_of, schema_of
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.doors.http.submissions import REPLAYED, RunRerunRequest, read_change
+from pyoco_server.doors.http.submissions import REPLAYED, RunRerunRequest, defaults_of, read_change
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
@@ -185,7 +185,7 @@ async def get_letter(request: Request) -> Response:
 
 async def redrive_letter(request: Request) -> Response:
     state, letter_id = state_of(request), request.path_params["letter_id"]
-    change = read_change(await read_body(request))
+    change = read_change(await read_body(request), defaults_of(state.backend))
     accepted = await redrive(state.backend, caller_of(request), letter_id, change)
     state.told(accepted.stored.revision)
     run = accepted.stored.run

@@ -227,6 +227,8 @@ class WorkflowForm:
     workflow: bytes
     flow_name: str
     tag: str | None
+    delay: float | None = None
+    not_before: float | None = None
 
 
 async def read_workflow_form(request: Request, workflow_bytes_max: int) -> WorkflowForm:
@@ -237,4 +239,4 @@ async def read_workflow_form(request: Request, workflow_bytes_max: int) -> Workf
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise wrong_part("params", message, "forbidden")
     asked = form.read(RunSubmitYamlRequest)
-    return WorkflowForm(workflow, asked.flow_name, asked.tag)
+    return WorkflowForm(workflow, asked.flow_name, asked.tag, asked.delay, asked.not_before)

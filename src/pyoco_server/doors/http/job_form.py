@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 from starlette.requests import Request as HttpRequest
 
+from pyoco_server.core.delays import Delay, delay_problem
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX, JobAsk, check_ask
 from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
@@ -18,7 +19,8 @@ from pyoco_server.doors.http.forms import Part, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
 from pyoco_server.doors.http.reading import members_of
 from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
-from pyoco_server.doors.http.shapes import File, FormRequest
+from pyoco_server.doors.http.shapes import Duration, File, FormRequest, Instant
+from pyoco_server.doors.http.submissions import Defaults, MaybeDelay, MaybeNotBefore
 from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.errors import TooLarge, TooSlow
 
@@ -68,6 +70,8 @@ class JobSubmitRequest(FormRequest):
         Annotated[float, Meta(ge=1, le=TIMEOUT_MAX, description="Run time: `EXEC_JOB_TIMEOUT_SEC` unless given.")]
         | None
     ) = None
+    delay: MaybeDelay = None
+    not_before: MaybeNotBefore = None
 
 
 _FIELD_BYTES_MAX: Final = 1024
@@ -170,7 +174,14 @@ class JobForm:
 
 
 async def read_job_form(
-    request: HttpRequest, files: JobFiles, bytes_max: int, *, group: str, client_id: str, job_id: str
+    request: HttpRequest,
+    files: JobFiles,
+    bytes_max: int,
+    *,
+    group: str,
+    client_id: str,
+    job_id: str,
+    defaults: Defaults,
 ) -> JobAsk:
     """Read the job request; the file data goes to `files` as it arrives. The keyword arguments are the defaults.
 
@@ -192,8 +203,26 @@ async def read_job_form(
         args=form.args,
         files=await files.finish(),
         timeout_sec=None if timeout is None else _number(timeout),
+        delay=_delay(form, defaults),
     )
     return check_ask(ask)
+
+
+def _delay(form: JobForm, defaults: Defaults) -> Delay:
+    """DELAY-1 to DELAY-3"""
+    times: dict[str, float] = {}
+    for name, rule in (("delay", Duration.text_rule), ("not_before", Instant.text_rule)):
+        text = form.text(name)
+        try:
+            if text is not None:
+                times[name] = rule(text)
+        except ValueError as error:
+            raise _bad(f"{name} {error}", name) from error
+    asked = Delay(times.get("delay"), times.get("not_before"))
+    problem = delay_problem(asked, defaults.now, defaults.delay_seconds_max, "PYOCO_DELAY_MAX_SEC")
+    if problem is not None:
+        raise _bad(f"{problem[0]} {problem[1]}", problem[0])
+    return asked
 
 
 async def _chunks(request: HttpRequest, bytes_max: int, began: float) -> AsyncIterator[bytes]:

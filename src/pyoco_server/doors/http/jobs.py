@@ -19,7 +19,7 @@ from pyoco_server.doors.http.job_form import CLIENT_ID_DEFAULT, JobSubmitRequest
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.shapes import Answer, Body, RunId, Status
 from pyoco_server.doors.http.state import caller_of, programs_of, state_of
-from pyoco_server.doors.http.submissions import KEY_PARAMETER, REPLAYED, read_key
+from pyoco_server.doors.http.submissions import KEY_PARAMETER, REPLAYED, defaults_of, read_key
 
 __all__ = ["OPERATIONS"]
 
@@ -48,6 +48,7 @@ async def submit_job(request: Request) -> Response:
             group=programs.config.exec_group,
             client_id=caller.api_key_id or CLIENT_ID_DEFAULT,
             job_id=drawn,
+            defaults=defaults_of(state.backend),
         )
         admit_client(programs, caller, ask.client_id, ask.exec_name, ask.group)
         named = None if key is None else Key(key, names_job=ask.job_id != drawn)

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, field
 from starlette.datastructures import QueryParams
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.programs.names import flow_name_of
 from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.doors.http.cursors import LENGTH_MAX as CURSOR_LENGTH_MAX
@@ -41,6 +42,10 @@ class RunsQuery(Request):
     client_id: Annotated[ClientId, Meta(description="Jobs of this client.")] | None = None
     group: Annotated[Group, Meta(description="Jobs of this group.")] | None = None
     exec: Annotated[ExecName, Meta(description="Jobs of this program, as `flow=exec:NAME`.")] | None = None
+    waiting: (
+        Annotated[str, one_of(WaitsFor, description="Runs that wait for their time: delayed, or for the next try.")]
+        | None
+    ) = None
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Page size.")] = LIMIT_DEFAULT
     include: Annotated[
         list[str], Meta(description="`full`, `all` or `records`: complete snapshots instead of summaries.")
@@ -89,6 +94,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
         job_id=asked.job_id,
         client_id=asked.client_id,
         group=asked.group,
+        waits=asked.waiting,
     )
     after = _position(reading, wanted)
     reading.checked(MalformedQuery)

@@ -28,6 +28,7 @@ from pyoco_server.doors.http.submissions import (
     RunBatchItem,
     RunBatchRequest,
     RunRerunRequest,
+    defaults_of,
     read_batch,
     read_change,
     read_key,
@@ -68,7 +69,7 @@ class RunBatchAnswer(msgspec.Struct):
 async def rerun_run(request: Request) -> Response:
     state = state_of(request)
     key = read_key(request)
-    change = read_change(await read_body(request))
+    change = read_change(await read_body(request), defaults_of(state.backend))
     run_id = request.path_params["run_id"]
     accepted = await rerun(state.backend, caller_of(request), run_id, change, key)
     state.told(accepted.stored.revision)
@@ -80,7 +81,7 @@ async def submit_batch(request: Request) -> Response:
     state = state_of(request)
     key = read_key(request)
     body = await read_body(request, BATCH_BYTES_MAX)
-    asked = body, state.backend.config.default_tag, key
+    asked = body, defaults_of(state.backend), key
     if len(body) <= _READ_IN_PLACE_BYTES_MAX:
         read = read_batch(*asked)
     else:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.explain_wait import Wait, explain_wait
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
+from pyoco_server.actions.release_run import start_now
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.core.waiting import waits
@@ -32,6 +33,8 @@ from pyoco_server.doors.http.submissions import (
     RunCancelRequest,
     RunSubmitRequest,
     RunSubmitYamlRequest,
+    defaults_of,
+    read_delay,
     read_key,
     read_reason,
     read_submission,
@@ -44,7 +47,7 @@ __all__ = ["OPERATIONS"]
 async def submit_run(request: Request) -> Response:
     state = state_of(request)
     key = read_key(request)
-    ask = read_submission(await read_body(request), state.backend.config.default_tag)
+    ask = read_submission(await read_body(request), defaults_of(state.backend))
     return await _accept(state, caller_of(request), ask, key)
 
 
@@ -54,6 +57,7 @@ async def submit_run_yaml(request: Request) -> Response:
     key = read_key(request)
     form = await read_workflow_form(request, config.workflow_yaml_max_bytes)
     tag = config.default_tag if form.tag is None else form.tag
+    delay = read_delay(form.delay, form.not_before, defaults_of(state.backend))
     # Parsing YAML takes up to tens of milliseconds of CPU time, so it runs in a thread.
     file = await asyncio.to_thread(state.backend.flow_files.read, form.workflow)
     ask = Submission(
@@ -64,6 +68,7 @@ async def submit_run_yaml(request: Request) -> Response:
         workflow_yaml=file.text,
         workflow_yaml_sha256=file.sha256,
         workflow_yaml_bytes=file.size,
+        delay=delay,
     )
     return await _accept(state, caller_of(request), ask, key)
 
@@ -92,7 +97,7 @@ async def get_run(request: Request) -> Response:
 
 async def _wait(state: State, caller: Caller, run: Run) -> Wait | None:
     """Best effort, as FLOW-93. An index that is still being built does not cover all runs ahead."""
-    if not waits(run) or not await state.feeder.caught_up(0):
+    if not waits(run) or not (run.waits_for_time or await state.feeder.caught_up(0)):
         return None
     return await explain_wait(state.backend, caller, run)
 
@@ -110,6 +115,13 @@ async def get_run_tasks(request: Request) -> Response:
             "task_records_truncated": run.task_records_truncated,
         }
     )
+
+
+async def start_run(request: Request) -> Response:
+    state = state_of(request)
+    stored = await start_now(state.backend, caller_of(request), request.path_params["run_id"])
+    state.told(stored.revision)
+    return json_answer(shown_run(stored.run))
 
 
 async def cancel_run(request: Request) -> Response:
@@ -141,7 +153,10 @@ def _waiting(wait: Wait) -> dict[str, Any]:
     """Leave out what the caller may not see; `oldest_ahead` is null if no run is ahead."""
     oldest = wait.oldest_ahead
     ahead = {name: value for name, value in vars(oldest).items() if value is not None} if oldest is not None else None
-    return {**vars(wait), "oldest_ahead": ahead}
+    shown = {**vars(wait), "oldest_ahead": ahead}
+    if wait.until is None:
+        del shown["until"]
+    return shown
 
 
 _RUN = schemas.json_response(schemas.ref("RunSnapshot"), "The latest state of the run.")
@@ -191,6 +206,17 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(schemas.path_run_id,),
         answer=schemas.json_response(schemas.ref("RunTasks"), "States and records of the tasks."),
         errors=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/runs/{run_id}/start",
+        endpoint=start_run,
+        summary="Start a delayed run now",
+        description="Makes a run that waits for its time due at once: a delayed one, or one that waits for its next "
+        "try. 409 for any other run.",
+        parameters=(schemas.path_run_id,),
+        answer=_RUN,
+        errors=(404, 409, 422),
     ),
     Operation(
         method="POST",

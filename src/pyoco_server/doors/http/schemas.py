@@ -132,6 +132,8 @@ _SNAPSHOT: dict[str, Any] = {
     "worker_tags": or_null(TEXTS),
     "worker_state": or_null(TEXT),
     "waiting": ref("RunWaiting"),
+    "not_before": NUMBER | {"description": "The run must not start, or try again, before this instant."},
+    "schedule": ref("RunSchedule"),
 }
 #: Only for runs of kind `pack`.
 _PACK: dict[str, Any] = {
@@ -165,7 +167,6 @@ _PROGRAM: dict[str, Any] = {
 _PROGRAM_WHOLE: dict[str, Any] = _PROGRAM | {
     "fingerprint": TEXT,
     "max_attempts": COUNT,
-    "not_before": NUMBER,
     "stdout_tail": TEXT,
     "stderr_tail": TEXT,
     "stdout_truncated": FLAG,
@@ -189,6 +190,8 @@ _SUMMARY = (
     "heartbeat_at",
     "worker_id",
     "error",
+    "not_before",
+    "schedule",
 )
 
 _COSTS = ("reserved", "used", "minimum_fee")
@@ -228,12 +231,13 @@ SCHEMAS: dict[str, Any] = {
             "message_ja": TEXT,
             "resource": TEXT | {"description": "With ERR-PYOCO-0050: the stream that is missing in NATS."},
             "key": TEXT | {"description": "With ERR-PYOCO-0075: the key of the record that cannot be read."},
-            "position": {"type": "integer", "minimum": 1},
+            "position": or_null({"type": "integer", "minimum": 1}),
             "position_capped": FLAG,
             "workers_alive": COUNT,
             "slots": COUNT,
             "slots_busy": COUNT,
             "oldest_ahead": or_null(ref("RunAhead")),
+            "until": NUMBER | {"description": "With `scheduled` and `retry`: when the run is due."},
         },
         [
             "reason",
@@ -247,6 +251,16 @@ SCHEMAS: dict[str, Any] = {
             "oldest_ahead",
         ],
         "Why a run that no worker has taken is not executed yet, and its place in the queue of its tag, estimated.",
+    ),
+    "RunSchedule": object_of(
+        {
+            "id": {"type": "string", "format": "uuid"},
+            "name": TEXT,
+            "tick": NUMBER,
+            "source": {"type": "string", "enum": ["tick", "catch_up", "trigger", "backfill"]},
+        },
+        ["id", "name", "tick", "source"],
+        "The schedule that submitted the run, and for which tick.",
     ),
     "RunAhead": object_of(
         {"run_id": {"type": "string", "format": "uuid"}, "submitted_at": NUMBER, "age_seconds": NUMBER},

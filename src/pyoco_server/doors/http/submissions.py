@@ -11,11 +11,23 @@ from msgspec import Meta
 from starlette.requests import Request as HttpRequest
 
 from pyoco_server.actions.rerun import UNCHANGED, Change
+from pyoco_server.core.delays import Delay, delay_problem
 from pyoco_server.core.fingerprint import item_key
 from pyoco_server.core.run import Submission
 from pyoco_server.doors.http.reading import read_document
 from pyoco_server.doors.http.requests import JSON_BYTES_MAX, Malformed, wrong
-from pyoco_server.doors.http.shapes import File, FormRequest, Request, RunId, Tag, pattern, schema_of
+from pyoco_server.doors.http.shapes import (
+    Duration,
+    File,
+    FormRequest,
+    Instant,
+    Request,
+    RunId,
+    Tag,
+    pattern,
+    schema_of,
+)
+from pyoco_server.ports.backend import Backend
 
 __all__ = [
     "BATCH_BYTES_MAX",
@@ -23,7 +35,10 @@ __all__ = [
     "KEY_LENGTH_MAX",
     "KEY_PARAMETER",
     "REPLAYED",
+    "Defaults",
     "Item",
+    "MaybeDelay",
+    "MaybeNotBefore",
     "RunAccepted",
     "RunBatchItem",
     "RunBatchRequest",
@@ -31,8 +46,10 @@ __all__ = [
     "RunRerunRequest",
     "RunSubmitRequest",
     "RunSubmitYamlRequest",
+    "defaults_of",
     "read_batch",
     "read_change",
+    "read_delay",
     "read_key",
     "read_reason",
     "read_submission",
@@ -73,6 +90,12 @@ Labels = Annotated[list[Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]], Meta(
 IdempotencyKey = Annotated[str, pattern("^[!-~]+$", _KEY_RULE, min_length=1, max_length=KEY_LENGTH_MAX)]
 
 
+_DELAY = "Start this long after acceptance, at most `PYOCO_DELAY_MAX_SEC`; not together with `not_before`."
+_NOT_BEFORE = "Do not start before this instant; one in the past means no delay."
+MaybeDelay = Annotated[Duration, Meta(description=_DELAY)] | None
+MaybeNotBefore = Annotated[Instant, Meta(description=_NOT_BEFORE)] | None
+
+
 class RunSubmitRequest(Request):
     """A run of a named flow."""
 
@@ -80,6 +103,8 @@ class RunSubmitRequest(Request):
     params: dict[str, Any] | None = None
     tag: Tag | None = None
     tags: Labels | None = None
+    delay: MaybeDelay = None
+    not_before: MaybeNotBefore = None
 
 
 class RunSubmitYamlRequest(FormRequest):
@@ -88,6 +113,8 @@ class RunSubmitYamlRequest(FormRequest):
     workflow: Annotated[File, Meta(description="The flow.yaml, UTF-8.")]
     flow_name: FlowName
     tag: Tag | None = None
+    delay: MaybeDelay = None
+    not_before: MaybeNotBefore = None
 
 
 class RunBatchItem(RunSubmitRequest):
@@ -112,6 +139,8 @@ class RunRerunRequest(Request):
     params: dict[str, Any] | None = None
     tag: Tag | None = None
     tags: Labels | None = None
+    delay: MaybeDelay = None
+    not_before: MaybeNotBefore = None
 
 
 class RunCancelRequest(Request):
@@ -125,6 +154,27 @@ class RunAccepted(msgspec.Struct):
 
     run_id: RunId
     status: Literal["PENDING"]
+
+
+class Defaults(NamedTuple):
+    """What a submission is completed with, and checked against."""
+
+    tag: str
+    now: float
+    delay_seconds_max: float
+
+
+def defaults_of(backend: Backend) -> Defaults:
+    return Defaults(backend.config.default_tag, backend.clock(), backend.config.delay_max_sec)
+
+
+def read_delay(delay: float | None, not_before: float | None, defaults: Defaults) -> Delay:
+    """Raises Malformed, naming the bound (DELAY-2, DELAY-3)."""
+    asked = Delay(delay, not_before)
+    problem = delay_problem(asked, defaults.now, defaults.delay_seconds_max, "PYOCO_DELAY_MAX_SEC")
+    if problem is not None:
+        raise wrong(("body", problem[0]), problem[1], "delay")
+    return asked
 
 
 class Item(NamedTuple):
@@ -148,12 +198,12 @@ def read_key(request: HttpRequest) -> str | None:
     return key
 
 
-def read_submission(body: bytes, default_tag: str) -> Submission:
+def read_submission(body: bytes, defaults: Defaults) -> Submission:
     """Raises Malformed with every problem and its location (FLOW-70)."""
-    return _submission(read_document(RunSubmitRequest, body), body, default_tag)
+    return _submission(read_document(RunSubmitRequest, body), body, defaults)
 
 
-def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Malformed]:
+def read_batch(body: bytes, defaults: Defaults, key: str | None) -> list[Item | Malformed]:
     """Return the submissions in order; in place of each invalid one, its error. O(size).
 
     Raises Malformed if the body is not a batch. An item without a key of its own gets one derived from `key`.
@@ -161,17 +211,17 @@ def read_batch(body: bytes, default_tag: str, key: str | None) -> list[Item | Ma
     items: list[Item | Malformed] = []
     for index, raw in enumerate(read_document(RunBatchRequest, body).runs):
         try:
-            items.append(_item(bytes(raw), default_tag, None if key is None else item_key(key, index)))
+            items.append(_item(bytes(raw), defaults, None if key is None else item_key(key, index)))
         except Malformed as error:
             items.append(_placed(error, index))
     return items
 
 
-def _item(body: bytes, default_tag: str, key: str | None) -> Item:
+def _item(body: bytes, defaults: Defaults, key: str | None) -> Item:
     if len(body) > JSON_BYTES_MAX:
         raise wrong(("body",), f"has at most {JSON_BYTES_MAX} bytes", "too_long")
     asked = read_document(RunBatchItem, body)
-    return Item(_submission(asked, body, default_tag), key if asked.idempotency_key is None else asked.idempotency_key)
+    return Item(_submission(asked, body, defaults), key if asked.idempotency_key is None else asked.idempotency_key)
 
 
 def _placed(error: Malformed, index: int) -> Malformed:
@@ -180,13 +230,15 @@ def _placed(error: Malformed, index: int) -> Malformed:
     return Malformed(str(error), problems=problems)
 
 
-def read_change(body: bytes) -> Change:
+def read_change(body: bytes, defaults: Defaults) -> Change:
     """Read the changes of a re-run; an empty body means none. Raises Malformed."""
     if not body.strip():
         return UNCHANGED
     asked = read_document(RunRerunRequest, body)
     _check_depth(asked.params or {}, body)
-    return Change(params=asked.params, tag=asked.tag, tags=None if asked.tags is None else tuple(asked.tags))
+    delay = read_delay(asked.delay, asked.not_before, defaults)
+    tags = None if asked.tags is None else tuple(asked.tags)
+    return Change(params=asked.params, tag=asked.tag, tags=tags, delay=delay)
 
 
 def read_reason(body: bytes) -> str | None:
@@ -194,12 +246,13 @@ def read_reason(body: bytes) -> str | None:
     return read_document(RunCancelRequest, body).reason if body.strip() else None
 
 
-def _submission(asked: RunSubmitRequest, body: bytes, default_tag: str) -> Submission:
-    tag = default_tag if asked.tag is None else asked.tag
+def _submission(asked: RunSubmitRequest, body: bytes, defaults: Defaults) -> Submission:
+    tag = defaults.tag if asked.tag is None else asked.tag
     params = asked.params or {}
     _check_depth(params, body)
     tags = (tag,) if asked.tags is None else tuple(asked.tags)
-    return Submission(flow_name=asked.flow_name, tag=tag, tags=tags, params=params)
+    delay = read_delay(asked.delay, asked.not_before, defaults)
+    return Submission(flow_name=asked.flow_name, tag=tag, tags=tags, params=params, delay=delay)
 
 
 def _check_depth(params: dict[str, Any], body: bytes) -> None:

@@ -109,7 +109,7 @@ def _shutdown_response(request: Request, body: bytes) -> Response | None:
     asked = asked_in(request.scope)
     if asked is None or not is_stopping(request.app):
         return None
-    from pyoco_server.doors.mcp.server import written  # noqa: PLC0415 - loaded by now, and not before
+    from pyoco_server.doors.mcp.server import written
 
     ask, trace_id = asked
     log.info("tool call abandoned: gateway is stopping", method=ask.method, path=ask.path, trace_id=trace_id)

@@ -55,9 +55,9 @@ class Sessions:
                 self._task = None
 
     async def _run(self, begun: asyncio.Future[ASGIApp]) -> None:
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415 - see above
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from pyoco_server.doors.mcp.server import build_server  # noqa: PLC0415
+        from pyoco_server.doors.mcp.server import build_server
 
         # The guard and `http.py` have already checked the caller, the origin and the size.
         manager = StreamableHTTPSessionManager(
@@ -70,15 +70,15 @@ class Sessions:
 
 def _load() -> None:
     """Import in a thread, so that other requests are served meanwhile."""
-    import mcp.server.streamable_http_manager  # noqa: F401, PLC0415
+    import mcp.server.streamable_http_manager  # noqa: F401
 
-    import pyoco_server.doors.mcp.server  # noqa: F401, PLC0415
+    import pyoco_server.doors.mcp.server  # noqa: F401
 
 
 @contextmanager
 def _way_of(context: ServerRequestContext[Any, Any]) -> Iterator[tuple[Send, str | None]]:
-    from pyoco_server.doors.http.v1.visit import TRACE_ID  # noqa: PLC0415
-    from pyoco_server.doors.mcp.inside import Inside  # noqa: PLC0415
+    from pyoco_server.doors.http.v1.visit import TRACE_ID
+    from pyoco_server.doors.mcp.inside import Inside
 
     request = context.request
     assert request is not None  # set by this transport on every request

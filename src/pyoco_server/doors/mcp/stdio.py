@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import click
 
 from pyoco_server.doors.cli.shell import Command, run
@@ -41,15 +44,13 @@ def cli(server: str | None, profile: str | None, patience: float) -> int:
     stderr. The command ends when stdin closes, and on SIGTERM or Ctrl-C. While the gateway is unavailable the tools
     report an error; they work again once it is back.
     """
-    import asyncio  # noqa: PLC0415 - not for --help
-    import contextlib  # noqa: PLC0415
-    import logging  # noqa: PLC0415
-    import sys  # noqa: PLC0415
+    import asyncio
+    import logging
 
-    from pyoco_server.client.connection import Asked, resolve, shown_address  # noqa: PLC0415
-    from pyoco_server.doors.cli.local_server import say  # noqa: PLC0415
-    from pyoco_server.doors.mcp.pipe import offer  # noqa: PLC0415
-    from pyoco_server.logs import configure_logging, get_logger  # noqa: PLC0415
+    from pyoco_server.client.connection import Asked, resolve, shown_address
+    from pyoco_server.doors.cli.local_server import say
+    from pyoco_server.doors.mcp.pipe import offer
+    from pyoco_server.logs import configure_logging, get_logger
 
     connection = resolve(Asked(server=server, profile=profile))
     say(connection.found)

@@ -1,4 +1,4 @@
-"""The lanes known to a process: which may contain jobs, and when to poll the others. Nothing here waits."""
+"""The queues known to a process: which may contain jobs, and when to poll the others. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["IDLE_SECONDS_MAX", "ClientQueueState", "ClientQueues"]
 
 T = TypeVar("T")
 
-#: GRID-60: an idle lane is polled after 1, 2, 4 … 30 s.
+#: GRID-60: an idle queue is polled after 1, 2, 4 … 30 s.
 IDLE_SECONDS_MAX = 30.0
 #: A job that is due may reach the queue slightly late: poll a few times in quick succession, then at the usual rate.
 _QUICK_LOOKS, _QUICK_SECONDS = 5, 0.05
@@ -25,9 +25,9 @@ _QUICK_LOOKS, _QUICK_SECONDS = 5, 0.05
 
 @dataclass(eq=False)
 class ClientQueueState:
-    """The assumed state of one lane. A wrong assumption costs a poll, and nothing else."""
+    """The assumed state of one queue. A wrong assumption costs a poll, and nothing else."""
 
-    lane: ClientQueue
+    queue: ClientQueue
     #: Waiting jobs, excluding those being requested.
     depth: int = 0
     #: Jobs being requested.
@@ -44,7 +44,7 @@ class ClientQueueState:
 
 
 class ClientQueues:
-    """Each lane is ready, full (its client is at its cap), being polled, or resting until it is due."""
+    """Each queue is ready, full (its client is at its cap), being polled, or resting until it is due."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,28 +53,28 @@ class ClientQueues:
         self._by_name: dict[tuple[str, str], ClientQueueState] = {}
         self._by_client: dict[str, list[ClientQueueState]] = {}
         self._full: set[str] = set()
-        #: (due time, tie-break, lane, whether a job was put off until then).
+        #: (due time, tie-break, queue, whether a job was put off until then).
         self._due: list[tuple[float, int, ClientQueueState, bool]] = []
         self._count = itertools.count()
         #: There may be something to poll. Cleared by the one that polls.
         self.woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Let the lanes be scanned now: a job, a credit or a slot may have come. Never waits."""
+        """Let the queues be scanned now: a job, a credit or a slot may have come. Never waits."""
         self.woken.set()
 
-    def add(self, lane: ClientQueue) -> None:
-        """Add a lane, whose content is not known yet. Idempotent."""
-        if lane in self._states:
+    def add(self, queue: ClientQueue) -> None:
+        """Add a queue, whose content is not known yet. Idempotent."""
+        if queue in self._states:
             return
-        state = self._states[lane] = ClientQueueState(lane, depth=1)
-        self._by_name[lane.exec_name, lane.client] = state
-        self._by_client.setdefault(lane.client, []).append(state)
+        state = self._states[queue] = ClientQueueState(queue, depth=1)
+        self._by_name[queue.exec_name, queue.client] = state
+        self._by_client.setdefault(queue.client, []).append(state)
         self._ready(state)
         self.wake()
 
     def hear(self, exec_name: str, client_id: str) -> None:
-        """Note that a job was queued. A wakeup for an unknown lane is dropped: the lane itself is about to be added."""
+        """Note that a job was queued. A wakeup for an unknown queue is dropped: it is about to be added."""
         state = self._by_name.get((exec_name, client_id))
         if state is not None:
             state.heard += 1
@@ -83,15 +83,15 @@ class ClientQueues:
             self._ready(state)
             self.wake()
 
-    def put_off(self, lane: ClientQueue, seconds: float) -> None:
-        """Note that one of its jobs may be taken after this time: the lane is polled then."""
-        state = self._states.get(lane)
+    def put_off(self, queue: ClientQueue, seconds: float) -> None:
+        """Note that one of its jobs may be taken after this time: the queue is polled then."""
+        state = self._states.get(queue)
         if state is not None:
             heapq.heappush(self._due, (self._clock() + seconds, next(self._count), state, True))
             self.wake()
 
     def next_due(self) -> float:
-        """Infinity: no lane is resting."""
+        """Infinity: no queue is resting."""
         return self._due[0][0] if self._due else math.inf
 
     def wake_due(self) -> None:
@@ -108,11 +108,11 @@ class ClientQueues:
             self._ready(state)
 
     def waiting(self) -> list[ClientQueueState]:
-        """Return the lanes assumed to contain jobs, besides those being requested."""
+        """Return the queues assumed to contain jobs, besides those being requested."""
         return [state for state in self._states.values() if state.depth]
 
     def pick(self, reserve_credit: Callable[[str, str | None], T | None]) -> tuple[ClientQueueState, Turn[T]] | None:
-        """Pick the next lane in turn. One of its jobs counts as being requested until `answered` or `unasked`."""
+        """Pick the next queue in turn. One of its jobs counts as being requested until `answered` or `unasked`."""
         turn = self._order.pick(reserve_credit)
         if turn is None:
             return None
@@ -124,7 +124,7 @@ class ClientQueues:
         return state, turn
 
     def unasked(self, state: ClientQueueState, count: int = 1) -> None:
-        """Cancel requests that were not made: the lane is as before."""
+        """Cancel requests that were not made: the queue is as before."""
         state.asked -= count
         state.depth += count
         self._ready(state)
@@ -132,7 +132,7 @@ class ClientQueues:
     def answered(self, state: ClientQueueState, heard: int, asked: int, came: int, waiting: int) -> None:
         """Record the result of a poll: of `asked` jobs `came` were received, and `waiting` more exist.
 
-        `heard` is the lane's counter of wakeups before the poll.
+        `heard` is the queue's counter of wakeups before the poll.
         """
         state.asked -= asked
         state.depth = max(waiting - state.asked, 0)
@@ -144,15 +144,15 @@ class ClientQueues:
             state.must_count = False
             self._ready(state)
         else:
-            self._order.discard(state.lane.exec_name, state.lane.client)
+            self._order.discard(state.queue.exec_name, state.queue.client)
             if not state.asked:
                 self._rest(state, came)
 
     def failed(self, state: ClientQueueState, asked: int) -> None:
-        """Record a failed poll: the lane is polled again in a second."""
+        """Record a failed poll: the queue is polled again in a second."""
         state.asked -= asked
         state.depth = state.empty_looks = 0
-        self._order.discard(state.lane.exec_name, state.lane.client)
+        self._order.discard(state.queue.exec_name, state.queue.client)
         self._rest(state, 1)
 
     def _rest(self, state: ClientQueueState, came: int) -> None:
@@ -166,10 +166,10 @@ class ClientQueues:
         heapq.heappush(self._due, (state.due_at, next(self._count), state, False))
 
     def block(self, client_id: str) -> None:
-        """Mark a client as at its cap: its lanes are skipped (GRID-61). O(its lanes)."""
+        """Mark a client as at its cap: its queues are skipped (GRID-61). O(its queues)."""
         self._full.add(client_id)
         for state in self._by_client.get(client_id, ()):
-            self._order.discard(state.lane.exec_name, client_id)
+            self._order.discard(state.queue.exec_name, client_id)
 
     def unblock(self, client_id: str) -> None:
         """Idempotent."""
@@ -180,7 +180,7 @@ class ClientQueues:
                     self._ready(state)
 
     def has_more(self, client_id: str) -> bool:
-        """Return whether one of the client's lanes is assumed to contain jobs. O(its lanes)."""
+        """Return whether one of the client's queues is assumed to contain jobs. O(its queues)."""
         return any(state.depth for state in self._by_client.get(client_id, ()))
 
     def give_turn_back(self, turn: Turn[T]) -> None:
@@ -188,5 +188,5 @@ class ClientQueues:
 
     def _ready(self, state: ClientQueueState) -> None:
         state.due_at = math.inf
-        if state.lane.client not in self._full:
-            self._order.add(state.lane.exec_name, state.lane.client)
+        if state.queue.client not in self._full:
+            self._order.add(state.queue.exec_name, state.queue.client)

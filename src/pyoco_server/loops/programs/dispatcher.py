@@ -68,7 +68,7 @@ class Credits(Protocol):
 
 @dataclass
 class _Poll:
-    """One poll of one lane: a credit for each requested job, and room for them within the client's cap."""
+    """One poll of one queue: a credit for each requested job, and room for them within the client's cap."""
 
     state: ClientQueueState
     heard: int
@@ -77,14 +77,15 @@ class _Poll:
 
 
 class Dispatcher:
-    """Takes jobs from lanes, programs in turn and clients in turn. Each needs a client slot and a credit (GRID-62).
+    """Takes jobs from client queues, programs in turn and clients in turn. Each needs a client slot and a credit.
 
-    It polls when its lanes are woken by a job, a credit, a free slot or a new lane. Otherwise it polls idle lanes after
-    1, 2, 4 … 30 s. The order holds within this process; the starts of several processes are not ordered.
+    It polls when its queues are woken by a job, a credit, a free slot or a new queue (GRID-60, GRID-62). Otherwise it
+    polls idle queues after 1, 2, 4 … 30 s. The order holds within this process; the starts of several processes are not
+    ordered.
 
     It calls the slots, the queues and the attempts of its process, and none of them calls it: they wake its queues.
 
-    Limitation: it cannot know the content of a lane without polling it. A wrong assumption costs a poll.
+    Limitation: it cannot know the content of a queue without polling it. A wrong assumption costs a poll.
     """
 
     def __init__(
@@ -113,9 +114,9 @@ class Dispatcher:
         """Poll now: a credit was released or a worker joined. Never waits."""
         self._queues.wake()
 
-    def _on_lane(self, lane: ClientQueue) -> None:
-        if lane.group == self._group and not self._is_stopping:
-            self._queues.add(lane)
+    def _on_queue(self, queue: ClientQueue) -> None:
+        if queue.group == self._group and not self._is_stopping:
+            self._queues.add(queue)
 
     def _on_wakeup(self, wakeup: Wakeup, payload: str) -> None:
         if wakeup is Wakeup.NEW:
@@ -125,16 +126,16 @@ class Dispatcher:
     # Start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start, and return once the lanes are known. Idempotent. Raises Unavailable."""
+        """Start, and return once the client queues are known. Idempotent. Raises Unavailable."""
         async with self._gate:
             if self._task is not None:
                 return
             self._is_stopping = False
             await self._slots.open()
             self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup, Wakeup.NEW)
-            await self._programs.queue.start(self._on_lane)
-            for lane in self._programs.queue.lanes(self._group):
-                self._on_lane(lane)
+            await self._programs.queue.start(self._on_queue)
+            for queue in self._programs.queue.lanes(self._group):
+                self._on_queue(queue)
             self._task = asyncio.create_task(self._run(), name="dispatcher")
 
     async def stop(self) -> None:
@@ -188,7 +189,7 @@ class Dispatcher:
     # One scan -----------------------------------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Assign a lane to poll to every free credit whose turn it is. Waits for nothing."""
+        """Assign a queue to poll to every free credit whose turn it is. Waits for nothing."""
         self._queues.wake_due()
         self._slots.unblock()
         polls: dict[ClientQueueState, _Poll] = {}
@@ -222,15 +223,15 @@ class Dispatcher:
                     self._queues.unasked(state, len(poll.turns) - len(room.slots))
                     self._unused(poll, len(room.slots))
                 if room.slots:
-                    deliveries = await self._programs.queue.take(state.lane, len(room.slots))
+                    deliveries = await self._programs.queue.take(state.queue, len(room.slots))
             self._answered(poll, deliveries)
             self._outage.worked()
         except Unavailable as error:
-            where = {"exec_name": state.lane.exec_name, "client_id": room.client_id}
-            self._outage.failed("could not poll a lane", error, **where)
+            where = {"exec_name": state.queue.exec_name, "client_id": room.client_id}
+            self._outage.failed("could not poll a client queue", error, **where)
             self._queues.failed(state, len(poll.turns))
         except Exception:  # the top of a poll: its credits and slots must be released
-            log.exception("could not poll a lane", exec_name=state.lane.exec_name, client_id=room.client_id)
+            log.exception("could not poll a client queue", exec_name=state.queue.exec_name, client_id=room.client_id)
             self._queues.failed(state, len(poll.turns))
         finally:
             self._slots.drop_missing(room)
@@ -238,7 +239,7 @@ class Dispatcher:
         if state.depth:
             self._queues.wake()
         elif not self._is_stopping:
-            self._set_alarm()  # a lane that returned all requested jobs rests now, and there may be no other event
+            self._set_alarm()  # a queue that returned all requested jobs rests now, and there may be no other event
         self._unused(poll, len(work))
         self._slots.unused(room.slots[len(work) :])
         if len(work) == 1:
@@ -247,7 +248,7 @@ class Dispatcher:
             await asyncio.gather(*work)
 
     async def _is_worth_it(self, state: ClientQueueState) -> bool:
-        counts = await self._programs.queue.counts(state.lane)
+        counts = await self._programs.queue.counts(state.queue)
         return counts is None or bool(counts.waiting or counts.unacked)
 
     def _answered(self, poll: _Poll, deliveries: list[Delivery]) -> None:
@@ -267,7 +268,7 @@ class Dispatcher:
         del poll.turns[used:]
 
     def _pass_over(self, turn: Turn[Credit]) -> None:
-        """There was no job for the credit: release it for another lane."""
+        """There was no job for the credit: release it for another queue."""
         self._queues.give_turn_back(turn)
         turn.credit.give_back()
         self._queues.wake()

@@ -190,7 +190,7 @@ class InFlight:
             self._note_put_back(attempt)
 
     def _note_put_back(self, attempt: ProgramAttempt) -> None:
-        """Count it, and poll its lane when the job is due again, instead of waiting for a wakeup."""
+        """Count it, and poll its client queue when the job is due again, instead of waiting for a wakeup."""
         count_put_back(self._meter, attempt)
         not_before = program_of(attempt.run).not_before or 0.0
         seconds = max(not_before - self._backend.clock(), 0.0)

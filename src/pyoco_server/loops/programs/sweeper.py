@@ -184,7 +184,12 @@ class _OpenRuns:
                     self._open.clear()
                 for item in changes.items:
                     self._after = max(self._after, item.revision)
-                    if isinstance(item, Stored) and item.run.is_exec and not item.run.is_terminal:
+                    if (
+                        isinstance(item, Stored)
+                        and item.run.is_exec
+                        and not item.run.is_terminal
+                        and not item.run.waits_for_time
+                    ):
                         self._open[item.run.run_id] = item.run.updated_at
                     else:
                         self._open.pop(item.run.run_id if isinstance(item, Stored) else item.run_id, None)

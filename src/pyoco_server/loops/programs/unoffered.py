@@ -22,10 +22,10 @@ __all__ = ["Offers", "UnofferedJobs"]
 log = get_logger(__name__)
 
 _EVERY_SECONDS = 1.0
-#: A lane found empty is polled again after this, or when a job is queued.
+#: A queue found empty is polled again after this, or when a job is queued.
 _EMPTY_SECONDS = 30.0
 _BATCH = 32
-_LANES_MAX = 256
+_QUEUES_MAX = 256
 
 
 class Offers(Protocol):
@@ -66,14 +66,14 @@ class UnofferedJobs(Loop):
 
     async def turn(self) -> None:
         now = self._clock()
-        lanes: dict[str, list[ClientQueueState]] = {}
+        queues: dict[str, list[ClientQueueState]] = {}
         for state in self._queues.waiting():
-            name = state.lane.exec_name
-            if name in lanes or (self._offers.takes(name) and not self._offers.serves(name)):
-                lanes.setdefault(name, []).append(state)
-        self._since = {name: self._since.get(name, now) for name in lanes}
+            name = state.queue.exec_name
+            if name in queues or (self._offers.takes(name) and not self._offers.serves(name)):
+                queues.setdefault(name, []).append(state)
+        self._since = {name: self._since.get(name, now) for name in queues}
         grace_seconds = programs_of(self._backend).config.exec_worker_down_delay_sec
-        for name, states in lanes.items():
+        for name, states in queues.items():
             if now - self._since[name] < grace_seconds:
                 continue
             code = await verdict_on(self._backend, name)
@@ -82,21 +82,21 @@ class UnofferedJobs(Loop):
 
     async def _end_all(self, states: list[ClientQueueState], code: ErrorCode, now: float) -> None:
         due = [state for state in states if self._is_due(state, now)]
-        for state in due[:_LANES_MAX]:
+        for state in due[:_QUEUES_MAX]:
             heard = state.heard
             try:
-                if not await self._end_lane(state.lane, code):
-                    self._empty[state.lane] = heard, now
+                if not await self._end_queue(state.queue, code):
+                    self._empty[state.queue] = heard, now
             except Unavailable as error:
-                log.warning("could not end jobs without a program yet", exec_name=state.lane.exec_name, error=error)
+                log.warning("could not end jobs without a program yet", exec_name=state.queue.exec_name, error=error)
 
     def _is_due(self, state: ClientQueueState, now: float) -> bool:
-        heard, at = self._empty.get(state.lane, (-1, now))
+        heard, at = self._empty.get(state.queue, (-1, now))
         return heard != state.heard or now - at >= _EMPTY_SECONDS
 
-    async def _end_lane(self, lane: ClientQueue, code: ErrorCode) -> bool:
-        """End up to a batch of the lane's jobs. Returns False if the lane is empty. Raises Unavailable."""
-        deliveries = await programs_of(self._backend).queue.take(lane, _BATCH)
+    async def _end_queue(self, queue: ClientQueue, code: ErrorCode) -> bool:
+        """End up to a batch of the queue's jobs. Returns False if the queue is empty. Raises Unavailable."""
+        deliveries = await programs_of(self._backend).queue.take(queue, _BATCH)
         for delivery in deliveries:
             ended = await end_unoffered(self._backend, delivery, code)
             if ended is not None:

@@ -99,7 +99,8 @@ class JetStreamStreams:
         self._link, self._config = link, config
         of_priced_runs = priced_resources(config, priced) if priced is not None else ()
         of_programs = grid_resources(config, grid) if grid is not None else ()
-        self._resources = (*resources_of(config), *of_priced_runs, *of_programs)
+        # Alarms hold nothing of their own: keepers set those that are missing from the records of the runs.
+        self._resources = (*resources_of(config, {config.clock_stream}), *of_priced_runs, *of_programs)
         parts = (frozenset(each.name for each in part) for part in (of_priced_runs, of_programs))
         self.parts = tuple(part for part in parts if part)
         #: Streams that record the time of their restore: messages sent to them before are sent again.

@@ -15,6 +15,7 @@ __all__ = [
     "RUN_SECONDS_BOUNDS",
     "Ahead",
     "Counts",
+    "DelayedRun",
     "Index",
     "ListPosition",
     "Mark",
@@ -53,6 +54,8 @@ class RunFilter:
     job_id: str | None = None
     client_id: str | None = None
     group: str | None = None
+    #: What the run waits for, a `WaitsFor`.
+    waits: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,9 @@ class Summary:
     pack: Mapping[str, Any] | None = None
     #: Programs only: the job, its client, and how it went (`program_line`).
     program: Mapping[str, Any] | None = None
+    #: Delayed runs and runs of schedules only.
+    not_before: float | None = None
+    schedule: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,15 @@ class RunInProgress:
 
 
 @dataclass(frozen=True)
+class DelayedRun:
+    """A run that waits for its time, of any kind."""
+
+    run_id: str
+    kind: str
+    due_at: float
+
+
+@dataclass(frozen=True)
 class Mark:
     """How far the index has read: a revision in one particular store."""
 
@@ -270,12 +285,18 @@ class Index(Protocol):
     async def unfinished(self, after: float, before: float, limit: int) -> list[Summary]:
         """Return unfinished runs last updated between these instants, oldest first.
 
-        Excludes packs and programs, which their own keepers handle. O(limit * log runs + unfinished packs and programs
-        between the instants).
+        Excludes packs and programs, which their own keepers handle, and delayed runs. O(limit * log runs + excluded
+        runs between the instants).
         """
 
     async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
-        """Like `unfinished`, for programs. O(limit * log runs)."""
+        """Like `unfinished`, for programs, without delayed ones. O(limit * log runs)."""
+
+    async def delayed(self, after: DelayedRun | None, before: float, limit: int) -> list[DelayedRun]:
+        """Return runs of any kind that wait for a time before `before`, by that time. O(limit + log runs).
+
+        `after`: the last run of the previous page.
+        """
 
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         """Return RUNNING runs of this tenant, or of EVERYBODY, last updated before this instant, oldest first.

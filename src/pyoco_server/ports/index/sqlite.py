@@ -13,6 +13,7 @@ from pyoco_server.ports.index.port import (
     EVERYBODY,
     Ahead,
     Counts,
+    DelayedRun,
     ListPosition,
     Mark,
     Page,
@@ -109,6 +110,9 @@ class SqliteIndex:
 
     async def open_programs(self, after: float, before: float, limit: int) -> list[Summary]:
         return await self._file.read(lambda connection: sqlite_counts.open_programs(connection, after, before, limit))
+
+    async def delayed(self, after: DelayedRun | None, before: float, limit: int) -> list[DelayedRun]:
+        return await self._file.read(lambda connection: sqlite_counts.delayed(connection, after, before, limit))
 
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))

@@ -11,7 +11,16 @@ from dataclasses import replace
 from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
-from pyoco_server.ports.index.port import EVERYBODY, Ahead, Counts, ProgramCounts, RunInProgress, Summary, Waiting
+from pyoco_server.ports.index.port import (
+    EVERYBODY,
+    Ahead,
+    Counts,
+    DelayedRun,
+    ProgramCounts,
+    RunInProgress,
+    Summary,
+    Waiting,
+)
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
 
 __all__ = [
@@ -19,6 +28,7 @@ __all__ = [
     "TENANT_RUNS",
     "ahead",
     "counts",
+    "delayed",
     "held",
     "open_programs",
     "packs_ahead",
@@ -40,28 +50,28 @@ _COUNTS = f"""
 SELECT (SELECT json_group_object(name, number) FROM counts WHERE what = 'status'), (
     SELECT json_group_array(json_array(tag, number, (
         SELECT submitted FROM runs INDEXED BY runs_waiting
-        WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack') AND runs.tag = longest.tag
+        WHERE status = 'PENDING' AND waits = '' AND kind NOT IN ('exec', 'pack') AND runs.tag = longest.tag
         ORDER BY submitted LIMIT 1)))
     FROM (SELECT name AS tag, number FROM counts WHERE what = 'waiting'
           ORDER BY number DESC, name LIMIT {_TAGS_MAX}) AS longest),
     (SELECT json_group_object(name, number) FROM counts WHERE what = 'pack'),
-    (SELECT submitted FROM runs INDEXED BY packs_waiting WHERE status = 'PENDING' AND kind = 'pack'
+    (SELECT submitted FROM runs INDEXED BY packs_waiting WHERE status = 'PENDING' AND waits = '' AND kind = 'pack'
      ORDER BY submitted LIMIT 1)
 """
 
 _EARLIER = """
 runs INDEXED BY runs_waiting
-WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack') AND tag = :tag
+WHERE status = 'PENDING' AND waits = '' AND kind NOT IN ('exec', 'pack') AND tag = :tag
     AND (submitted, run_id) < (:submitted, :run_id)
 """
 _EARLIER_PACKS = """
 runs INDEXED BY packs_waiting
-WHERE status = 'PENDING' AND kind = 'pack' AND (submitted, run_id) < (:submitted, :run_id)
+WHERE status = 'PENDING' AND waits = '' AND kind = 'pack' AND (submitted, run_id) < (:submitted, :run_id)
 """
 _EARLIER_JOBS = """
 runs INDEXED BY programs_waiting
-WHERE status = 'PENDING' AND kind = 'exec' AND grp = :grp AND flow_name = :flow AND client_id = :client_id
-    AND tenant_id = :tenant_id AND (submitted, run_id) < (:submitted, :run_id)
+WHERE status = 'PENDING' AND waits = '' AND kind = 'exec' AND grp = :grp AND flow_name = :flow
+    AND client_id = :client_id AND tenant_id = :tenant_id AND (submitted, run_id) < (:submitted, :run_id)
 """
 
 
@@ -102,7 +112,7 @@ def counts(connection: sqlite3.Connection) -> Counts:
 _PROGRAMS = f"""
 SELECT json_group_array(json_array(name, number, CASE WHEN name GLOB 'PENDING/*' THEN (
     SELECT submitted FROM runs INDEXED BY programs_oldest
-    WHERE status = 'PENDING' AND kind = 'exec' AND grp = substr(name, 9, instr(substr(name, 9), '/') - 1)
+    WHERE status = 'PENDING' AND waits = '' AND kind = 'exec' AND grp = substr(name, 9, instr(substr(name, 9), '/') - 1)
         AND flow_name = substr(name, 9 + instr(substr(name, 9), '/')) ORDER BY submitted LIMIT 1) END))
 FROM (SELECT name, number FROM counts WHERE what = 'exec' AND (name GLOB 'PENDING/*' OR name GLOB 'RUNNING/*'
       OR name GLOB 'CANCELLING/*') ORDER BY name LIMIT {3 * _TAGS_MAX})
@@ -159,7 +169,7 @@ def _ahead_of(found: tuple[int, str | None, str | None]) -> Ahead:
 def unfinished(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
     """One short index scan per non-terminal state, merged."""
     each = """SELECT at, run_id FROM runs INDEXED BY runs_status
-        WHERE status = '{}' AND at >= :after AND at < :before AND kind NOT IN ('exec', 'pack')"""
+        WHERE status = '{}' AND at >= :after AND at < :before AND kind NOT IN ('exec', 'pack') AND waits = ''"""
     walks = " UNION ALL ".join(each.format(state) for state in _OPEN)
     return _oldest(connection, walks, after, before, limit)
 
@@ -167,7 +177,7 @@ def unfinished(connection: sqlite3.Connection, after: float, before: float, limi
 def open_programs(connection: sqlite3.Connection, after: float, before: float, limit: int) -> list[Summary]:
     """One scan of an index that contains nothing else."""
     walk = f"""SELECT at, run_id FROM runs INDEXED BY programs_open
-        WHERE kind = 'exec' AND status IN ({", ".join(f"'{state}'" for state in _OPEN)})
+        WHERE waits = '' AND kind = 'exec' AND status IN ({", ".join(f"'{state}'" for state in _OPEN)})
         AND at >= :after AND at < :before"""
     return _oldest(connection, walk, after, before, limit)
 
@@ -178,6 +188,15 @@ def _oldest(connection: sqlite3.Connection, walks: str, after: float, before: fl
     values = {"after": number_of(after), "before": number_of(before), "limit": limit}
     (text,) = connection.execute(query, values).fetchone()
     return [line for _, line in read_lines(text)]
+
+
+def delayed(connection: sqlite3.Connection, after: DelayedRun | None, before: float, limit: int) -> list[DelayedRun]:
+    """One scan of an index that contains nothing else."""
+    query = """SELECT run_id, kind, due FROM runs INDEXED BY runs_delayed
+        WHERE waits <> '' AND (due, run_id) > (:after, :run_id) AND due < :before ORDER BY due, run_id LIMIT :limit"""
+    place = {"after": -1, "run_id": ""} if after is None else {"after": number_of(after.due_at), "run_id": after.run_id}
+    rows = connection.execute(query, place | {"before": number_of(before), "limit": limit})
+    return [DelayedRun(run_id, kind, instant_of(due)) for run_id, kind, due in rows]
 
 
 #: The columns of `runs` that make a RunInProgress.

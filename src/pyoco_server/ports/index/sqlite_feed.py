@@ -42,7 +42,7 @@ _REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
 _KNOWN = """
 SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags,
     CASE kind WHEN 'pack' THEN coalesce(more ->> '$[5].money_state', '') END, kind, grp, flow_name,
-    CASE kind WHEN 'exec' THEN json(more -> '$[6]') END)) FROM runs
+    CASE kind WHEN 'exec' THEN json(more -> '$[6]') END, waits)) FROM runs
 WHERE run_id IN (SELECT value FROM json_each(?))
 """
 _MOVED = f"INSERT INTO moves SELECT {_columns(4)} FROM json_each(?)"
@@ -80,8 +80,11 @@ class _Effects:
     def leaves(self, before: list[Any]) -> None:
         run_id, revision, tenant_id, status, tag, at, tags_text, money, kind, group, flow_name = before[:11]
         self.counts["status", status] -= 1
+        is_delayed = before[12] != ""
         self._version(tenant_id, -1, -revision)
-        if money is not None:
+        if is_delayed:
+            self.counts["delayed", ""] -= 1
+        elif money is not None:
             self.counts["pack", f"{status}/{money}"] -= 1
         elif kind == EXEC:
             self.counts["exec", f"{status}/{group}/{flow_name}"] -= 1
@@ -96,10 +99,14 @@ class _Effects:
         self.totals.update(counted(run, was_terminal, before[11] if before is not None else None))
 
     def comes(self, row: Row) -> None:
-        run_id, revision, tenant_id, status, kind, flow_name, tag, _, at, _, tags_text, more, _, _, group = row
+        run_id, revision, tenant_id, status, kind, flow_name, tag, _, at, _, tags_text, more, _, _, group, waits = row[
+            :16
+        ]
         self.counts["status", status] += 1
         self._version(tenant_id, 1, revision)
-        if kind == PACK:
+        if waits:
+            self.counts["delayed", ""] += 1
+        elif kind == PACK:
             self.counts["pack", f"{status}/{money_of(more)}"] += 1
         elif kind == EXEC:
             self.counts["exec", f"{status}/{group}/{flow_name}"] += 1

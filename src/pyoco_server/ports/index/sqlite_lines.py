@@ -73,6 +73,9 @@ COLUMNS = (
     "job_id",
     "client_id",
     "grp",
+    "waits",
+    "due",
+    "clock",
 )
 
 _AT, _SUBMITTED = COLUMNS.index("at"), COLUMNS.index("submitted")
@@ -82,7 +85,7 @@ Row = list[Any]
 
 #: A row `r` with its position `k.at` in the list, as JSON.
 LINE = """'[' || json_array(k.at, r.run_id, r.kind, r.status, r.flow_name, r.tag, r.submitted, r.at)
-    || ',' || r.tags || ',' || r.more || ']'"""
+    || ',' || r.tags || ',' || r.more || ',' || coalesce(r.clock, 'null') || ']'"""
 
 
 def read_lines(text: str | None) -> list[tuple[int, Summary]]:
@@ -90,7 +93,7 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
     if text is None:
         return []
     lines = []
-    for (at, run_id, kind, status, flow_name, tag, submitted, updated), tags, more in _decode(f"[{text}]"):
+    for (at, run_id, kind, status, flow_name, tag, submitted, updated), tags, more, clock in _decode(f"[{text}]"):
         heartbeat_at, start_time, end_time, worker_id, error = more[:5]
         line = Summary(
             run_id=run_id,
@@ -107,6 +110,7 @@ def read_lines(text: str | None) -> list[tuple[int, Summary]]:
             worker_id=worker_id,
             error=error,
             **_of_its_kind(kind, more),
+            **(clock or {}),
         )
         lines.append((at, line))
     return lines
@@ -153,7 +157,7 @@ def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
     elif kind == EXEC:
         more += [{}, [0, False]]
     row: Row = [run_id_of(item), item.revision, tenant_id, UNKNOWN, kind, flow_name, tag, None, at, at, tags]
-    return [*row, _encode(more).decode(), None, None, group]
+    return [*row, _encode(more).decode(), None, None, group, "", None, None]
 
 
 def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:
@@ -203,6 +207,7 @@ def _plain_row(item: Stored) -> Row:
         job_id,
         client_id,
         group,
+        *clock_of(run),
     ]
 
 
@@ -231,7 +236,23 @@ def _any_row(item: Stored) -> Row:
         _tags_text(run.tags),
         _encode(more).decode(),
         *_names_of(run),
+        *clock_of(run),
     ]
+
+
+def clock_of(run: Run) -> tuple[str, int | None, str | None]:
+    """Return what a run waits for, its due time as an integer while it does, and what a line shows of both."""
+    due, schedule = run.due_at, run.schedule
+    if due is None and schedule is None:
+        return "", None, None
+    shown: dict[str, Any] = {} if due is None else {"not_before": _number(due)}
+    if schedule is not None:
+        shown["schedule"] = {
+            _text(name): _text(value) if type(value) is str else value for name, value in schedule.items()
+        }
+    text = json.dumps(shown, allow_nan=False)
+    waits = run.waits_for if run.waits_for_time else None
+    return ("", None, text) if waits is None else (_text(waits), number_of(_number(due)), text)
 
 
 def _names_of(run: Run) -> tuple[str | None, str | None, str | None]:

@@ -66,6 +66,7 @@ _CLIENT = _Filter(
     "r.client_id = :client_id AND r.client_id IS NOT NULL",
 )
 _GROUP = _Filter("r.grp = :grp", "runs AS r INDEXED BY runs_group", "r.grp = :grp AND r.grp IS NOT NULL")
+_WAITS = _Filter("r.waits = :waits", "runs AS r INDEXED BY runs_waits", "r.waits = :waits AND r.waits <> ''")
 _EVERYBODYS_GROUP = "runs AS r INDEXED BY groups_all"
 #: Nearly every run is a flow, so flows have no index.
 _FLOWS = _Filter("r.kind = :kind")
@@ -98,6 +99,7 @@ class _Question:
                 "job_id": wanted.job_id,
                 "client_id": wanted.client_id,
                 "grp": wanted.group,
+                "waits": wanted.waits,
                 "since": number_of(wanted.updated_after or 0.0),
                 "until": number_of(wanted.updated_before or 0.0),
                 "revision": revision,
@@ -132,6 +134,7 @@ class _Question:
             _JOB: wanted.job_id is not None,
             _CLIENT: wanted.client_id is not None,
             _GROUP: wanted.group is not None,
+            _WAITS: wanted.waits is not None,
         }
         return [each for each, is_given in given.items() if is_given]
 

@@ -11,22 +11,24 @@ __all__ = ["LAYOUT", "reset", "too_quiet", "whole"]
 #: An expired run leaves a marker for a day. An index that was not fed for nearly that long may have missed one.
 _QUIET_SECONDS_MAX = 20 * 3600
 
-# `at` and `submitted` are instants as integers (see `sqlite_lines`). `tags` and `more` are JSON, for display only.
-# Every index of a filter has tenant and status before the list order. So any of these filters with a tenant and a
-# status is one index scan, and without a status six of them, merged. The index of flows also contains the tag: two
-# filters that match many runs each, but few together, are then combined without reading the rows. Keepers skip packs
-# and programs: the index of statuses contains the kind, so that many waiting ones are not looked up one by one. The
-# last columns of `runs` belong to programs only, and so do their indexes (`grp`, because GROUP is an SQL keyword).
-# Operators list a group across tenants: that list has an index without a tenant. All indexes grow at their end: that
-# fills their pages, and keeps the newest entries cached.
+# `at`, `submitted` and `due` are instants as integers (see `sqlite_lines`). `tags`, `more` and `clock` are JSON, for
+# display only. Every index of a filter has tenant and status before the list order. So any of these filters with a
+# tenant and a status is one index scan, and without a status six of them, merged. The index of flows also contains
+# the tag: two filters that match many runs each, but few together, are then combined without reading the rows.
+# Keepers skip packs and programs: the index of statuses contains the kind, so that many waiting ones are not looked
+# up one by one. It also contains what delayed runs wait for (`waits`): they have no job, so queues and the keepers of
+# queues leave them out. `job_id`, `client_id` and `grp` belong to programs only, and so do their indexes (`grp`,
+# because GROUP is an SQL keyword). Operators list a group across tenants: that list has an index without a tenant.
+# All indexes grow at their end: that fills their pages, and keeps the newest entries cached.
 _SCHEMA = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
     flow_name TEXT NOT NULL, tag TEXT NOT NULL, sha256 TEXT, at INTEGER NOT NULL, submitted INTEGER NOT NULL,
-    tags TEXT NOT NULL, more TEXT NOT NULL, job_id TEXT, client_id TEXT, grp TEXT
+    tags TEXT NOT NULL, more TEXT NOT NULL, job_id TEXT, client_id TEXT, grp TEXT,
+    waits TEXT NOT NULL, due INTEGER, clock TEXT
 ) WITHOUT ROWID;
 CREATE INDEX runs_all ON runs (at, run_id);
-CREATE INDEX runs_status ON runs (status, at, run_id, kind);
+CREATE INDEX runs_status ON runs (status, at, run_id, kind, waits);
 CREATE INDEX runs_flow ON runs (tenant_id, flow_name, status, at, run_id, tag);
 CREATE INDEX runs_tag ON runs (tenant_id, tag, status, at, run_id);
 CREATE INDEX runs_tenant ON runs (tenant_id, status, at, run_id) WHERE tenant_id <> '';
@@ -36,17 +38,20 @@ CREATE INDEX runs_job ON runs (tenant_id, job_id, status, at, run_id) WHERE job_
 CREATE INDEX runs_client ON runs (tenant_id, client_id, status, at, run_id) WHERE client_id IS NOT NULL;
 CREATE INDEX runs_group ON runs (tenant_id, grp, status, at, run_id) WHERE grp IS NOT NULL;
 CREATE INDEX groups_all ON runs (grp, status, at, run_id) WHERE grp IS NOT NULL;
-CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind)
-    WHERE status = 'PENDING' AND kind NOT IN ('exec', 'pack');
-CREATE INDEX packs_waiting ON runs (kind, submitted, run_id, status) WHERE status = 'PENDING' AND kind = 'pack';
-CREATE INDEX programs_waiting ON runs (grp, flow_name, client_id, tenant_id, submitted, run_id, status, kind)
-    WHERE status = 'PENDING' AND kind = 'exec';
-CREATE INDEX programs_oldest ON runs (grp, flow_name, submitted, status, kind)
-    WHERE status = 'PENDING' AND kind = 'exec';
+CREATE INDEX runs_waiting ON runs (tag, submitted, run_id, status, kind, waits)
+    WHERE status = 'PENDING' AND waits = '' AND kind NOT IN ('exec', 'pack');
+CREATE INDEX packs_waiting ON runs (kind, submitted, run_id, status, waits)
+    WHERE status = 'PENDING' AND waits = '' AND kind = 'pack';
+CREATE INDEX programs_waiting ON runs (grp, flow_name, client_id, tenant_id, submitted, run_id, status, kind, waits)
+    WHERE status = 'PENDING' AND waits = '' AND kind = 'exec';
+CREATE INDEX programs_oldest ON runs (grp, flow_name, submitted, status, kind, waits)
+    WHERE status = 'PENDING' AND waits = '' AND kind = 'exec';
+CREATE INDEX runs_delayed ON runs (due, run_id, kind, waits) WHERE waits <> '';
+CREATE INDEX runs_waits ON runs (tenant_id, waits, status, at, run_id) WHERE waits <> '';
 CREATE INDEX programs_ended ON runs (flow_name, at, status, kind)
     WHERE kind = 'exec' AND status IN ('CANCELLED', 'COMPLETED', 'FAILED');
-CREATE INDEX programs_open ON runs (at, run_id, kind, status)
-    WHERE kind = 'exec' AND status IN ('CANCELLING', 'PENDING', 'RUNNING');
+CREATE INDEX programs_open ON runs (at, run_id, kind, status, waits)
+    WHERE waits = '' AND kind = 'exec' AND status IN ('CANCELLING', 'PENDING', 'RUNNING');
 CREATE TABLE labels (
     tenant_id TEXT NOT NULL, label TEXT NOT NULL, status TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (tenant_id, label, status, at, run_id)
@@ -60,7 +65,7 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=8,
+    version=9,
     schema=_SCHEMA,
     tables=("runs", "labels", "moves", "counts"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),

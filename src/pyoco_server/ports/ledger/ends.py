@@ -43,11 +43,13 @@ def _ground(basis: Basis, on_postgres: bool) -> tuple[ColumnElement[bool], ...]:
         case Basis.LEASE_EXPIRED:
             return (runs.c.lease_expires_at < limit,)
         case Basis.AGED:
-            return (runs.c.created_at <= limit,)
+            return (func.coalesce(runs.c.not_before, runs.c.created_at) <= limit,)
         case Basis.ABANDONED:
             return (runs.c.created_at < limit,)
         case Basis.SEND_FAILED:
             return ()
+        case Basis.NOT_DUE:
+            return (runs.c.not_before > limit,)
 
 
 @cache
@@ -139,6 +141,7 @@ class SqlEnds:
         sql, spans = self._sql, self._sql.spans
         ages = {
             Basis.LEASE_EXPIRED: 0,
+            Basis.NOT_DUE: 0,
             Basis.AGED: spans.reservation_seconds,
             Basis.ABANDONED: spans.submit_abandon_seconds,
         }

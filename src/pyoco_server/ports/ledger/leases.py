@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from sqlalchemy import Update
+from sqlalchemy import Update, func, or_
 
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.ports.ledger.dialect import Sql, clock
@@ -17,10 +17,11 @@ __all__ = ["SqlLeases"]
 
 @cache
 def _start(on_postgres: bool) -> Update:
-    # PRICED-50: a run that the sweeper may give up is never started.
+    # PRICED-50: a run that the sweeper may give up is never started. DELAY-7: nor one that is not due.
     return step_update(
         "T4",
-        runs.c.created_at > clock("_oldest", on_postgres=on_postgres),
+        func.coalesce(runs.c.not_before, runs.c.created_at) > clock("_oldest", on_postgres=on_postgres),
+        or_(runs.c.not_before.is_(None), runs.c.not_before <= clock("_now", on_postgres=on_postgres)),
         on_postgres=on_postgres,
         also={
             "lease_token": bound(runs.c.lease_token),

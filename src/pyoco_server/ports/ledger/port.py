@@ -255,6 +255,12 @@ class RunRows(Protocol):
     def mark_enqueued(self, run_id: str) -> None:
         """Record that the message was sent. Not a step: the version stays the same."""
 
+    def mark_sent(self, run_id: str) -> PricedRun | Lost:
+        """Record that a delayed run was sent, as a new version. LOST: it was recorded, or started, before."""
+
+    def release(self, run_id: str) -> PricedRun | Lost:
+        """Make a delayed run due now. LOST: it is not delayed, or does not wait any more."""
+
     def forget_sent(self, before: int) -> int:
         """Mark waiting runs that were sent before that instant as not sent: the queue that held their messages was
         lost. Not a step, as above. Returns the number of runs; O(queued runs)."""

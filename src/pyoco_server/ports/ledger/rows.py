@@ -42,6 +42,7 @@ _SAME = (
     "started_at",
     "created_at",
     "updated_at",
+    "not_before",
 )
 
 
@@ -66,6 +67,7 @@ NEW_COLUMNS = (
     "tokens_consumed",
     "trace_id",
     "api_key_id",
+    "not_before",
 )
 
 
@@ -119,6 +121,7 @@ def new_row(ask: NewRun, at: At, version: int) -> dict[str, Any]:
         "tokens_consumed": 0,
         "trace_id": ask.trace_id,
         "api_key_id": ask.api_key_id,
+        "not_before": ask.not_before,
     }
 
 

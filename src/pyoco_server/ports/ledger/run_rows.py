@@ -32,7 +32,7 @@ from pyoco_server.errors import Corrupt, KeyBusy
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.dialect import Sql, clock, statement_clock
 from pyoco_server.ports.ledger.faults import waiting_for_key
-from pyoco_server.ports.ledger.port import Exists, Lost, Scan, Spans
+from pyoco_server.ports.ledger.port import LOST, Exists, Lost, Scan, Spans
 from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.rows import COLUMNS, NEW_COLUMNS, new_row, run_of
 from pyoco_server.ports.ledger.schema import RETAINED, UNSENT, run_inputs, runs
@@ -89,6 +89,28 @@ def _mark_enqueued(on_postgres: bool) -> Any:
     )
 
 
+@cache
+def _mark_sent(on_postgres: bool) -> Any:
+    now = clock("_now", on_postgres=on_postgres)
+    return keep(
+        update(runs)
+        .where(is_at("T4"), runs.c.run_id == _RUN, runs.c.enqueued_at.is_(None))
+        .values(enqueued_at=now, updated_at=now, version=runs.c.version + 1)
+        .returning(*COLUMNS)
+    )
+
+
+@cache
+def _release(on_postgres: bool) -> Any:
+    now = clock("_now", on_postgres=on_postgres)
+    return keep(
+        update(runs)
+        .where(is_at("T4"), runs.c.run_id == _RUN, runs.c.not_before > now)
+        .values(not_before=now, updated_at=now, version=runs.c.version + 1)
+        .returning(*COLUMNS)
+    )
+
+
 _FORGET_SENT = (
     update(runs)
     .where(text(f"status = '{Status.QUEUED}'"), runs.c.enqueued_at < bindparam("_before", type_=Instant()))
@@ -131,6 +153,7 @@ def _scan(kind: Scan, on_postgres: bool) -> Select[Any]:
     row = runs.c
     is_open = func.coalesce(row.finalize_stage, _literal(Stage.OPEN)) == _literal(Stage.OPEN)  # as in `schema.UNSENT`
     unsent, ended = text(UNSENT), text(RETAINED)
+    due_at = func.coalesce(row.not_before, row.created_at)  # a delayed run waits from its time on (DELAY-7)
     where: tuple[Any, ...]
     by: ColumnElement[Any]
     match kind:
@@ -140,12 +163,13 @@ def _scan(kind: Scan, on_postgres: bool) -> Select[Any]:
                 row.lease_expires_at,
             )
         case Scan.AGED:
-            where = (row.status == _literal(Status.QUEUED), row.created_at <= a, _money(Money.RESERVED), is_open)
+            where = (row.status == _literal(Status.QUEUED), row.created_at <= a, due_at <= a, _money(Money.RESERVED))
+            where = (*where, is_open)
             by = row.created_at
         case Scan.ABANDONED:
             where, by = (unsent, row.created_at < a, _money(Money.NONE), is_open), row.created_at
         case Scan.UNSENT:
-            where = (unsent, row.created_at <= a, row.created_at > b, _money(Money.RESERVED), is_open)
+            where = (unsent, row.created_at <= a, due_at <= a, due_at > b, _money(Money.RESERVED), is_open)
             by = row.created_at
         case Scan.STALE_CLAIMS:
             is_disputed = _money(Money.DISPUTED)
@@ -217,6 +241,16 @@ class SqlRunRows:
     def mark_enqueued(self, run_id: str) -> None:
         parameters = {"_run": run_id, "_now": self._sql.shift()}
         self._sql.connection.execute(_mark_enqueued(self._sql.is_postgres), parameters)
+
+    def mark_sent(self, run_id: str) -> PricedRun | Lost:
+        parameters = {"_run": run_id, "_now": self._sql.shift()}
+        row = self._sql.connection.execute(_mark_sent(self._sql.is_postgres), parameters).first()
+        return LOST if row is None else run_of(row)
+
+    def release(self, run_id: str) -> PricedRun | Lost:
+        parameters = {"_run": run_id, "_now": self._sql.shift()}
+        row = self._sql.connection.execute(_release(self._sql.is_postgres), parameters).first()
+        return LOST if row is None else run_of(row)
 
     def forget_sent(self, before: int) -> int:
         return self._sql.connection.execute(_FORGET_SENT, {"_before": before}).rowcount

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,7 +37,9 @@ from pyoco_server.ports.nats.faults import (
 )
 from pyoco_server.ports.nats.memory.client import MemoryClient
 from pyoco_server.ports.nats.patience import Patience, within
+from pyoco_server.ports.nats.pending import Pending, Swallowed
 from pyoco_server.ports.nats.refusals import Refusals
+from pyoco_server.ports.nats.violations import Violations
 from pyoco_server.ports.store_state import StoreState
 
 __all__ = [
@@ -65,47 +64,13 @@ _SWEEP_SECONDS = 0.1
 _LOG_SECONDS = 10.0
 #: The reply token of messages whose answers are ignored.
 _IGNORED = "-"
-#: The error of NATS for a missing permission; the library converts it to lower case.
-_VIOLATION = re.compile(r'permissions violation for (?P<act>publish|subscription) to "(?P<subject>[^"]*)"')
-#: The number of different violations that are logged, once each.
-_VIOLATIONS_MAX = 100
-#: The delay before reconnecting if the inbox is not permitted, in case the permissions have changed; it doubles up to a
-#: limit.
-_REFUSED_SECONDS, _REFUSED_SECONDS_MAX = 5.0, 60.0
-_KIND_TOKENS = 5
 #: After "no responders", the stream's existence is checked at most this often, and the check takes at most this long.
 _CHECK_EVERY_SECONDS, _CHECK_SECONDS = 1.0, 1.0
-#: A write without a response for this time may have been swallowed by a full disk; then a probe is sent.
-_DOUBT_SECONDS = 1.0
 
 
 class _Names(msgspec.Struct):
     total: int = 0
     streams: list[str] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A request without a response so far."""
-
-    answer: asyncio.Future[Raw]
-    deadline: float
-    subject: str
-    #: The stream that a write is for; "" for other requests, and if it is not known.
-    stream: str = ""
-    #: When to find out whether the stream has swallowed the write.
-    doubt_at: float = math.inf
-
-
-class _Swallowed(Unavailable):
-    """A stream has received a message and will never respond."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(
-            f"{stream} takes messages and neither stores nor refuses them: the disk of NATS is, or was, full; "
-            "NATS writes nothing there until it has room and is restarted"
-        )
-        self.stream = stream
 
 
 class Link:
@@ -122,10 +87,8 @@ class Link:
         self._inbox_dot = ""
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
-        #: By token.
-        self._waiting: dict[str, _Request] = {}
-        #: The probe of a stream that may have swallowed a write. One at a time: NATS may merely be slow.
-        self._doubting: asyncio.Task[None] | None = None
+        #: The requests without a response so far.
+        self._pending = Pending(self._loop, self._swallowed)
         self._gate = asyncio.Semaphore(self.IN_FLIGHT_MAX)
         self._up = asyncio.Event()
         self._is_closing = False
@@ -134,16 +97,8 @@ class Link:
         self._access = Access(url="")
         #: The last known reason of a refused connection: some attempts only report a lost connection.
         self._why_not_in = ""
-        #: Why responses cannot be received; None: they can.
-        self._inbox_refused: NotPermitted | None = None
-        self._refused_until = float("-inf")
-        self._refused_seconds = _REFUSED_SECONDS
-        self._logged_kinds: set[str] = set()
-        #: The subjects that NATS did not permit us to subscribe to on this connection, in lower case.
-        self._refused_subscriptions: set[str] = set()
+        self._violations = Violations()
         self._refusals = Refusals()
-        #: The number of responses that arrived after their timeout.
-        self._late = 0
         #: The streams that this process uses and has found or created, by name.
         self.expected: dict[str, Expected] = {}
         #: For streams without responders: the last check of their existence, and when it was started.
@@ -183,7 +138,7 @@ class Link:
         with contextlib.suppress(TimeoutError, nats.errors.Error):  # then the first request will fail
             await self.nc.send_pending()
             await self.nc.flush(2)
-        why = self._inbox_refused
+        why = self._violations.inbox
         if why is not None:
             self._is_closing = True
             await self.nc.close()
@@ -219,8 +174,7 @@ class Link:
             self._sweeper.cancel()
         for check, _ in self._checks.values():
             check.cancel()
-        if self._doubting is not None:
-            self._doubting.cancel()
+        self._pending.close()
         if self.nc.is_connected:
             try:
                 async with asyncio.timeout(2):
@@ -278,17 +232,13 @@ class Link:
             raise BadSubject(subject)
         if not self.nc.is_connected:
             await self.until_up(self.patience.down_seconds)
-        if self._inbox_refused is not None:
-            raise self._inbox_refused
+        if self._violations.inbox is not None:
+            raise self._violations.inbox
         await self._gate.acquire()  # first in, first out: the chunks of an object are sent in their order
         self._count += 1
         token = str(self._count)
-        answer: asyncio.Future[Raw] = self._loop.create_future()
-        now = self._loop.time()
-        doubt_at = math.inf if stored_in is None else now + _DOUBT_SECONDS
-        deadline = now + (seconds or self.patience.answer_seconds)
-        self._waiting[token] = _Request(answer, deadline, subject, stored_in or "", doubt_at)
-        self.nc.in_flight = len(self._waiting)
+        answer = self._pending.add(token, subject, seconds or self.patience.answer_seconds, stored_in)
+        self.nc.in_flight = len(self._pending)
         try:
             await self.nc.send(subject, payload, self._inbox_dot + token, headers)
             message = await answer
@@ -297,7 +247,7 @@ class Link:
         except nats.errors.Error as error:
             raise NotStored(f"cannot send on {subject}") from error
         finally:
-            del self._waiting[token]
+            self._pending.remove(token)
             self._gate.release()
         if message.status == "503":
             raise NotStored(f"nobody answers on {subject}")
@@ -307,32 +257,13 @@ class Link:
         """Expire requests. One timer for all: a timer for each would cost as much as the request."""
         while not self.nc.is_closed:
             await asyncio.sleep(_SWEEP_SECONDS)
-            now = self._loop.time()
-            for request in list(self._waiting.values()):
-                if request.deadline < now and not request.answer.done():
-                    request.answer.set_exception(Unavailable("no answer came in time"))
-                elif request.doubt_at < now:
-                    self._doubt(request)
-            if self._inbox_refused is not None and now > self._refused_until:
-                await self.nc.force_reconnect()  # restored permissions do not restore the subscription of the inbox
-
-    def _doubt(self, request: _Request) -> None:
-        if self._doubting is None or self._doubting.done():
-            request.doubt_at = math.inf
-            self._doubting = asyncio.create_task(self._resolve_doubt(request), name="is a write swallowed")
-
-    async def _resolve_doubt(self, request: _Request) -> None:
-        """Fail the writes that their stream has swallowed: those sent before the probe, and not answered before it."""
-        sent = list(self._waiting.values())
-        stuck = await self._swallowed(request.subject)
-        for each in sent if stuck else ():
-            if (each is request or each.stream == stuck) and not each.answer.done():
-                each.answer.set_exception(_Swallowed(stuck))
+            self._pending.expire()
+            if self._violations.is_retry_due(self._loop.time()):
+                await self.nc.force_reconnect()
 
     def check_heard(self, subject: str) -> None:
         """Raise NotPermitted if a subscription was refused. Call it one round trip after subscribing."""
-        if subject.lower() in self._refused_subscriptions:
-            raise NotPermitted(f"subscribe to {subject}")
+        self._violations.check_heard(subject)
 
     async def tell(self, subject: str, payload: bytes = b"") -> None:
         """Publish a message and ignore the response. Best effort. Raises BadSubject."""
@@ -349,21 +280,21 @@ class Link:
         Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; Full if there is no
         room, so nothing was stored; NoRoom if the disk of NATS has failed, so the message may have been stored.
         """
-        before = self.connection, self._late
+        before = self.connection, self._pending.late
         try:
             message = await self.ask(subject, payload, headers, stored_in=stream)
         except Futile:
             raise
-        except _Swallowed as error:
+        except Swallowed as error:
             raise self._stuck(error) from error
         except NotStored:
             await self._check_exists(stream)
             raise
         except Unavailable as error:
             stuck = await self._swallowed(subject)
-            if not stuck or before != (self.connection, self._late):
+            if not stuck or before != (self.connection, self._pending.late):
                 raise
-            raise self._stuck(_Swallowed(stuck)) from error
+            raise self._stuck(Swallowed(stuck)) from error
         answer = read_answer(message.data)
         if answer.error is not None:
             refused = refusal(subject, answer, answer.error)
@@ -374,7 +305,7 @@ class Link:
             self._refusals.stored(answer.stream)
         return answer.seq
 
-    def _stuck(self, error: _Swallowed) -> NoRoom:
+    def _stuck(self, error: Swallowed) -> NoRoom:
         self._refusals.note(error.stream, self._loop.time(), is_stuck=True)
         return NoRoom(str(error))
 
@@ -456,17 +387,14 @@ class Link:
 
     def _on_reply(self, message: Raw) -> None:
         token = message.subject[len(self._inbox_dot) :]
-        waiting = self._waiting.get(token)
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(message)
-        elif token != _IGNORED:
-            self._late += 1
+        if token != _IGNORED:
+            self._pending.answer(token, message)
 
     async def _on_error(self, error: Exception) -> None:
         """Log errors of the library, rate-limited: it reports every failed connection attempt, several a second."""
-        violation = _VIOLATION.search(str(error))
-        if violation is not None:
-            self._on_violation(violation["act"], violation["subject"])
+        refused = self._violations.note(error, self._inbox, self._url, self._loop.time())
+        if refused is not None:
+            self._fail_refused(refused)
             return
         self._why_not_in = why_not_in(error) or self._why_not_in
         now = self._loop.time()
@@ -474,43 +402,21 @@ class Link:
             self._logged_at = now
             log.warning("NATS reported an error", reason=f"{type(error).__name__}: {error}", url=self._url)
 
-    def _on_violation(self, act: str, subject: str) -> None:
-        """Fail the affected requests: for a permission violation NATS sends an error, but no response."""
-        if act == "subscription" and subject.startswith(self._inbox.lower()):
-            if self._inbox_refused is None:
-                self._delay_reconnect()
-            self._inbox_refused = NotPermitted(f"hear answers on {self._inbox}.*, which PYOCO_NATS_INBOX_PREFIX is for")
-        for request in self._waiting.values():
-            if request.answer.done():
-                continue
-            if self._inbox_refused is not None:
-                request.answer.set_exception(self._inbox_refused)
-            elif act == "publish" and request.subject.lower() == subject:
-                request.answer.set_exception(NotPermitted(f"publish to {request.subject}"))
-        if act == "subscription" and len(self._refused_subscriptions) < _VIOLATIONS_MAX:
-            self._refused_subscriptions.add(subject)
-        kind = ".".join(subject.split(".")[:_KIND_TOKENS])  # the rest is often a generated name
-        if kind not in self._logged_kinds and len(self._logged_kinds) < _VIOLATIONS_MAX:
-            self._logged_kinds.add(kind)
-            log.error("NATS does not permit this", act=act, subject=subject, url=self._url)
-
-    def _delay_reconnect(self) -> None:
-        now = self._loop.time()
-        is_new = now - self._refused_until > _REFUSED_SECONDS_MAX
-        self._refused_seconds = _REFUSED_SECONDS if is_new else min(2 * self._refused_seconds, _REFUSED_SECONDS_MAX)
-        self._refused_until = now + self._refused_seconds
+    def _fail_refused(self, refused: str) -> None:
+        """Fail the requests to a subject that we may not publish to, or all if we cannot receive responses."""
+        inbox = self._violations.inbox
+        self._pending.fail(
+            lambda subject: inbox or (NotPermitted(f"publish to {subject}") if subject.lower() == refused else None)
+        )
 
     async def _on_disconnected(self) -> None:
-        self._inbox_refused = None  # permissions may differ after a reconnect
-        self._refused_subscriptions.clear()
+        self._violations.forget()
         self.connection += 1  # not in `_on_reconnected`, which the library calls a moment after the connection is up
         self._up.clear()
         if not self._is_closing:
             log.warning("NATS connection lost", url=self._url)
         # Responses will not arrive any more: fail the requests now; callers read back after the reconnect.
-        for request in self._waiting.values():
-            if not request.answer.done():
-                request.answer.set_exception(Unavailable("the connection to NATS was lost before the answer came"))
+        self._pending.fail(lambda _: Unavailable("the connection to NATS was lost before the answer came"))
         for notify in list(self.on_loss):
             notify()
 

@@ -176,6 +176,7 @@ class _Flows:
         self.work = _Place(config.work_stream, f"{config.work_subject_prefix}.")
         self.letters = _Place(config.dlq_stream, f"{config.dlq_subject_prefix}.")
         self.advisories = _Place(config.advisory_stream, "")
+        self.alarms = _Place(config.clock_stream, f"{config.clock_stream}.at.")
         self.runs = _bucket(config.runs_kv_bucket)
         self.workers = _bucket(config.workers_kv_bucket)
         self.keys = _bucket(config.auth_kv_bucket)
@@ -186,7 +187,15 @@ class _Flows:
 
     def shared(self) -> set[str]:
         """Every process checks that these exist, writes runs, and may write dead letters."""
-        places: Sequence[_Place] = (self.work, self.letters, self.advisories, self.workers, self.wheels, self.workflows)
+        places: Sequence[_Place] = (
+            self.work,
+            self.letters,
+            self.advisories,
+            self.alarms,
+            self.workers,
+            self.wheels,
+            self.workflows,
+        )
         infos = set[str]().union(*(place.info() for place in places))
         return infos | self.runs.read() | self.runs.write() | self.letters.write()
 
@@ -232,8 +241,11 @@ def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.work.read()
         | flows.work.ask_consumers()
         | flows.work.remove()
+        | flows.work.write()  # to queue the jobs of delayed runs
         | _scan_due(flows.work)
         | flows.advisories.take()
+        | flows.alarms.write()
+        | flows.alarms.take()
         | flows.workers.watch()
         | flows.workers.write()
         | flows.wheels.read()

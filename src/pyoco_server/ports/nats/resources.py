@@ -228,6 +228,17 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             retention="workqueue",
             max_age=7 * _DAY * _NANO,
         ),
+        # Below `at.`, scheduled messages; the server publishes each below `due.` at its time, where keepers take it.
+        stream(
+            config.clock_stream,
+            replicas,
+            [f"{config.clock_stream}.at.>", f"{config.clock_stream}.due.>"],
+            holds=Holds.ALARMS,
+            retention="workqueue",
+            discard="old",
+            max_msgs_per_subject=1,
+            allow_msg_schedules=True,
+        ),
     )
 
 

@@ -76,10 +76,10 @@ class JetStreamQueue:
         self._link, self._config = link, config
         self._jobs = StoredMessages(link, config.work_stream)
 
-    async def put(self, job: Job) -> None:
+    async def put(self, job: Job, message_id: str | None = None) -> None:
         if not _is_lane(job.tag):
             raise NotStored(f"no queue can have the tag {job.tag!r}")
-        await self._store(self._config.work_stream, self._subject(job.tag), _encode(job), job.run_id)
+        await self._store(self._config.work_stream, self._subject(job.tag), _encode(job), message_id or job.run_id)
 
     async def bury(self, letter: DeadLetter, letter_id: str) -> None:
         subject = f"{self._config.dlq_subject_prefix}.{letter.tag if _is_lane(letter.tag) else _NO_LANE}"

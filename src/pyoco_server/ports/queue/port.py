@@ -143,8 +143,9 @@ class Queue(Protocol):
     found, and none can be put there.
     """
 
-    async def put(self, job: Job) -> None:
-        """Store a job. Returns once it is stored. A repeat within two minutes is stored once.
+    async def put(self, job: Job, message_id: str | None = None) -> None:
+        """Store a job. Returns once it is stored. A repeat under the same id within two minutes is stored once; the id
+        is by default that of the run.
 
         Raises NotStored (certainly not stored) or Unavailable (possibly stored).
         """

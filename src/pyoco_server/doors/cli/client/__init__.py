@@ -21,7 +21,7 @@ _INTERRUPTED = 130
 def main() -> None:
     try:
         _handle_signals()
-        from pyoco_server.doors.cli.client.group import start  # noqa: PLC0415 - takes 80 ms: after the handlers
+        from pyoco_server.doors.cli.client.group import start  # takes 80 ms: after the handlers
 
         start()
     except KeyboardInterrupt:
@@ -40,6 +40,6 @@ def _handle_signals() -> None:
 def __getattr__(name: str) -> Any:
     if name not in {"COMMANDS", "cli"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pyoco_server.doors.cli.client import group  # noqa: PLC0415 - see above
+    from pyoco_server.doors.cli.client import group
 
     return getattr(group, name)

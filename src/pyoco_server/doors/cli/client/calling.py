@@ -40,10 +40,10 @@ def calling(asked: Asked) -> Iterator[PyocoHttpClient]:
     connection = resolve(asked)
     note_source(connection)
     _leave_out_the_command_line_of_httpx()
-    import httpx  # noqa: PLC0415 - 80 ms: not for --help
+    import httpx  # 80 ms: not for --help
 
-    from pyoco_server.doors.cli.client.answers import LookedAt  # noqa: PLC0415
-    from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient, SourceChanged  # noqa: PLC0415
+    from pyoco_server.doors.cli.client.answers import LookedAt
+    from pyoco_server.http_client import AnswerDamaged, PyocoHttpClient, SourceChanged
 
     try:
         with PyocoHttpClient(
@@ -86,7 +86,7 @@ def fail(message: str) -> NoReturn:
 
 def is_outage(error: Exception) -> bool:
     """Return whether the same call may succeed later. For commands that keep running through an outage."""
-    import httpx  # noqa: PLC0415 - already imported: it raised the error
+    import httpx  # already imported: it raised the error
 
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code in {502, 503, 504}

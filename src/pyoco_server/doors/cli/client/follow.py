@@ -124,7 +124,7 @@ def follow_runs(
     listing = Listing(filters.get("status"), limit)
     changes = _changes(client, listing, {**filters, "limit": limit}, interval_seconds)
     if output != "json" and is_terminal(sys.stdout):
-        from pyoco_server.doors.cli.client.live_list import draw_list  # noqa: PLC0415 - rich
+        from pyoco_server.doors.cli.client.live_list import draw_list
 
         draw_list(listing, changes)
         return

@@ -17,8 +17,8 @@ def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not is_terminal(sys.stderr):
         yield lambda more: None
         return
-    from rich.console import Console  # noqa: PLC0415 - rich
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -32,8 +32,8 @@ def transferring(what: str) -> Iterator[Callable[[int, int | None], None] | None
     if not is_terminal(sys.stderr):
         yield None
         return
-    from rich.console import Console  # noqa: PLC0415 - rich
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -47,8 +47,8 @@ def looking(what: str) -> Iterator[Callable[[str], None]]:
     if not is_terminal(sys.stderr):
         yield lambda state: None
         return
-    from rich.console import Console  # noqa: PLC0415 - rich
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

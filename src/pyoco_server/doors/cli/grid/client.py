@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -31,15 +32,14 @@ def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> 
     default: 4]. The API key is read from PYOCO_API_KEY. The exit code is 0 if every job COMPLETED, 2 if one did not,
     and 1 if no door accepts this client or one of its jobs.
     """
-    import os  # noqa: PLC0415 - not for --help
 
-    import uvloop  # noqa: PLC0415
+    import uvloop
 
-    from pyoco_server.config import grid_from_env  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.outward import split_door  # noqa: PLC0415
-    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.grid_client import GridClient, LinkSettings  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env
+    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs
+    from pyoco_server.doors.cli.grid.outward import split_door
+    from pyoco_server.doors.cli.typos import warn_of_typos
+    from pyoco_server.grid_client import GridClient, LinkSettings
 
     has_door = len(places) > 2
     client_id, desired = _asking(places[2:] if has_door else places)
@@ -66,7 +66,7 @@ def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> 
 
 def _asking(who: tuple[str, ...]) -> tuple[str, int | None]:
     """Parse CLIENT_ID and DESIRED. Raises UsageError."""
-    from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.programs.names import is_client_id
 
     if not 1 <= len(who) <= 2 or not is_client_id(who[0]):
         raise UsageError("CLIENT_ID must be 1 to 64 letters, digits, '_' or '-'; HOST and PORT stand before it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -38,16 +39,15 @@ def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_s
     4]. If a group is unreachable for longer than CLIENTX_GRACE_SEC, its jobs move to the others under the same JobIds.
     Results, keys and exit codes are those of `client`.
     """
-    import os  # noqa: PLC0415 - not for --help
 
-    import uvloop  # noqa: PLC0415
+    import uvloop
 
-    from pyoco_server.config import grid_from_env  # noqa: PLC0415
-    from pyoco_server.discovery import GROUPS  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.outward import local_door  # noqa: PLC0415
-    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.grid_client import GridMultiClient, LinkSettings, Spread  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env
+    from pyoco_server.discovery import GROUPS
+    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs
+    from pyoco_server.doors.cli.grid.outward import local_door
+    from pyoco_server.doors.cli.typos import warn_of_typos
+    from pyoco_server.grid_client import GridMultiClient, LinkSettings, Spread
 
     quiet_logs()
     warn_of_typos()

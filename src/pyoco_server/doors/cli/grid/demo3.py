@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pyoco_server.doors.cli.shell import Command
+from pyoco_server.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,13 +43,10 @@ def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
 
     Runs three jobs, kills the NATS node that leads the queue, and runs three more. Removes everything when it ends.
     """
-    import logging  # noqa: PLC0415 - not for --help
-    import tempfile  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
+    import logging
+    import tempfile
 
-    import uvloop  # noqa: PLC0415
-
-    from pyoco_server.errors import UsageError  # noqa: PLC0415
+    import uvloop
 
     # Killing a node is part of the demonstration: its errors are expected, and each process has its own log file.
     logging.getLogger("pyoco_server").setLevel(logging.CRITICAL)
@@ -59,10 +60,10 @@ def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
 
 
 async def _show(folder: Path, base_port: int, *, once: bool) -> int:
-    import asyncio  # noqa: PLC0415 - not for --help
+    import asyncio
 
-    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses, free_ports  # noqa: PLC0415
-    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses, free_ports
+    from pyoco_server.doors.cli.signals import StopSignal
 
     processes = DemoProcesses(folder)
     stop = StopSignal(at_once=processes.kill_all)
@@ -92,8 +93,8 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
 
 async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports: list[int]) -> int:
     """Run the demonstration and return the exit code. Raises Unavailable if a process does not start."""
-    from pyoco_server.config import NatsBackendConfig, grid_from_env  # noqa: PLC0415
-    from pyoco_server.wiring import backend as wiring  # noqa: PLC0415 - not for --help
+    from pyoco_server.config import NatsBackendConfig, grid_from_env
+    from pyoco_server.wiring import backend as wiring
 
     _say("three NATS nodes, each write synced to disk")
     await cluster.start()
@@ -124,9 +125,9 @@ async def _run_and_kill(processes: DemoProcesses, cluster: Cluster, ports: list[
 
 
 async def _open_doors(processes: DemoProcesses, cluster: Cluster, ports: list[int]) -> None:
-    import asyncio  # noqa: PLC0415 - not for --help
+    import asyncio
 
-    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command
 
     async def open_door(number: int, port: int) -> None:
         name = f"door-{number}"
@@ -143,8 +144,8 @@ async def _open_doors(processes: DemoProcesses, cluster: Cluster, ports: list[in
 
 
 async def _start_worker(processes: DemoProcesses, folder: Path, ports: list[int]) -> None:
-    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
-    from pyoco_server.executors.program import SAMPLES  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command
+    from pyoco_server.executors.program import SAMPLES
 
     _say("a worker with the sample programs")
     others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
@@ -155,10 +156,7 @@ async def _start_worker(processes: DemoProcesses, folder: Path, ports: list[int]
 
 async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
     """Return the node that leads the queue. Raises Unavailable if there is no leader for a minute."""
-    import asyncio  # noqa: PLC0415 - not for --help
-    import time  # noqa: PLC0415
-
-    from pyoco_server.errors import Unavailable  # noqa: PLC0415
+    import asyncio
 
     deadline = time.monotonic() + _ELECTION_SECONDS
     while time.monotonic() < deadline:
@@ -170,7 +168,7 @@ async def _leader(queue: ProgramQueue, other_than: str = "") -> str:
 
 
 async def _run_jobs(processes: DemoProcesses, ports: list[int], name: str) -> int:
-    from pyoco_server.doors.cli.grid.stage import HOST, own_command  # noqa: PLC0415 - not for --help
+    from pyoco_server.doors.cli.grid.stage import HOST, own_command
 
     _say(f"a client submits {_JOBS} jobs")
     others = [part for port in ports[1:] for part in ("--door", f"{HOST}:{port}")]
@@ -185,7 +183,6 @@ async def _run_jobs(processes: DemoProcesses, ports: list[int], name: str) -> in
 
 def _short(line: str) -> str:
     """Shorten one result for display."""
-    import json  # noqa: PLC0415 - not for --help
 
     try:
         result = json.loads(line)

@@ -5,12 +5,14 @@ They need neither a gateway nor an API key: anyone who can reach NATS may run th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pyoco_server.doors.cli.shell import Command, Group
+from pyoco_server.errors import DeadLetterNotFound, UsageError
 
 if TYPE_CHECKING:
     from pyoco_server.ports.acl.port import AclKind
@@ -44,9 +46,8 @@ def _tenant_option(function: F) -> F:
 
 def _client(client_id: str, tenant: str | None) -> str:
     """The client within its tenant. Raises GridRefused, UsageError."""
-    from pyoco_server.core.names import is_tag  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.programs.names import check_client_id, client_key  # noqa: PLC0415
-    from pyoco_server.errors import UsageError  # noqa: PLC0415
+    from pyoco_server.core.names import is_tag
+    from pyoco_server.core.programs.names import check_client_id, client_key
 
     if tenant is not None and not is_tag(tenant):
         raise UsageError("--tenant must be 1 to 128 letters, digits, '_' or '-'; example: --tenant team-a")
@@ -56,12 +57,12 @@ def _client(client_id: str, tenant: str | None) -> str:
 def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBackend], Awaitable[T]]) -> T:
     """Run `work` on an operator backend. Raises Unavailable, DeploymentRefused, SettingError, and what `work`
     raises."""
-    import asyncio  # noqa: PLC0415 - not for --help
-    import logging  # noqa: PLC0415
+    import asyncio
+    import logging
 
-    from pyoco_server.config import grid_from_env  # noqa: PLC0415
-    from pyoco_server.doors.cli.local_server import settle_nats  # noqa: PLC0415
-    from pyoco_server.wiring.backend import open_operator_backend  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env
+    from pyoco_server.doors.cli.local_server import settle_nats
+    from pyoco_server.wiring.backend import open_operator_backend
 
     logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
     config, grid = settle_nats(nats_url=nats_url, option="--nats").config, grid_from_env(exec_group=group)
@@ -74,7 +75,6 @@ def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBacke
 
 
 def _print_json(document: object) -> None:
-    import json  # noqa: PLC0415 - not for --help
 
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
@@ -94,9 +94,9 @@ def state(*, group: str | None, as_json: bool, nats_url: str | None) -> None:
     Counts every message of the queue, which takes seconds for a million messages; `GET /exec/state` of a gateway is
     faster. Only a gateway reports the 95th percentiles of run times.
     """
-    from pyoco_server.actions.programs.state import exec_state  # noqa: PLC0415 - not for --help
-    from pyoco_server.doors.cli.grid.state_view import lines_of  # noqa: PLC0415
-    from pyoco_server.doors.http.shown_grid import document_of  # noqa: PLC0415
+    from pyoco_server.actions.programs.state import exec_state
+    from pyoco_server.doors.cli.grid.state_view import lines_of
+    from pyoco_server.doors.http.shown_grid import document_of
 
     async def read(backend: OperatorBackend) -> dict[str, Any]:
         return document_of(await exec_state(backend, group), backend.config.worker_disconnect_timeout_sec)
@@ -121,8 +121,8 @@ def cap() -> None:
 @_nats_option
 def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str | None) -> None:
     """Print the cap of a client, its source, and how much of it is used."""
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
+    from pyoco_server.actions.programs.reach import programs_of
+    from pyoco_server.actions.programs.show_cap import show_cap
 
     client = _client(client_id, tenant)
 
@@ -140,9 +140,9 @@ def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str
 @_nats_option
 def put_cap(client_id: str, jobs: int, tenant: str | None, group: str | None, nats_url: str | None) -> None:
     """Set how many jobs of a client may run at once, until the client requests another cap. Running jobs continue."""
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.programs.set_cap import set_cap  # noqa: PLC0415
-    from pyoco_server.actions.programs.show_cap import show_cap  # noqa: PLC0415
+    from pyoco_server.actions.programs.reach import programs_of
+    from pyoco_server.actions.programs.set_cap import set_cap
+    from pyoco_server.actions.programs.show_cap import show_cap
 
     client = _client(client_id, tenant)
 
@@ -182,8 +182,8 @@ def acl() -> None:
 @_nats_option
 def set_acl(kind: str, of: str, nats_url: str | None, **given: Any) -> None:
     """Write the record of a client or a worker, replacing an existing one. It takes effect immediately."""
-    from pyoco_server.actions.programs.acl import read_record, shown_record  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+    from pyoco_server.actions.programs.acl import read_record, shown_record
+    from pyoco_server.actions.programs.reach import programs_of
 
     subject = _subject(kind, of)
     members: dict[str, Any] = {"api_key_ids": list(given["keys"]), "execs": list(given["execs"])}
@@ -204,8 +204,8 @@ def set_acl(kind: str, of: str, nats_url: str | None, **given: Any) -> None:
 @_nats_option
 def get_acl(kind: str, of: str, nats_url: str | None) -> None:
     """Print the record of a client or a worker."""
-    from pyoco_server.actions.programs.acl import shown_record  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+    from pyoco_server.actions.programs.acl import shown_record
+    from pyoco_server.actions.programs.reach import programs_of
 
     subject = _subject(kind, of)
 
@@ -222,8 +222,8 @@ def get_acl(kind: str, of: str, nats_url: str | None) -> None:
 @_nats_option
 def list_acl(nats_url: str | None) -> None:
     """Print every record, by kind and id."""
-    from pyoco_server.actions.programs.acl import shown_record  # noqa: PLC0415 - not for --help
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415
+    from pyoco_server.actions.programs.acl import shown_record
+    from pyoco_server.actions.programs.reach import programs_of
 
     async def read(backend: OperatorBackend) -> list[dict[str, Any]]:
         return [shown_record(*subject, record) for subject, record in programs_of(backend).acl.all().items()]
@@ -237,7 +237,7 @@ def list_acl(nats_url: str | None) -> None:
 @_nats_option
 def delete_acl(kind: str, of: str, nats_url: str | None) -> None:
     """Delete a record: with EXEC_AUTH=api_key, no key may act as that client or worker any more."""
-    from pyoco_server.actions.programs.reach import programs_of  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.reach import programs_of
 
     subject = _subject(kind, of)
 
@@ -251,7 +251,7 @@ def delete_acl(kind: str, of: str, nats_url: str | None) -> None:
 
 def _subject(kind: str, of: str) -> tuple[AclKind, str]:
     """Parse kind and id. Raises GridRefused."""
-    from pyoco_server.actions.programs.acl import read_subject  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.acl import read_subject
 
     subject = read_subject(kind, of)
     assert subject is not None, "click knows the kinds"
@@ -259,7 +259,7 @@ def _subject(kind: str, of: str) -> tuple[AclKind, str]:
 
 
 def _no_record(kind: str, of: str) -> Exception:
-    from pyoco_server.core.programs.faults import Code, GridRefused  # noqa: PLC0415 - not for --help
+    from pyoco_server.core.programs.faults import Code, GridRefused
 
     return GridRefused(Code.NOT_FOUND, f"there is no record of {kind} {of}")
 
@@ -280,7 +280,7 @@ def letters() -> None:
 @_nats_option
 def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> None:
     """Print dead letters of programs, the newest first."""
-    from pyoco_server.actions.programs.state import exec_letters  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.state import exec_letters
 
     given = {name: value for name, value in wanted.items() if value is not None}
 
@@ -297,7 +297,7 @@ def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> N
 @_nats_option
 def show_dead_letter(sequence: int, nats_url: str | None) -> None:
     """Print one dead letter, and whether it can be requeued."""
-    from pyoco_server.actions.programs.requeue import can_requeue  # noqa: PLC0415 - not for --help
+    from pyoco_server.actions.programs.requeue import can_requeue
 
     async def read(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
@@ -311,8 +311,8 @@ def show_dead_letter(sequence: int, nats_url: str | None) -> None:
 @_nats_option
 def requeue_letter(sequence: int, nats_url: str | None) -> None:
     """Submit its job again, as a new job of the same owner. Keeps the letter; repeating it creates no second job."""
-    from pyoco_server.actions.programs.requeue import requeue  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.run import Caller  # noqa: PLC0415
+    from pyoco_server.actions.programs.requeue import requeue
+    from pyoco_server.core.run import Caller
 
     async def change(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
@@ -342,7 +342,6 @@ def delete_letter(sequence: int, nats_url: str | None) -> None:
 async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:
     """Return the dead letter of a program. Raises DeadLetterNotFound, also for dead letters that are not of
     programs."""
-    from pyoco_server.errors import DeadLetterNotFound  # noqa: PLC0415 - not for --help
 
     found = await backend.dead_letters.find(sequence)
     if found is None or not found.letter.is_exec:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -56,18 +60,17 @@ def worker(
     worker connects to another one, and its programs keep running. SIGTERM and the first Ctrl-C let them finish; a
     second Ctrl-C kills them.
     """
-    import os  # noqa: PLC0415 - not for --help
 
-    import uvloop  # noqa: PLC0415
+    import uvloop
 
-    from pyoco_server.config import grid_from_env  # noqa: PLC0415
-    from pyoco_server.core.programs.names import is_client_id  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
-    from pyoco_server.doors.cli.grid.outward import split_door, tls_to_doors  # noqa: PLC0415
-    from pyoco_server.doors.cli.typos import warn_of_typos  # noqa: PLC0415
-    from pyoco_server.frames.addresses import Address  # noqa: PLC0415
-    from pyoco_server.logs import configure_logging  # noqa: PLC0415
-    from pyoco_server.loops.tcp_worker.worker import WorkerOptions  # noqa: PLC0415
+    from pyoco_server.config import grid_from_env
+    from pyoco_server.core.programs.names import is_client_id
+    from pyoco_server.doors.cli.grid.effective import log_settings
+    from pyoco_server.doors.cli.grid.outward import split_door, tls_to_doors
+    from pyoco_server.doors.cli.typos import warn_of_typos
+    from pyoco_server.frames.addresses import Address
+    from pyoco_server.logs import configure_logging
+    from pyoco_server.loops.tcp_worker.worker import WorkerOptions
 
     has_door = bool(places) and not places[0].startswith("job.")
     (host, port), pattern = split_door(places, has_door=has_door)
@@ -87,8 +90,8 @@ def worker(
 
 
 def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    from pyoco_server.core.frames.subjects import PATTERNS_MAX, check_pattern  # noqa: PLC0415 - not for --help
-    from pyoco_server.core.programs.faults import GridRefused  # noqa: PLC0415
+    from pyoco_server.core.frames.subjects import PATTERNS_MAX, check_pattern
+    from pyoco_server.core.programs.faults import GridRefused
 
     if len(patterns) > PATTERNS_MAX:
         raise UsageError(f"a worker has at most {PATTERNS_MAX} patterns")
@@ -107,21 +110,17 @@ async def _work(
     worker_id: str | None,
     connect_timeout: float | None,
 ) -> int:
-    import asyncio  # noqa: PLC0415 - not for --help
-    import contextlib  # noqa: PLC0415
-    import os  # noqa: PLC0415
-    import random  # noqa: PLC0415
-    import socket  # noqa: PLC0415
-    import time  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
+    import asyncio
+    import random
+    import socket
 
-    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
-    from pyoco_server.executors.program.local import LocalPrograms  # noqa: PLC0415
-    from pyoco_server.executors.program.settings import Settings  # noqa: PLC0415
-    from pyoco_server.frames.addresses import Addresses  # noqa: PLC0415
-    from pyoco_server.loops.programs.cpu import CpuUse  # noqa: PLC0415
-    from pyoco_server.loops.tcp_worker.identity import take_identity  # noqa: PLC0415
-    from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker  # noqa: PLC0415
+    from pyoco_server.doors.cli.signals import StopSignal
+    from pyoco_server.executors.program.local import LocalPrograms
+    from pyoco_server.executors.program.settings import Settings
+    from pyoco_server.frames.addresses import Addresses
+    from pyoco_server.loops.programs.cpu import CpuUse
+    from pyoco_server.loops.tcp_worker.identity import take_identity
+    from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker
 
     hurry = asyncio.Event()
     stop = StopSignal(at_once=hurry.set)
@@ -141,7 +140,7 @@ async def _work(
 
 async def _serve(worker: TcpWorker, stop: StopSignal, connect_timeout: float | None) -> None:
     """Serve until the worker is to stop. Raises UsageError if no door accepts it."""
-    from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
+    from pyoco_server.logs import get_logger
 
     log = get_logger(__name__)
     found = await _first_of(worker.first_door(connect_timeout), stop.wait())
@@ -154,7 +153,7 @@ async def _serve(worker: TcpWorker, stop: StopSignal, connect_timeout: float | N
 
 async def _first_of(work: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, object]) -> _T | None:
     """Return the result of `work`, or None if `end` finishes first. Raises what `work` raises."""
-    import asyncio  # noqa: PLC0415 - not for --help
+    import asyncio
 
     working, ending = asyncio.create_task(work), asyncio.create_task(end)
     either: set[asyncio.Task[Any]] = {working, ending}

@@ -19,7 +19,7 @@ from pyoco_server.core.states.priced import Status
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.state import caller_of
+from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.submissions import REPLAYED
 from pyoco_server.doors.http.v1.addresses import absolute
 from pyoco_server.doors.http.v1.costs import Costs
@@ -34,9 +34,10 @@ async def submit_priced_run(request: Request) -> Response:
     """PRICED-65: check key, rate, validity, idempotency, budget. A refused submission reserves nothing."""
     visit, priced = await admit(request, "post"), priced_of(request)
     assert visit.tenant_id is not None
-    ask = await read_ask(request, priced, visit.tenant_id)
+    now = state_of(request).backend.clock()
+    ask = await read_ask(request, priced, visit.tenant_id, now)
     visit.trace_id = ask.trace_id or visit.trace_id
-    new = ask.new_run(priced.new_id(), caller_of(request), visit.trace_id)
+    new = ask.new_run(priced.new_id(), caller_of(request), visit.trace_id, now)
     visit.asked_usd_micros = new.reserved_usd_micros
     accepted = await submit(priced, new)
     run = accepted.run

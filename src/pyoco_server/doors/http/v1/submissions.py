@@ -11,6 +11,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from pyoco_server.core.delays import NO_DELAY, Delay, delay_problem
+from pyoco_server.core.durations import duration_of, instant_of
 from pyoco_server.core.packs.spec import Check, Here, Member, Members, choice, is_pack_name, text
 from pyoco_server.core.priced.canonical import NotCanonical
 from pyoco_server.core.priced.constants import (
@@ -20,7 +22,7 @@ from pyoco_server.core.priced.constants import (
     TIMEBOX_SEC_MAX,
 )
 from pyoco_server.core.priced.money import minimum_fee, parse_usd
-from pyoco_server.core.priced.payload_hash import payload_hash
+from pyoco_server.core.priced.payload_hash import delayed_hash, payload_hash
 from pyoco_server.core.priced.run import NewRun
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.requests import read_body
@@ -58,8 +60,9 @@ class Ask:
     trace_id: str | None
     idempotency_key: str
     payload_hash: str
+    delay: Delay = NO_DELAY
 
-    def new_run(self, run_id: str, caller: Caller, trace_id: str) -> NewRun:
+    def new_run(self, run_id: str, caller: Caller, trace_id: str, now: float) -> NewRun:
         assert caller.tenant_id is not None
         reserved = parse_usd(self.max_cost_usd)
         return NewRun(
@@ -78,10 +81,11 @@ class Ask:
             inputs=self.inputs,
             trace_id=trace_id,
             api_key_id=caller.api_key_id,
+            not_before=None if (due := self.delay.due_at(now)) is None else round(due * 1_000_000),
         )
 
 
-async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
+async def read_ask(request: Request, priced: Priced, tenant_id: str, now: float) -> Ask:
     """Read and validate a submission.
 
     Raises Refused with all problems, TooLarge, TooSlow. Stops reading at the maximum body size (PRICED-71).
@@ -94,7 +98,12 @@ async def read_ask(request: Request, priced: Priced, tenant_id: str) -> Ask:
         raise Refused(problems=misnamed)
     keys = request.headers.getlist("idempotency-key")
     document = read_object(body)
-    problems = (*_key_problems(keys), *_BODY(document, ()), *_pack_problems(document, priced, tenant_id))
+    problems = (
+        *_key_problems(keys),
+        *_BODY(document, ()),
+        *_delay_problems(document, now, priced.config.delay_seconds_max),
+        *_pack_problems(document, priced, tenant_id),
+    )
     if problems:
         raise Refused(problems=problems)
     return _ask(document, keys[0])
@@ -108,6 +117,7 @@ def _ask(document: dict[str, Any], key: str) -> Ask:
     timebox_sec = int(reservation.get("timebox_sec", TIMEBOX_SEC_DEFAULT))
     score = decimal_of(reservation.get("min_reliability_score"))
     reliability_e4 = RELIABILITY_E4_DEFAULT if score is None else int(score.scaleb(4))
+    delay = _delay_of(document)
     try:
         digest = payload_hash(
             pack_type=pack_type,
@@ -130,8 +140,23 @@ def _ask(document: dict[str, Any], key: str) -> Ask:
         inline=int(document.get("options", {}).get("inline", 0)),
         trace_id=meta.get("trace_id"),
         idempotency_key=key,
-        payload_hash=digest,
+        payload_hash=delayed_hash(digest, delay),
+        delay=delay,
     )
+
+
+def _delay_of(document: dict[str, Any]) -> Delay:
+    """Raises ValueError for members that cannot be read."""
+    delay, not_before = document.get("delay"), document.get("not_before")
+    return Delay(None if delay is None else duration_of(delay), None if not_before is None else instant_of(not_before))
+
+
+def _delay_problems(document: dict[str, Any], now: float, seconds_max: float) -> tuple[Problem, ...]:
+    try:
+        problem = delay_problem(_delay_of(document), now, seconds_max, "PYOCO_PRICED_DELAY_MAX_SEC")
+    except ValueError:  # its own check reports it
+        return ()
+    return () if problem is None else (Problem((problem[0],), problem[1]),)
 
 
 def _steps(pointer: str) -> Loc:
@@ -259,6 +284,19 @@ _META = _Object(
         "profile_version": Member(choice((PROFILE_VERSION,))),
     }
 )
+
+
+def _readable(read: Callable[[Any], float]) -> Check:
+    def check(value: Any, loc: Loc) -> tuple[Problem, ...]:
+        try:
+            read(value)
+        except ValueError as error:
+            return (Problem(loc, str(error)),)
+        return ()
+
+    return check
+
+
 _BODY = _Object(
     {
         "pack_type": Member(
@@ -270,6 +308,8 @@ _BODY = _Object(
         "options": Member(_Object({"inline": Member(_whole(0, 1))})),
         "artifacts": Member(_Object({"include_markdown": _FLAG, "include_docx": _FLAG})),
         "meta": Member(_META),
+        "delay": Member(_readable(duration_of)),
+        "not_before": Member(_readable(instant_of)),
     }
 )
 assert Decimal(RELIABILITY_E4_DEFAULT).scaleb(-4) == Decimal("0.8")

@@ -113,12 +113,16 @@ class Api:
     def _update_stream(self, words: list[str], body: _Body) -> _Body:
         stream, config = self._stream(words[0]), stream_config(body)
         self._check_stream(stream.name, config)
+        if stream.config.get("allow_msg_schedules") and not config.get("allow_msg_schedules"):
+            raise Refusal(500, 10052, "message schedules can not be disabled")
         self._server.change_stream(stream, config)
         return self._described(stream)
 
     def _check_stream(self, name: str, config: _Body) -> None:
         if config["num_replicas"] > 1:
             raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
+        if config.get("allow_msg_schedules") and config["discard"] == "new":
+            raise Refusal(500, 10052, "message scheduling cannot use discard new")
         others = [each for each in self._server.streams.values() if each.name != name]
         taken = [subject for each in others for subject in each.config["subjects"]]
         if any(overlaps(one, other) for one in config["subjects"] for other in taken):

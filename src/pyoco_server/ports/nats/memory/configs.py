@@ -52,6 +52,8 @@ def stream_config(given: Mapping[str, Any]) -> dict[str, Any]:
     for key in _UNLIMITED_IF_ZERO:
         config[key] = config[key] or -1
     config["num_replicas"] = config["num_replicas"] or 1
+    if config.get("allow_msg_schedules"):
+        config["allow_rollup_hdrs"] = True  # the server enables them, too
     if not given.get("duplicate_window"):
         age = config["max_age"]
         config["duplicate_window"] = min(_STREAM["duplicate_window"], age) if age else _STREAM["duplicate_window"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyoco_server.ports.nats.memory.configs import stream_config
 from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, Messages, instant, stored_size
+from pyoco_server.ports.nats.memory.schedules import due_ns_of, fired_head, replacing_head, schedule_problem
 
 __all__ = ["Refusal", "Stream"]
 
@@ -58,6 +59,8 @@ class Stream:
         self._last_id = ""
         #: A heap of (expiry in ns, sequence).
         self._expiring: list[tuple[int, int]] = []
+        #: A heap of (due time in ns, sequence, target) of scheduled messages. Replaced and removed ones are skipped.
+        self._scheduled: list[tuple[int, int, str]] = []
         self._on_due = on_due
         self.on_stored: list[Callable[[Message], None]] = []
         self.on_ready: list[Callable[[Message], None]] = []
@@ -87,6 +90,7 @@ class Stream:
         if ttl_ns is not None and ttl_ns >= 0 and not self.config["allow_msg_ttl"]:
             raise Refusal(400, 10166, "per-message TTL is disabled")
         self._check_last(subject, headers)
+        head = self._checked_schedule(subject, headers, head)
         message_id = headers.get("Nats-Msg-Id")
         if message_id and (known := self._known(message_id, now)):
             return None, known
@@ -100,6 +104,7 @@ class Stream:
             ttl_ns, head = self._marker_ns, _with_ttl(head, self._marker_ns)
         self._check_room(subject, stored_size(subject, head, data))
         message = self._append(subject, data, head, now)
+        self._schedule(message, headers)
         if message_id:
             self._ids[message_id] = message.seq
             self._id_times.append((now, message_id))
@@ -116,6 +121,40 @@ class Stream:
         for callback in self.on_stored:
             callback(message)
         return message
+
+    def _checked_schedule(self, subject: str, headers: Mapping[str, str], head: bytes) -> bytes:
+        """Return the headers to store. Raises Refusal if the message has a schedule that cannot be."""
+        if "Nats-Schedule" not in headers:
+            return head
+        if not self.config.get("allow_msg_schedules"):
+            raise Refusal(400, 10188, "message schedules is disabled")
+        problem = schedule_problem(subject, headers, self.config["subjects"])
+        if problem is not None:
+            raise Refusal(400, *problem)
+        return replacing_head(head)
+
+    def _schedule(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Replace the schedule of this subject, and publish the message to its target when it is due."""
+        if "Nats-Schedule" not in headers:
+            return
+        self.purge(message.subject, below=message.seq)
+        due = due_ns_of(headers["Nats-Schedule"])
+        heapq.heappush(self._scheduled, (due, message.seq, headers["Nats-Schedule-Target"]))
+        self._on_due(due)
+
+    def _fire(self, now: int) -> None:
+        while self._scheduled and self._scheduled[0][0] <= now:
+            _, seq, target = heapq.heappop(self._scheduled)
+            scheduled = self.messages.get(seq)
+            last = None if scheduled is None else self.messages.last(scheduled.subject)
+            if scheduled is None or last is None or last.seq != seq:  # a later message has cancelled the schedule
+                continue
+            fired = self._append(target, scheduled.data, fired_head(scheduled.head, scheduled.subject), now)
+            self.remove(seq)
+            self.keep_limits(target)
+            self.announce(fired)
+        if self._scheduled:
+            self._on_due(self._scheduled[0][0])
 
     def announce(self, message: Message) -> None:
         """Let the consumers deliver a new message."""
@@ -199,12 +238,13 @@ class Stream:
             self._on_due(due)
 
     def expire(self) -> None:
-        """Remove expired messages, and write delete markers if configured.
+        """Publish scheduled messages that are due. Remove expired messages, and write delete markers if configured.
 
         Measured: a marker outlives `max_age`, as does a message that never expires; and a deletion that a client has
         written leaves a marker when it expires, like any other message.
         """
         now, marker_ns = time.time_ns(), self._marker_ns
+        self._fire(now)
         while self._expiring and self._expiring[0][0] <= now:
             _, seq = heapq.heappop(self._expiring)
             message = self.messages.get(seq)

@@ -1,0 +1,1 @@
+"""Schedules: when they tick, and what becomes of each tick. Pure functions over values."""

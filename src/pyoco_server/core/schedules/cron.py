@@ -1,0 +1,190 @@
+"""Cron expressions (SCHED-10): their parser, and the wall times that match them.
+
+A wall time is a naive datetime, as a clock on the wall shows it. `when.py` turns it into an instant.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+__all__ = ["FIELDS", "HORIZON_DAYS", "Cron", "CronError", "parse_cron", "walls"]
+
+#: An expression without a tick within 8 years is refused.
+HORIZON_DAYS: Final = 8 * 366
+#: Longer expressions are no ones that anybody writes.
+_LENGTH_MAX: Final = 200
+_MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_WORD: Final = re.compile(r"\S+")
+_NUMBER: Final = re.compile(r"[0-9]{1,4}")
+
+MACROS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    least: int
+    most: int
+    names: tuple[str, ...] = ()
+    #: The value of the first name.
+    first: int = 0
+
+
+FIELDS: Final = (
+    _Field("second", 0, 59),
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day-of-month", 1, 31),
+    _Field("month", 1, 12, _MONTHS, 1),
+    _Field("day-of-week", 0, 7, _DAYS),
+)
+
+
+class CronError(ValueError):
+    """What is wrong, in which field, and at which character of the expression (0-based)."""
+
+    def __init__(self, message: str, field: str | None, position: int) -> None:
+        super().__init__(message)
+        self.field, self.position = field, position
+
+
+@dataclass(frozen=True)
+class Cron:
+    """The values that match, each sorted. Days of the week are 0 (Sunday) to 6."""
+
+    seconds: tuple[int, ...]
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: tuple[int, ...]
+    months: tuple[int, ...]
+    weekdays: tuple[int, ...]
+    #: Whether the field is restricted: it does not begin with `*`.
+    has_days: bool
+    has_weekdays: bool
+
+    def matches_date(self, day: date) -> bool:
+        """When both day fields are restricted, either of them matches."""
+        if day.month not in self.months:
+            return False
+        is_day, is_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return is_day or is_weekday if self.has_days and self.has_weekdays else is_day and is_weekday
+
+
+def parse_cron(text: str) -> Cron:
+    """Parse 5 or 6 fields, or one of the `@` words except `@every`. Raises CronError."""
+    if len(text) > _LENGTH_MAX:
+        raise CronError(f"has at most {_LENGTH_MAX} characters", None, _LENGTH_MAX)
+    stripped = text.strip()
+    if stripped.startswith("@"):
+        macro = MACROS.get(stripped.lower())
+        if macro is None:
+            raise CronError(f"{stripped[:20]} is unknown; there are: {', '.join(MACROS)}", None, text.index("@"))
+        return parse_cron(macro)
+    words = [(match[0], match.start()) for match in _WORD.finditer(text)]
+    if len(words) not in {5, 6}:
+        message = "must have 5 fields (minute hour day-of-month month day-of-week), or 6 with seconds first"
+        raise CronError(f"{message}; it has {len(words)}", None, 0 if len(words) < 5 else words[6][1])
+    fields = FIELDS if len(words) == 6 else FIELDS[1:]
+    values = [_values(field, word, at) for field, (word, at) in zip(fields, words, strict=True)]
+    if len(words) == 5:
+        values.insert(0, (0,))
+    days, weekdays = words[-3][0], words[-1][0]
+    return Cron(
+        seconds=values[0],
+        minutes=values[1],
+        hours=values[2],
+        days=values[3],
+        months=values[4],
+        weekdays=tuple(sorted({day % 7 for day in values[5]})),
+        has_days=not days.startswith("*"),
+        has_weekdays=not weekdays.startswith("*"),
+    )
+
+
+def _values(field: _Field, word: str, at: int) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in word.split(","):
+        found |= _part(field, part, at)
+        at += len(part) + 1
+    return tuple(sorted(found))
+
+
+def _part(field: _Field, part: str, at: int) -> set[int]:
+    """Parse `*`, a value, a range, or one of them with a step."""
+    span, slash, step_text = part.partition("/")
+    first_text, dash, last_text = span.partition("-")
+    if not span:
+        raise CronError("a value is missing", field.name, at)
+    if span == "*":
+        first, last = field.least, field.most - (field.name == "day-of-week")
+    else:
+        first = _value(field, first_text, at)
+        last = first
+        if dash:
+            last = _value(field, last_text, at + len(first_text) + 1)
+            if field.name == "day-of-week" and last == 0 < first:  # Sunday as the end of a range is 7
+                last = 7
+        if last < first:
+            raise CronError(f"the range {span} is reversed", field.name, at)
+    if not slash:
+        return set(range(first, last + 1))
+    place = at + len(span) + 1
+    if span != "*" and not dash:
+        raise CronError("a step needs * or a range before it", field.name, at)
+    step = int(step_text) if _NUMBER.fullmatch(step_text) else 0
+    if not 1 <= step <= field.most - field.least + 1:
+        raise CronError(f"the step must be from 1 to {field.most - field.least + 1}", field.name, place)
+    return set(range(first, last + 1, step))
+
+
+def _value(field: _Field, text: str, at: int) -> int:
+    if text.upper() in field.names:
+        return field.names.index(text.upper()) + field.first
+    if not _NUMBER.fullmatch(text):
+        known = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
+        message = f"{text[:20]!r} is not a value: use {field.least} to {field.most}{known}"
+        raise CronError(message if text else "a value is missing", field.name, at)
+    if not field.least <= int(text) <= field.most:
+        raise CronError(f"{int(text)} is not from {field.least} to {field.most}", field.name, at)
+    return int(text)
+
+
+_DAY: Final = timedelta(days=1)
+
+
+def walls(cron: Cron, start: datetime) -> Iterator[datetime]:
+    """Yield the matching wall times from `start` on, within the horizon. O(1) each, but for days without any."""
+    day = start.date()
+    floor = (start.hour, start.minute, start.second + (start.microsecond > 0))
+    for _ in range(HORIZON_DAYS):
+        if cron.matches_date(day):
+            yield from _times(cron, day, floor)
+        floor = (0, 0, 0)
+        if day >= date(9998, 12, 31):
+            return
+        day += _DAY
+
+
+def _times(cron: Cron, day: date, floor: tuple[int, int, int]) -> Iterator[datetime]:
+    """Yield the matching times of a day, from `floor` on."""
+    least_hour, least_minute, least_second = floor
+    for hour in cron.hours[bisect_left(cron.hours, least_hour) :]:
+        from_minute = least_minute if hour == least_hour else 0
+        for minute in cron.minutes[bisect_left(cron.minutes, from_minute) :]:
+            is_first = hour == least_hour and minute == least_minute
+            for second in cron.seconds[bisect_left(cron.seconds, least_second if is_first else 0) :]:
+                yield datetime(day.year, day.month, day.day, hour, minute, second)  # noqa: DTZ001 - a wall time

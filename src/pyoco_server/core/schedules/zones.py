@@ -1,0 +1,22 @@
+"""Time zones by their IANA names. The data is that of the machine, or else of the package `tzdata`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+__all__ = ["zone_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,3}")
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> ZoneInfo:
+    """Raises ValueError for an unknown name."""
+    if _NAME.fullmatch(name):
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, OSError, ValueError):  # a folder of the data, or a damaged file
+            pass
+    raise ValueError("must be an IANA time zone such as Asia/Tokyo, Europe/Berlin or UTC")

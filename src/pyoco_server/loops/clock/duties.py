@@ -1,0 +1,26 @@
+"""The loops that a keeper runs for delayed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pyoco_server.actions.release_run import release_due
+from pyoco_server.loops.clock.alarm_handler import AlarmHandler, Handle
+from pyoco_server.loops.clock.alarm_setter import AlarmSetter
+from pyoco_server.loops.clock.delay_sweeper import DelaySweeper
+from pyoco_server.loops.feeder import IndexFeeder
+from pyoco_server.loops.loop import Loop
+from pyoco_server.ports.alarms.port import AlarmKind
+from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.index.port import Index
+
+__all__ = ["clock_duties"]
+
+
+def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Loop]:
+    """Return the loops, not started. The feeder must not be started yet: it tells them of every change of a run."""
+    setter = AlarmSetter(backend, index, feeder)
+    feeder.listen(setter.hear)
+    handlers: Mapping[AlarmKind, Handle] = {AlarmKind.RUN: partial(release_due, backend)}
+    return [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]

@@ -1,0 +1,1 @@
+"""The alarms of the clock."""
