@@ -225,7 +225,9 @@ def _plain(schema: Any) -> Any:
 
 def _is_noise(schema: dict[str, Any], name: str) -> bool:
     is_member = not isinstance(schema[name], str | type(None))  # a property may have the name `title`
-    return (name == "title" and not is_member) or (name == "default" and schema[name] in (None, [])) or name == _BASE64
+    return (
+        (name == "title" and not is_member) or (name == "default" and schema[name] in (None, [], "")) or name == _BASE64
+    )
 
 
 #: msgspec takes bytes for base64; ours are files of a form.

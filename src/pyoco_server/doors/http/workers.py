@@ -37,7 +37,7 @@ class MalformedWorkersRequest(InvalidWorkersRequest, Malformed):
 
 
 class WorkerPatchRequest(msgspec.Struct):
-    """Whether lists leave it out. Other members are ignored (FLOW-44)."""
+    """Whether lists leave it out. Other members are ignored."""
 
     hidden: bool
 
