@@ -92,6 +92,7 @@ def _without_rules(text: str) -> str:
 #: Who makes each move, and when. A move without a line here cannot be generated.
 _MOVES_TOLD = {
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
+    "put_back": "Its worker has to stop, or has no free slot: another worker may claim the run.",
     "complete": "The work ended normally.",
     "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
     "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
@@ -196,7 +197,7 @@ def states_page() -> str:
         "## Why a run waits",
         "`GET /runs/{run_id}` of a run that no worker has taken tells in `waiting` why, with its place in the queue of "
         "its tag, estimated, and how many workers and slots serve that tag. Besides PENDING runs that is a run that "
-        "was handed back, and a priced run that is disputed.",
+        "an earlier version has put back, and a priced run that is disputed.",
         _table(("Reason", "Meaning"), ((f"`{reason}`", waits[reason.name]) for reason in WaitReason)),
         *_priced_states(),
         "## States of a task",

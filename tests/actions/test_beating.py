@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pyoco_server.actions.attempt import Standing
-from pyoco_server.actions.beat import beat_run, give_back, report_overdue_cancel
+from pyoco_server.actions.beat import beat_run, report_overdue_cancel
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import FlowAttempt, claim_run
+from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, finish
+from pyoco_server.actions.put_back import put_back_run
+from pyoco_server.actions.release_run import release_due
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Caller
@@ -20,6 +22,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, BERT, Clock, a_submission, logged, recorded, run_now
 from support.faulty_ports import AFTER, BEFORE, Trouble, with_trouble
 
@@ -71,7 +74,7 @@ async def test_who_was_overtaken_hears_it_and_writes_nothing(backend: Backend, c
     assert isinstance(newer, FlowAttempt)
     assert await beat_run(backend, held, SOME) is Standing.FENCED
     assert await report_overdue_cancel(backend, held, 1.0) is Standing.FENCED
-    assert not await give_back(backend, held)
+    assert not await put_back_run(backend, held)
     assert await run_now(backend, held.run.run_id) == newer.run
 
 
@@ -91,7 +94,7 @@ async def test_after_the_end_no_heartbeat_is_written(backend: Backend, held: Flo
     trouble = Trouble()
     await beat_run(with_trouble(backend, trouble), held, SOME)
     await report_overdue_cancel(with_trouble(backend, trouble), held, 1.0)
-    assert not await give_back(with_trouble(backend, trouble), held)
+    assert not await put_back_run(with_trouble(backend, trouble), held)
     assert trouble.calls == []
 
 
@@ -136,29 +139,70 @@ async def test_an_overdue_cancel_is_told_in_the_record(backend: Backend, held: F
     assert (run.error or "").startswith("ERR-PYOCO-0021")
 
 
-class TestHandingBack:
+class TestPuttingBack:
     async def test_leaves_a_run_that_nobody_owns(self, backend: Backend, held: FlowAttempt) -> None:
-        assert await give_back(backend, held)
+        assert await put_back_run(backend, held)
         run = await run_now(backend, held.run.run_id)
-        assert (run.status, run.worker_id, run.attempt_id, run.attempt) == (RunState.RUNNING, None, None, 1)
+        assert (run.status, run.worker_id, run.attempt_id, run.attempt) == (RunState.PENDING, None, None, 1)
         assert await beat_run(backend, held, SOME) is Standing.OURS  # and writes nothing
         assert await run_now(backend, held.run.run_id) == run
 
     async def test_is_not_done_when_a_cancel_waits_to_be_served(self, backend: Backend, held: FlowAttempt) -> None:
         """FLOW-20"""
         await cancel(backend, Caller(), held.run.run_id, None)
-        assert not await give_back(backend, held)
+        assert not await put_back_run(backend, held)
         ended = await finish(backend, held, Completed())
         assert isinstance(ended, Ended)
         assert ended.run.status is RunState.CANCELLED
 
-    async def test_loses_to_a_cancel_that_comes_in_between(self, backend: Backend, held: FlowAttempt) -> None:
-        async def cancelled() -> None:
-            await cancel(backend, Caller(), held.run.run_id, None)
+    async def test_is_done_although_the_record_was_written_meanwhile(self, backend: Backend, held: FlowAttempt) -> None:
+        """A member that another version has added, say."""
+        other = replace(held.run, extra={"colour": "red"})
+        assert isinstance(await backend.runs.replace(other, held.revision), Stored)
+        assert await put_back_run(backend, held)
+        run = await run_now(backend, held.run.run_id)
+        assert (run.status, run.extra) == (RunState.PENDING, {"colour": "red"})
 
-        trouble = Trouble(meanwhile={"runs.find": cancelled})
-        assert not await give_back(with_trouble(backend, trouble), held)
-        assert (await run_now(backend, held.run.run_id)).status is RunState.CANCELLING
-        ended = await finish(backend, held, Completed())
-        assert isinstance(ended, Ended)
-        assert ended.run.status is RunState.CANCELLED
+    async def test_is_known_to_be_done_although_the_answer_was_lost(self, backend: Backend, held: FlowAttempt) -> None:
+        """The store writes again after an outage, and finds its own record."""
+        assert await put_back_run(backend, FlowAttempt(held.run, held.revision, held.attempt_id))
+        before = await run_now(backend, held.run.run_id)
+        assert await put_back_run(backend, held)
+        assert held.is_put_back
+        assert await run_now(backend, held.run.run_id) == before
+
+    @pytest.mark.parametrize("fate", [BEFORE, AFTER])
+    async def test_in_an_outage_leaves_an_attempt_that_writes_nothing_more(
+        self, backend: Backend, clock: Clock, held: FlowAttempt, fate: str
+    ) -> None:
+        """RETRY-15: the next delivery claims the run, at once or when its heartbeat is stale, and no try is used up."""
+        with pytest.raises(Unavailable):
+            await put_back_run(with_trouble(backend, Trouble({"runs.replace": [fate]})), held)
+        trouble = Trouble()
+        assert await beat_run(with_trouble(backend, trouble), held, SOME) is Standing.OURS
+        assert trouble.calls == []
+        clock.now += 0 if fate == AFTER else 60
+        job = Job(run_id=held.run.run_id, flow_name="flow", tag="default", submitted_at=1.0)
+        again = await claim_run(backend, job, BERT, first_delivery=False)
+        assert isinstance(again, FlowAttempt)
+        assert [past["why"] for past in again.run.earlier_attempts] == ["handed_back" if fate == AFTER else "lost"]
+
+    async def test_costs_one_write(self, backend: Backend, held: FlowAttempt) -> None:
+        trouble = Trouble()
+        assert await put_back_run(with_trouble(backend, trouble), held)
+        assert trouble.calls == ["runs.replace"]
+
+    async def test_for_a_later_try_takes_the_run_out_of_the_queue_until_its_time(
+        self, backend: Backend, clock: Clock, held: FlowAttempt
+    ) -> None:
+        """RETRY-14, RETRY-15, DELAY-4: a crash before the delivery was acknowledged brings a job that is dropped."""
+        assert await put_back_run(backend, held, "failed", "boom", until=clock.now + 60)
+        job = Job(run_id=held.run.run_id, flow_name="flow", tag="default", submitted_at=1.0)
+        assert await claim_run(backend, job, BERT, first_delivery=False) == Spent("not due yet")
+        assert await release_due(backend, job.run_id) == pytest.approx(60)
+        clock.now += 60
+        assert await release_due(backend, job.run_id) == 0
+        again = await claim_run(backend, job, BERT, first_delivery=False)
+        assert isinstance(again, FlowAttempt)
+        assert (again.run.attempt, again.run.waits_for, again.run.error) == (2, None, None)
+        assert [past["error"] for past in again.run.earlier_attempts] == ["boom"]

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.beat import beat_run, give_back
+from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, finish
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Caller, Owner
@@ -124,7 +125,7 @@ class TestARunThat:
 
     async def test_was_handed_back_may_be_taken_at_once(self, backend: Backend) -> None:
         _, job = await recorded(backend)
-        assert await give_back(backend, await taken(backend, job))
+        assert await put_back_run(backend, await taken(backend, job))
         assert (await taken(backend, job, BERT)).run.attempt == 2
 
     async def test_was_handed_back_and_then_lost_tells_of_both(self, backend: Backend, clock: Clock) -> None:
@@ -133,7 +134,7 @@ class TestARunThat:
         began = clock.now
         handed = await taken(backend, job, first=True)
         clock.now += 3
-        assert await give_back(backend, handed)
+        assert await put_back_run(backend, handed)
         clock.now += 1
         await beat_run(backend, await taken(backend, job, BERT), Progress({"a": "RUNNING"}, graph={"a": ()}))
         clock.now += 60

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 
 from pyoco_server.actions.attempt import Standing
-from pyoco_server.actions.beat import beat_run, give_back
+from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.give_up import give_up
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.actions.rescue import end_cancelled, worked_on_seconds
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
@@ -153,7 +154,7 @@ class TestARunThatSomebodyWorksOn:
         stored, job, leftover = await left_over(backend)
         held = await claim_run(backend, job, ANNA, first_delivery=True)
         assert isinstance(held, FlowAttempt)
-        assert await give_back(backend, held)
+        assert await put_back_run(backend, held)
         assert await give_up(backend, leftover) is None
         assert (await run_now(backend, stored.run.run_id)).reason == "max_deliver"
 

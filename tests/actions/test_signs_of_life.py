@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pyoco_server.actions.beat import beat_run, give_back
+from pyoco_server.actions.beat import beat_run
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import FlowAttempt, claim_run
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.actions.read import worker_facts, worker_of
 from pyoco_server.actions.rescue import end_cancelled, life_seconds, rescue
 from pyoco_server.config import NatsBackendConfig
@@ -112,7 +113,7 @@ class TestACancelledRunIsLeftToItsWorker:
     async def test_only_if_it_has_one(self, backend: Backend, clock: Clock) -> None:
         """Handed back: nobody's, and the request needs nobody's grace period."""
         held = await held_by_anna(backend)
-        assert await give_back(backend, held)
+        assert await put_back_run(backend, held)
         await cancel(backend, Caller(), held.run.run_id, None)
         clock.now += 60
         assert await life_seconds(backend, await found(backend, held.run.run_id)) == 0.0

@@ -15,7 +15,7 @@ import pytest
 
 from contracts.runs import NOW, a_run
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, hand_back
+from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.index.port import (
@@ -30,6 +30,7 @@ from pyoco_server.ports.index.port import (
     Summary,
 )
 from pyoco_server.ports.runs.port import Removed, Stored
+from support.earlier_versions import left_running
 from support.grid.shown_programs import a_program
 
 __all__ = ["IndexContract", "MakeIndex", "feed", "ids", "opened"]
@@ -418,7 +419,7 @@ class IndexContract:
     async def test_held_runs_are_told_with_their_worker_tenant_and_tag(self, index: Index) -> None:
         mine = claim(a_run(tenant_id="t"), Owner("anna", "i"), "1", NOW)
         stopping = ask_cancel(claim(a_run(), Owner("bert", "i"), "1", NOW), None, NOW)
-        handed_back = hand_back(claim(a_run(tag="gpu"), Owner("bert", "i"), "1", NOW), NOW + 1)
+        handed_back = left_running(claim(a_run(tag="gpu"), Owner("bert", "i"), "1", NOW), NOW + 1)
         ended = conclude(claim(a_run(), Owner("anna", "i"), "1", NOW), Completed(), NOW)
         everything = (mine, stopping, handed_back, ended, a_run())
         await feed(index, *(Stored(run, n + 1) for n, run in enumerate(everything)))

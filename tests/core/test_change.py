@@ -20,15 +20,16 @@ from pyoco_server.core.run import (
     beat,
     claim,
     conclude,
-    hand_back,
+    put_back,
 )
+from support.earlier_versions import left_running
 
 ASK = Submission(flow_name="f", tag="cpu", tags=(), params={})
 RUN_ID = "0b0e9a52-6b1f-4c3c-9d0a-3c1a7d2f9a11"
 OPEN = accept(ASK, Caller(), RUN_ID, 10.0)
 KEYED = accept(ASK, Caller("acme", "key-1"), RUN_ID, 10.0)
 BEGAN = claim(OPEN, Owner("anna", "i"), "a1", 11.0)
-BACK = hand_back(BEGAN, 13.0)
+BACK = put_back(BEGAN, 13.0)
 ANNA = Doer(DoerKind.WORKER, "anna")
 BERT = Doer(DoerKind.WORKER, "bert")
 NOBODY = Doer(DoerKind.WORKER)
@@ -40,6 +41,7 @@ CHANGES: list[tuple[str, Run, Change]] = [
     ("started", BEGAN, Change(What.STARTED, 11.0, ANNA)),
     ("a heartbeat changes nothing", beat(BEGAN, Progress({"a": "RUNNING"}), 12.0), Change(What.STARTED, 11.0, ANNA)),
     ("handed back", BACK, Change(What.HANDED_BACK, 13.0, ANNA)),
+    ("put back by an earlier version", left_running(BEGAN, 13.0), Change(What.HANDED_BACK, 13.0, ANNA)),
     ("taken again", claim(BACK, Owner("bert", "i"), "a2", 14.0), Change(What.STARTED, 14.0, BERT)),
     ("asked", ask_cancel(BEGAN, None, 15.0), Change(What.CANCEL_REQUESTED, 15.0, Doer(DoerKind.CALLER))),
     (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.outcome import (
     Cancelled,
     Completed,
@@ -30,8 +31,9 @@ from pyoco_server.core.run import (
     beat,
     claim,
     conclude,
-    hand_back,
     mark_cancel_overdue,
+    put_back,
+    release,
 )
 from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
 
@@ -73,7 +75,7 @@ def steps() -> st.SearchStrategy[Step]:
         st.builds(lambda progress: lambda run: beat(run, progress, 12.0), progresses),
         st.just(lambda run: ask_cancel(run, "why", 13.0)),
         st.just(lambda run: mark_cancel_overdue(run, 30, 14.0)),
-        st.just(lambda run: hand_back(run, 14.5)),
+        st.just(lambda run: put_back(run, 14.5)),
         st.builds(lambda outcome: lambda run: conclude(run, outcome, 15.0), outcomes),
     )
 
@@ -117,9 +119,39 @@ def test_a_second_claim_fences_the_first_and_keeps_nothing_of_it() -> None:
 
 def test_a_run_handed_back_is_nobodys_and_can_be_claimed() -> None:
     """FLOW-18, FLOW-311"""
-    run = hand_back(claim(a_run(), ANNA, "a1", 11.0), 12.0)
-    assert (run.worker_id, run.instance_id, run.is_owned_by("a1")) == (None, None, False)
-    assert claim(run, BERT, "a2", 13.0).attempt == 2
+    begun = beat(claim(a_run(), ANNA, "a1", 11.0), Progress({"t": "RUNNING"}, {"t": {}}, graph={"t": []}), 11.5)
+    run = put_back(begun, 12.0)
+    assert (run.status, run.worker_id, run.instance_id) == (RunState.PENDING, None, None)
+    assert (run.is_owned_by("a1"), run.tasks, run.task_records, run.graph, run.error) == (False, {}, {}, {}, None)
+    assert (run.attempt, run.updated_at, run.submitted_at, run.start_time) == (1, 12.0, 10.0, 11.0)
+    again = claim(run, BERT, "a2", 13.0)
+    assert (again.attempt, again.status, len(again.earlier_attempts)) == (2, RunState.RUNNING, 1)
+
+
+@pytest.mark.parametrize("status", sorted(set(RunState) - {RunState.RUNNING}))
+def test_only_a_run_in_progress_can_be_put_back(status: RunState) -> None:
+    """FLOW-20: one whose cancel was requested ends instead."""
+    with pytest.raises(IllegalMove):
+        put_back(a_run(status), 12.0)
+
+
+def test_a_run_put_back_for_a_later_try_waits_for_its_time() -> None:
+    """RETRY-14, DELAY-4: it has no job meanwhile, and keepers that know no delays leave it alone until then."""
+    run = put_back(claim(a_run(), ANNA, "a1", 11.0), 12.0, "failed", "boom", until=72.0)
+    assert (run.status, run.waits_for_time, run.due_at, run.heartbeat_at) == (RunState.PENDING, True, 72.0, 72.0)
+    assert (run.waits_for, run.attempt, run.error) == (WaitsFor.RETRY, 1, "boom")
+    again = claim(release(run, 72.0), BERT, "a2", 73.0)
+    assert (again.attempt, again.waits_for_time, again.waits_for) == (2, False, None)
+    assert not ask_cancel(run, None, 13.0).waits_for_time
+
+
+def test_the_error_of_an_attempt_is_shown_until_the_next_and_kept_short() -> None:
+    """RETRY-14"""
+    run = put_back(claim(a_run(), ANNA, "a1", 11.0), 12.0, "failed", "x" * 1000)
+    assert run.error == "x" * 200
+    past = run.earlier_attempts[-1]
+    assert (past["attempt"], past["why"], past["error"], past["ended_at"]) == (1, "failed", "x" * 200, 12.0)
+    assert claim(run, BERT, "a2", 13.0).error is None
 
 
 @pytest.mark.parametrize("status", list(RunState))

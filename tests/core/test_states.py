@@ -8,10 +8,11 @@ from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState
 
 S = RunState
 
-#: FLOW-13 to FLOW-18, typed out from the contract: (from, to).
+#: FLOW-13 to FLOW-18 and RETRY-14, typed out from the contracts: (from, to).
 CONTRACT = {
     (S.PENDING, S.RUNNING),
     (S.RUNNING, S.RUNNING),
+    (S.RUNNING, S.PENDING),
     (S.RUNNING, S.COMPLETED),
     (S.PENDING, S.FAILED),
     (S.RUNNING, S.FAILED),
@@ -22,7 +23,7 @@ CONTRACT = {
 
 
 def test_the_table_holds_the_transitions_of_the_contract_and_no_other() -> None:
-    """FLOW-12 to FLOW-18"""
+    """FLOW-12 to FLOW-18, RETRY-14"""
     assert {(source, target) for sources, target in FLOW_MOVES.values() for source in sources} == CONTRACT
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyoco_server.core.outcome import Cancelled
-from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, hand_back
+from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, put_back
 from pyoco_server.core.waiting import (
     STARTING_SECONDS_MAX,
     PackQueueing,
@@ -21,6 +21,7 @@ from pyoco_server.core.waiting import (
     why,
     why_pack,
 )
+from support.earlier_versions import left_running
 
 ALONE = Queueing(
     tag="gpu",
@@ -120,7 +121,8 @@ def test_a_run_waits_while_nobody_has_it_and_it_has_not_ended() -> None:
     table = [
         (PENDING, True),
         (RUNNING, False),
-        (hand_back(RUNNING, 3.0), True),
+        (put_back(RUNNING, 3.0), True),
+        (left_running(RUNNING, 3.0), True),
         (cancelled_early, False),
         (ask_cancel(RUNNING, None, 3.0), False),
         (conclude(cancelled_early, Cancelled(), 4.0), False),

@@ -16,7 +16,7 @@ from contracts.dead_letters import a_letter
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Owner, Run, claim, conclude, hand_back
+from pyoco_server.core.run import Caller, Owner, Run, claim, conclude
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State
@@ -25,6 +25,7 @@ from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.store_state import StoreState
 from support.backends import ANNA, BERT
 from support.burials import bury_letter, died
+from support.earlier_versions import left_running
 from support.faulty_ports import BEFORE, Trouble, with_trouble
 from support.gateways import Gateway, ended, fresh_gateway, open_gateway, stored, submit
 from support.memory_nats import MemoryServer
@@ -158,13 +159,13 @@ async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
     assert (item["level"], item["count"], item["facts"]) == ("warning", 1, {"run_ids": [stale]})
 
 
-async def test_runs_that_were_handed_back_wait_for_a_worker_as_others_do(gateway: Gateway) -> None:
+async def test_runs_that_an_earlier_version_handed_back_wait_for_a_worker_as_others_do(gateway: Gateway) -> None:
     """FLOW-30: nobody executes them, so no heartbeat is missing; they are of a tag, and that has no worker"""
 
     began = time.time()
 
     def back(run: Run) -> Run:
-        return hand_back(run, time.time() - 40)
+        return left_running(run, time.time() - 40)
 
     for number in (1, 2):
         await write(gateway, await put(gateway, number, age=100, owner=ANNA, tag="gpu"), back)

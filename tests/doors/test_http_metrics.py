@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, hand_back
+from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
@@ -186,7 +186,7 @@ class TestEnds:
     async def test_an_end_is_counted_once_however_often_the_run_was_taken(self, gateway: Gateway) -> None:
         run_id = await submit(gateway, flow_name="x")
         await claimed(gateway, run_id, ANNA)
-        await write(gateway, run_id, lambda run: hand_back(run, time.time()))
+        await write(gateway, run_id, lambda run: put_back(run, time.time()))
         await shows(gateway, "pyoco_run_redeliveries_total", 0)
         await claimed(gateway, run_id, BERT)
         await shows(gateway, "pyoco_run_redeliveries_total", 1)

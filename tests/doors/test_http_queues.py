@@ -14,7 +14,7 @@ from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.actions.list_queues import crowds_by_tag
 from pyoco_server.actions.measure import Crowd, crowd_of
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, claim, hand_back
+from pyoco_server.core.run import Owner, claim
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import COUNTED, MEASURED, Trend
 from pyoco_server.core.worker_record import WorkerRecord
@@ -23,6 +23,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.port import Stored
 from support.backends import Clock
 from support.doors_support import check_refusal
+from support.earlier_versions import left_running
 from support.gateways import Gateway, ended, fresh_gateway, stored, submit
 from support.waiting import eventually
 
@@ -121,14 +122,14 @@ class TestQueues:
         assert [first[name] for name in ("depth_before", "drained_per_minute", "eta_seconds")] == [7, 4, 15]
         assert [second[name] for name in ("depth_before", "drained_per_minute", "eta_seconds")] == [0, 0, None]
 
-    async def test_runs_that_were_handed_back_wait_there_too(self, gateway: Gateway) -> None:
+    async def test_runs_that_an_earlier_version_handed_back_wait_there_too(self, gateway: Gateway) -> None:
         """Not those of a moment ago: the next worker takes them as it comes"""
         began, ages = time.time(), {"late": 50.0, "new": 0.0}
         for tag, age in ages.items():
             run_id = await submit(gateway, tag=tag)
             await submit(gateway, tag="late" if tag == "late" else "other")
             found, at = await stored(gateway, run_id), time.time() - age
-            run = hand_back(claim(found.run, Owner("anna", "i"), "1", at - 1), at)
+            run = left_running(claim(found.run, Owner("anna", "i"), "1", at - 1), at)
             written = await gateway.backend.runs.replace(run, found.revision)
             assert isinstance(written, Stored)
             state(gateway).told(written.revision)

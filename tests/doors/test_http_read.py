@@ -12,7 +12,7 @@ import pytest
 
 from pyoco_server.actions.rescue import rescue
 from pyoco_server.core.outcome import Completed, Failed, Progress
-from pyoco_server.core.run import Owner, beat, hand_back
+from pyoco_server.core.run import Owner, beat, put_back
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -89,7 +89,7 @@ class TestRead:
         begun = await claimed(gateway, run_id)
         assert await last() == ("started", begun.start_time, {"kind": "worker", "id": "anna"})
         found = await stored(gateway, run_id)
-        await gateway.backend.runs.replace(hand_back(found.run, 99.0), found.revision)
+        await gateway.backend.runs.replace(put_back(found.run, 99.0), found.revision)
         assert await last() == ("handed_back", 99.0, {"kind": "worker", "id": "anna"})
         found = await stored(gateway, run_id)
         asked = (await gateway.client.post(f"/runs/{run_id}/cancel")).json()

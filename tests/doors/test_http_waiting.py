@@ -16,7 +16,7 @@ import pytest
 from pyoco_server.actions import explain_wait
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Run, ask_cancel, hand_back
+from pyoco_server.core.run import Run, ask_cancel, put_back
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.nats.link import Link
@@ -188,7 +188,7 @@ class TestWhoWaits:
         await claimed(gateway, run_id)
         assert "waiting" not in await shown(gateway, run_id)
         found = await stored(gateway, run_id)
-        await gateway.backend.runs.replace(hand_back(found.run, time.time()), found.revision)
+        await gateway.backend.runs.replace(put_back(found.run, time.time()), found.revision)
         await queued(gateway, ahead, run_id)
         told = await waiting(gateway, run_id)
         assert (told["reason"], told["position"], told["oldest_ahead"]) == ("no_worker", 1, None)

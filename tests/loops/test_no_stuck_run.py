@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.claim import Busy, claim_run
 from pyoco_server.actions.finish import Ended, finish
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run import Caller, Run
@@ -216,10 +216,10 @@ class TestARunningRun:
             run_id = await submitted(long_ago)
             async with Worker(backend) as worker:
                 delivery = await worker.took()
-                assert await give_back(long_ago, await claimed(long_ago, delivery))
+                assert await put_back_run(long_ago, await claimed(long_ago, delivery))
                 await delivery.answer(Reply.LATER)
             async with keeping(backend, tmp_path):
-                await stays(backend, run_id, RunState.RUNNING)
+                await stays(backend, run_id, RunState.PENDING)
                 async with Worker(backend) as other:
                     assert (await claimed(backend, await other.took(), BERT)).run.attempt == 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.outcome import NOTHING_YET, Completed, Failed
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, hand_back
+from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
 from pyoco_server.loops.tally import OTHER_FLOWS, Histogram, Tally
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
@@ -112,8 +112,8 @@ class TestOnce:
     def test_a_run_that_was_delivered_again_and_again_ends_once(self, tally: Tally) -> None:
         feed = Feed(tally)
         running = taken(a_run(), 1.0)
-        again = taken(hand_back(running, BEGAN + 2), 5.0, BERT)
-        feed.say(running, hand_back(running, BEGAN + 2), again, done(again, 1.0), running.run_id)
+        again = taken(put_back(running, BEGAN + 2), 5.0, BERT)
+        feed.say(running, put_back(running, BEGAN + 2), again, done(again, 1.0), running.run_id)
         assert ended(tally) == {("hello", "COMPLETED"): 1}
 
     def test_what_the_feed_says_twice_is_counted_once(self, tally: Tally) -> None:
@@ -181,8 +181,8 @@ class TestListener:
         runs = [a_run(submitted_at=BEGAN + number) for number in range(3)]
         for run in runs:
             running = taken(run, 1.0)
-            feed.say(run, running, beat(running, NOTHING_YET, BEGAN + 2), hand_back(running, BEGAN + 3))
-            again = taken(hand_back(running, BEGAN + 3), 5.0, BERT)
+            feed.say(run, running, beat(running, NOTHING_YET, BEGAN + 2), put_back(running, BEGAN + 3))
+            again = taken(put_back(running, BEGAN + 3), 5.0, BERT)
             feed.say(again, done(again, 1.0), run.run_id)
         assert heard.submitted == heard.ended == [run.run_id for run in runs]
 
@@ -247,7 +247,7 @@ class TestRedeliveries:
             run = taken(run, 10.0)
             feed.say(run)
             assert tally.redeliveries == wanted
-            feed.say(beat(run, NOTHING_YET, BEGAN + 11), hand_back(run, BEGAN + 12))
+            feed.say(beat(run, NOTHING_YET, BEGAN + 11), put_back(run, BEGAN + 12))
         feed.say(done(run, 1.0))
         assert tally.redeliveries == 3
 

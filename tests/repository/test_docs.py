@@ -215,7 +215,7 @@ NAMED_IN_CODE = {
     "outcome": "core.outcome:Outcome",
     "patience": "ports.nats.patience:Patience",
     "pulse": "loops.pulse:Pulse",
-    "put back": "actions.programs.put_back:put_back",
+    "put back": "core.run:put_back",
     "reason": "core.outcome:DeadReason",
     "receipt": "ports.receipts.port:Receipt",
     "registration": "loops.registration:Registration",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyoco_server.actions.attempt import Standing, standing_of
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import NOTHING_YET, Progress
-from pyoco_server.core.run import Run, beat, hand_back, mark_cancel_overdue
+from pyoco_server.core.run import Run, beat, mark_cancel_overdue
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["beat_run", "give_back", "refresh", "report_overdue_cancel"]
+__all__ = ["beat_run", "refresh", "report_overdue_cancel"]
 
 log = get_logger(__name__)
 
@@ -38,18 +38,6 @@ async def report_overdue_cancel(backend: Backend, held: FlowAttempt, seconds: fl
         if held.closed:
             return Standing.OURS
         return await _write(backend, held, mark_cancel_overdue(held.run, seconds, backend.clock()))
-
-
-async def give_back(backend: Backend, held: FlowAttempt) -> bool:
-    """Release a run that this worker cannot finish, so that the next delivery need not wait for its heartbeat to go
-    stale."""
-    async with held.lock:
-        if held.closed or await refresh(backend, held) is not Standing.OURS:
-            return False
-        held.closed = True
-        written = await backend.runs.replace(hand_back(held.run, backend.clock()), held.revision)
-        held.given_back = isinstance(written, Stored)
-        return held.given_back
 
 
 async def _write(backend: Backend, held: FlowAttempt, run: Run) -> Standing:

@@ -27,7 +27,7 @@ class FlowAttempt(Attempt):
     """An attempt at a flow."""
 
     #: The run has no owner any more: the next delivery may claim it immediately.
-    given_back: bool = field(default=False, kw_only=True)
+    is_put_back: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pyoco_server.actions.programs.explain_wait import explain_program_wait
 from pyoco_server.actions.wait import AHEAD_MAX, SECONDS_MAX, OldestAhead, Wait, oldest_of, wait_for_time
 from pyoco_server.core.packs.ability import offer_of
 from pyoco_server.core.run import Caller, Run
-from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import (
     PackQueueing,
     Queueing,
@@ -123,6 +122,6 @@ def _judge(run: Run, ahead: Ahead, crowd: Crowd, waited_seconds: float) -> tuple
 async def _ahead(backend: GatewayBackend, run: Run) -> Ahead:
     if run.is_pack:
         return await backend.index.packs_ahead(run.submitted_at, run.run_id, AHEAD_MAX)
-    if run.status is RunState.RUNNING:
-        return Ahead(0, None)  # released: the queue redelivers a job before it delivers a new one
+    if run.attempt > 0:
+        return Ahead(0, None)  # put back: the queue redelivers a job before it delivers a new one
     return await backend.index.ahead(run.tag, run.submitted_at, run.run_id, AHEAD_MAX)

@@ -35,7 +35,7 @@ class Queue:
     """The runs that wait for one tag, and the workers that serve it."""
 
     tag: str
-    #: PENDING runs, and runs that were released and not claimed again for a while (`quiet_since`).
+    #: PENDING runs, and runs that an earlier version released and that were not claimed again (`quiet_since`).
     depth: int
     #: Since when the oldest of them has waited, and for how long. None: nothing waits.
     oldest_at: float | None
@@ -77,7 +77,7 @@ class Line:
 
     #: PENDING runs.
     pending: int
-    #: Runs that are RUNNING by their record but have no owner: a worker released them.
+    #: Runs that are RUNNING by their record but have no owner: a worker of an earlier version released them.
     handed_back: int
     #: Since when the first of them has waited: when it was submitted, or released.
     oldest_at: float

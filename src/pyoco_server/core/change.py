@@ -62,9 +62,9 @@ def last_change(run: Run) -> Change:
         return Change(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
     if run.status is RunState.PENDING and run.is_exec and run.earlier_attempts:
         return _put_back(run)
-    if run.status is RunState.PENDING:
+    if run.status is RunState.PENDING and not _is_handed_back(run):
         return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
-    if run.attempt > 0 and run.attempt_id is None and not run.is_pack:  # a pack is never handed back
+    if _is_handed_back(run):
         return _hand_back(run)
     return Change(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
 
@@ -87,6 +87,11 @@ def _ender(run: Run) -> Doer:
 
 def _asker(api_key_id: str | None) -> Doer:
     return Doer(DoerKind.CALLER) if api_key_id is None else Doer(DoerKind.API_KEY, api_key_id)
+
+
+def _is_handed_back(run: Run) -> bool:
+    """Whether a worker put the flow back. Its record is PENDING then; workers of earlier versions left it RUNNING."""
+    return run.attempt > 0 and run.attempt_id is None and run.is_flow
 
 
 def _hand_back(run: Run) -> Change:

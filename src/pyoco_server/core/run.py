@@ -37,18 +37,21 @@ __all__ = [
     "changed",
     "claim",
     "conclude",
-    "hand_back",
     "mark_cancel_overdue",
+    "over",
+    "put_back",
     "release",
     "with_this_one",
 ]
 
 #: FLOW-352
 ERROR_LENGTH_MAX = 4096
-#: A run that is handed back again and again must not outgrow its record: the oldest attempts are dropped first.
+#: A run that is put back again and again must not outgrow its record: the oldest attempts are dropped first.
 EARLIER_ATTEMPTS_MAX = 20
+#: Length limit of the error of an attempt that did not end its run.
+_ATTEMPT_ERROR_MAX = 200
 
-#: Why an attempt was not the last one. Its worker handed the run back, because it was stopping or had no room.
+#: Why an attempt was not the last one. Its worker put the run back, because it was stopping or had no room.
 HANDED_BACK = "handed_back"
 #: The attempt never reported an outcome: another claim took over.
 LOST = "lost"
@@ -252,23 +255,60 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
     )
 
 
-def hand_back(run: Run, now: float) -> Run:
-    """Release the run of a stopping worker: it has no owner, and the next delivery may claim it immediately."""
-    earlier = with_this_one(run, HANDED_BACK, now)
-    return changed(run, attempt_id=None, worker_id=None, instance_id=None, earlier_attempts=earlier, updated_at=now)
+def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = None, until: float | None = None) -> Run:
+    """End the attempt, and not the run: it has no owner, and its late writes are fenced.
+
+    Nothing that the attempt has done is kept but its entry among the earlier attempts. It uses up no try. `error` is
+    shown until the next attempt begins. `until`: an alarm queues a new job then, for the next try; otherwise the next
+    delivery of the present one may claim the run immediately. Keepers of versions that do not know delays would end a
+    run without a job, so its heartbeat is expected from its time on (as in `accept`).
+    """
+    return changed(
+        run,
+        status=_target(run, "put_back"),
+        attempt_id=None,
+        instance_id=None,
+        tasks={},
+        task_records={},
+        task_records_truncated=False,
+        graph={},
+        not_before=run.not_before if until is None else until,
+        waits_for=None if until is None else WaitsFor.RETRY,
+        heartbeat_at=run.heartbeat_at if until is None else max(until, now),
+        **over(run, why, now, error),
+    )
 
 
-def with_this_one(run: Run, why: str, ended_at: float) -> tuple[Mapping[str, Any], ...]:
+class AttemptOver(TypedDict):
+    worker_id: None
+    earlier_attempts: tuple[Mapping[str, Any], ...]
+    error: str | None
+    updated_at: float
+
+
+def over(run: Run, why: str, now: float, error: str | None = None) -> AttemptOver:
+    """Return what changes in a run of any kind when its attempt ends and the run does not."""
+    return {
+        "worker_id": None,
+        "earlier_attempts": with_this_one(run, why, now, error),
+        "error": error and error[:_ATTEMPT_ERROR_MAX],
+        "updated_at": now,
+    }
+
+
+def with_this_one(run: Run, why: str, ended_at: float, error: str | None = None) -> tuple[Mapping[str, Any], ...]:
     """Return the earlier attempts plus the current one, which ends now. A run without an owner has none in progress."""
     if run.attempt_id is None:
         return run.earlier_attempts
-    past = {
+    past: dict[str, Any] = {
         "attempt": run.attempt,
         "worker_id": run.worker_id,
         "started_at": run.start_time,
         "ended_at": ended_at,
         "why": why,
     }
+    if error is not None:
+        past["error"] = error[:_ATTEMPT_ERROR_MAX]
     return (*run.earlier_attempts, past)[-EARLIER_ATTEMPTS_MAX:]
 
 

@@ -101,9 +101,9 @@ class PackQueueing:
 def waits(run: Run) -> bool:
     """Return whether the run is waiting: no worker executes it, and the queue or an operator has to act.
 
-    True for every PENDING run, and for a run that a stopping worker handed back and that no worker has taken since. A
-    cancelled run does not wait: the keeper ends it. Nor does a started pack, unless it is disputed: packs are never
-    handed back, and their records do not name their worker.
+    True for every PENDING run, and for a RUNNING one without a worker, which a worker of an earlier version has put
+    back. A cancelled run does not wait: the keeper ends it. Nor does a started pack, unless it is disputed: packs are
+    never put back, and their records do not name their worker.
     """
     if run.is_pack:
         return run.status is RunState.PENDING or is_disputed(run)

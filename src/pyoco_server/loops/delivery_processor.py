@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyoco_server.actions.beat import give_back
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
@@ -100,7 +100,7 @@ class DeliveryProcessor:
         # still end the run.
         spare = 2 if terms.max_deliver > 5 else 0
         self._last_count = terms.max_deliver - spare if terms.max_deliver > 1 else sys.maxsize
-        #: When set, no new execution begins and claimed runs are released.
+        #: When set, no new execution begins and claimed runs are put back.
         self.is_closing = False
 
     @property
@@ -169,7 +169,7 @@ class DeliveryProcessor:
                 return Worked(job.run_id)
             outcome = await self._perform(delivery, job, taken, live, free)
             if outcome is None:
-                await give_back(self._backend, taken)
+                await put_back_run(self._backend, taken)
                 # Not released: the run was cancelled, or this worker no longer owns it. `_end` finds out which.
                 outcome = Cancelled()
             return await self._end(delivery, taken, live, outcome)
@@ -196,9 +196,9 @@ class DeliveryProcessor:
         return outcome
 
     async def _end(self, delivery: Delivery, held: FlowAttempt, live: FlowLive, outcome: Outcome) -> Worked:
-        async with held.lock:  # a release in progress decides first
-            given_back = held.given_back
-        if given_back and not live.is_fenced:
+        async with held.lock:  # a put back in progress decides first
+            is_put_back = held.is_put_back
+        if is_put_back and not live.is_fenced:
             # Increasing delay, so that a worker without hosts does not use up a job's deliveries within a minute.
             await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from pyoco_server.actions.beat import give_back
+from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.run import Owner
 from pyoco_server.core.worker_description import LaneMembers, LaneReport, LastEnd
 from pyoco_server.core.worker_record import FLOWS
@@ -146,7 +146,7 @@ class FlowLane:
             log.info("draining: waiting for running jobs", running=len(self._tasks))
             await asyncio.wait(set(self._tasks), timeout=drain_seconds)
         if self._tasks:
-            await self._hand_back()
+            await self._put_back()
         await self._pulse.stop()
         await self._executor.stop()
 
@@ -226,18 +226,18 @@ class FlowLane:
             delivery, _ = self._at_hand.popleft()
             await delivery.answer(Reply.LATER)
 
-    async def _hand_back(self) -> None:
-        """Release the runs still in progress after the drain: they are stopped here and restarted by another worker."""
+    async def _put_back(self) -> None:
+        """Put back the runs still in progress after the drain: they are stopped here, and start again elsewhere."""
         assert self._processor is not None
         self._processor.is_closing = True
         for live in self._processor.lives:
             if live.attempt is None or live.execution is None:
                 continue
-            log.warning("run did not finish in time; releasing it", run_id=live.run_id)
+            log.warning("run did not finish in time; putting it back", run_id=live.run_id)
             try:
-                await give_back(self._backend, live.attempt)
+                await put_back_run(self._backend, live.attempt)
             except Unavailable as error:
-                log.warning("could not release the run; it will be redelivered later", error=error)
+                log.warning("could not put the run back; it will be redelivered later", error=error)
                 live.is_fenced = True
             live.execution.kill()
         if self._tasks:

@@ -126,7 +126,9 @@ class FlowJudge:
         run_id = decode_job(message.data).run_id
         known = self.known.get(run_id)
         self._loop.record("ack", by=process, run=run_id)
-        if known is not None and not known.is_withdrawn and not known.run.is_terminal:
+        if known is None or known.is_withdrawn or known.run.waits_for_time:  # an alarm queues another job
+            return
+        if not known.run.is_terminal:
             self.blame(f"{process} acknowledged the job of a run that is {known.run.status}", run_id)
 
     # What is executed.
@@ -226,6 +228,10 @@ def _problems(before: _Known, run: Run) -> list[str]:
         found.append(f"attempt {old.attempt} was followed by {run.attempt}")
     if run.attempt == old.attempt and run.attempt_id not in {old.attempt_id, None}:
         found.append("the owner of an attempt changed")
+    if run.status is RunState.PENDING and (run.attempt_id is not None or run.worker_id is not None):
+        found.append("a run was put back and still has an owner")
+    if run.status is RunState.PENDING and run.attempt and len(run.earlier_attempts) < min(run.attempt, 20):
+        found.append("an attempt was put back and is not among the earlier ones")
     if run.attempt > old.attempt and run.attempt_id in before.attempts:
         found.append("an attempt has the id of an earlier one")
     if run.updated_at < old.updated_at - 5.0:

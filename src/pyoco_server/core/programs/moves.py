@@ -19,7 +19,7 @@ from pyoco_server.core.programs.names import client_key, flow_name_of
 from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
-from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, RunChanges, changed, with_this_one
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, RunChanges, changed, over, with_this_one
 from pyoco_server.core.states import PROGRAM_MOVES, IllegalMove, RunState, TaskState
 
 __all__ = [
@@ -54,8 +54,6 @@ _REASONS: dict[str | None, DeadReason] = {
     ErrorCode.EXEC_NOT_FOUND: DeadReason.EXEC_NOT_FOUND,
     ErrorCode.EXEC_NOT_ALLOWED: DeadReason.EXEC_NOT_ALLOWED,
 }
-#: Length limit of the error text of a WORKER_ERROR.
-_REPORTED_ERROR_MAX = 200
 _BUDGET_TEXTS = {
     ErrorCode.MAX_ATTEMPTS: "every attempt failed, and there is none left",
     ErrorCode.MAX_LOST: "its attempts were lost with their workers, and there is none left",
@@ -218,18 +216,8 @@ def put_back(run: Run, why: Why, not_before: float, now: float, reported_error: 
         "put_back",
         now,
         {"holder": None, "slot": None, "lost": lost, "not_before": not_before},
-        earlier_attempts=_with_its_error(with_this_one(run, why, now), reported_error),
-        worker_id=None,
-        error=reported_error and reported_error[:_REPORTED_ERROR_MAX],
+        **over(run, why, now, reported_error),
     )
-
-
-def _with_its_error(
-    attempts: tuple[Mapping[str, Any], ...], reported_error: str | None
-) -> tuple[Mapping[str, Any], ...]:
-    if reported_error is None or not attempts:
-        return attempts
-    return (*attempts[:-1], {**attempts[-1], "error": reported_error[:_REPORTED_ERROR_MAX]})
 
 
 def reattach(run: Run, *, worker_id: str, holder: str, slot: int | None, now: float) -> Run:

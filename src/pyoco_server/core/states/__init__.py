@@ -26,7 +26,7 @@ __all__ = [
 class RunState(StrEnum):
     """The state of a run. Each description names who moves the run on."""
 
-    #: Accepted; no worker has started it. The queue holds its job; the next free worker claims it.
+    #: Accepted, and no worker executes it: none has started it, or one has put it back. The next free worker claims it.
     PENDING = "PENDING"
     #: A worker executes it and renews its heartbeat. If the heartbeats stop, the queue redelivers the job.
     RUNNING = "RUNNING"
@@ -52,14 +52,16 @@ Moves = dict[str, tuple[frozenset[RunState], RunState]]
 #: All transitions of a flow run. A transition that is not listed cannot happen.
 FLOW_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # FLOW-13, FLOW-18: a new attempt
+    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # RETRY-14, RETRY-15; with a cancel request it ends instead
     "complete": (frozenset({S.RUNNING}), S.COMPLETED),  # FLOW-14
     "fail": (frozenset({S.PENDING, S.RUNNING}), S.FAILED),  # FLOW-15
     "ask_cancel": (frozenset({S.PENDING, S.RUNNING}), S.CANCELLING),  # FLOW-16
     "cancel": (frozenset({S.CANCELLING}), S.CANCELLED),  # FLOW-17, FLOW-20
 }
 
-#: All transitions of a program run. They differ from flows in three ways: a run may return to PENDING, a PENDING run is
-#: cancelled immediately, and a program that ended before a cancel reached it keeps its own outcome (GRID-161).
+#: All transitions of a program run. They differ from flows in three ways: an attempt that was put back may still report
+#: its result, a PENDING run is cancelled immediately, and a program that ended before a cancel reached it keeps its own
+#: outcome (GRID-161).
 PROGRAM_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # GRID-53: RUNNING when its lease is stale
     "put_back": (frozenset({S.RUNNING}), S.PENDING),  # GRID-79, GRID-81; with a cancel request it ends instead

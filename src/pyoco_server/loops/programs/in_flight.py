@@ -1,12 +1,10 @@
-"""The attempts that this process, a door or a native worker, is responsible for, with one ticker for all."""
+"""The attempts that this process, a door or a native worker, is responsible for."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.programs.attempt import ProgramAttempt
@@ -19,13 +17,13 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.report import Report
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.counting import count_put_back
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvents, QuorumChanged
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.loops.programs.quorum import Quorum, QuorumChange
+from pyoco_server.loops.pulse import Live, Pulse, Rhythm
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.program_queue.port import ClientQueue
 from pyoco_server.ports.runs.port import Stored
@@ -35,30 +33,51 @@ __all__ = ["InFlight"]
 
 log = get_logger(__name__)
 
-#: Concurrent heartbeats.
-_BEATS_AT_ONCE = 32
 #: Delay before a failed write is tried again.
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
 
-@dataclass(eq=False)
-class _Held:
-    """One attempt, and the times of its last signs of life, by the monotonic clock."""
+class _Held(Live):
+    """One attempt, and the time of its last sign of life, by the monotonic clock."""
 
-    attempt: ProgramAttempt
-    seen_at: float
-    #: The last in-progress ack, the last heartbeat.
-    held_at: float
-    beaten_at: float
-    is_beating: bool = False
-    is_finishing: bool = False
-    #: This process was suspended, and has not checked since whether it still owns the attempt.
-    is_unverified: bool = False
-    is_cancel_sent: bool = False
-    #: It is to be put back as soon as that can be written.
-    leaving: Why | None = None
-    leave_at: float = 0.0
+    def __init__(self, owner: InFlight, attempt: ProgramAttempt, rhythm: Rhythm, now: float) -> None:
+        super().__init__(rhythm)
+        self._owner, self.attempt, self.seen_at = owner, attempt, now
+        self.is_finishing = self._is_cancel_sent = False
+        #: It is to be put back as soon as that can be written.
+        self.leaving: Why | None = None
+        self.leave_at = 0.0
+
+    @property
+    def run_id(self) -> str:
+        return self.attempt.run.run_id
+
+    @property
+    def is_executing(self) -> bool:
+        return self.leaving is None and not self.attempt.closed
+
+    def tick(self, now: float) -> None:
+        self._owner.check(self, now)
+
+    def on_suspended(self, seconds: float) -> None:
+        """Signs of life may be unread in the sockets of this process."""
+        self.seen_at += seconds
+
+    async def hold(self) -> None:
+        if self.is_executing and self.attempt.delivery is not None:
+            await self.attempt.delivery.hold()
+
+    async def beat(self) -> Standing:
+        return await self._owner.beat(self)
+
+    async def on_cancel(self) -> None:
+        if not self._is_cancel_sent:
+            self._is_cancel_sent = True
+            self._owner.events.put(CancelRequested(self.attempt))
+
+    def on_fenced(self) -> None:
+        self._owner.lose(self)
 
 
 class InFlight:
@@ -88,21 +107,17 @@ class InFlight:
         self._clock = clock
         self.events = InFlightEvents()
         self._held: dict[str, _Held] = {}
-        self._due: deque[_Held] = deque()
-        self._beaters: set[asyncio.Task[None]] = set()
+        config = self._programs.config
+        self._rhythm = Rhythm(
+            beat=config.exec_run_heartbeat_sec,
+            hold=backend.config.ack_progress_interval_sec,
+            beat_again=_AGAIN_SECONDS,
+        )
+        self._pulse = Pulse(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: Listening | None = None
-        self._ticker = _Ticker(self._tick, self._shortest() / 4)
-        self._ticked_at = clock()
-        self._unwritten = Outage(log)
         self._quorum = quorum or Quorum(self._programs, wall=backend.clock)
         self._quorum_ticker = _Ticker(self._check_quorum, self._quorum.every_seconds)
-
-    def _shortest(self) -> float:
-        config = self._programs.config
-        return min(
-            config.exec_run_heartbeat_sec, config.exec_ack_timeout_sec, self._backend.config.ack_progress_interval_sec
-        )
 
     @property
     def is_quorate(self) -> bool:
@@ -124,7 +139,10 @@ class InFlight:
             attempt.delivery = attempt.delivery or (None if before.leaving else before.attempt.delivery)
             attempt.slot, before.attempt.slot = attempt.slot or before.attempt.slot, None
             before.attempt.closed = True
-        self._held[attempt.run.run_id] = _Held(attempt, seen_at=now, held_at=now, beaten_at=now)
+        if before is not None:
+            self._pulse.end(before)
+        held = self._held[attempt.run.run_id] = _Held(self, attempt, self._rhythm, now)
+        self._pulse.begin(held)
 
     def get(self, run_id: str) -> ProgramAttempt | None:
         """Return the attempt. None: unknown, or being put back."""
@@ -212,6 +230,7 @@ class InFlight:
     def _drop(self, attempt: ProgramAttempt) -> None:
         held = self._held.get(attempt.run.run_id)
         if held is not None and held.attempt is attempt:
+            self._pulse.end(held)
             del self._held[attempt.run.run_id]
 
     def _give_slot(self, attempt: ProgramAttempt) -> None:
@@ -224,9 +243,8 @@ class InFlight:
         if self._listening is None:
             group = self._programs.config.exec_group
             self._listening = await self._programs.wakeups.listen(group, self._on_wakeup, Wakeup.CANCEL)
-        self._ticked_at = self._clock()
         await self._quorum_ticker.start()
-        await self._ticker.start()
+        await self._pulse.start()
 
     async def stop(self) -> None:
         """Stop acks, heartbeats and timeouts. Attempts in flight are left to redelivery. Idempotent."""
@@ -235,8 +253,7 @@ class InFlight:
             await listening.close()
         await self._quorum_ticker.stop()
         await self._quorum.close()
-        await self._ticker.stop()
-        self._due.clear()
+        await self._pulse.stop()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_STOP_SECONDS)
         for task in self._tasks:
@@ -247,44 +264,23 @@ class InFlight:
     def _on_wakeup(self, wakeup: Wakeup, run_id: str) -> None:
         held = self._held.get(run_id)
         if held is not None and wakeup is Wakeup.CANCEL:
-            self._beat_soon(held)
+            self._pulse.beat_now(held)
 
     async def beat_all(self) -> None:
-        """Renew all leases, and wait for it. Failed heartbeats are repeated by the ticker."""
-        for held in list(self._held.values()):
-            self._beat_soon(held)
-        while self._beaters:
-            await asyncio.wait(set(self._beaters))
+        """Renew all leases, and wait for it. Failed heartbeats are repeated by the pulse."""
+        await self._pulse.beat_all()
 
-    # The ticker ---------------------------------------------------------------------------------------------------
+    # Called by the pulse ------------------------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
-        """Check all attempts once. O(n); waits for no response."""
-        now = self._clock()
-        slept, self._ticked_at = now - self._ticked_at - self._shortest() / 4, now
-        if slept > self._programs.config.exec_run_heartbeat_sec:
-            self._recover_from_suspension(slept)
-        for held in list(self._held.values()):
-            if held.leaving is not None:
-                if now >= held.leave_at:
-                    self._spawn(self._leave(held))
-            elif self._is_overdue(held, now):
-                log.warning("no sign of life from a worker; the job is retried", run_id=held.attempt.run.run_id)
-                held.leaving = Why.ACK_TIMEOUT
+    def check(self, held: _Held, now: float) -> None:
+        """Put the attempt back if that is due, or if its signs of life are overdue."""
+        if held.leaving is not None:
+            if now >= held.leave_at:
                 self._spawn(self._leave(held))
-            else:
-                await self._keep(held, now)
-
-    def _recover_from_suspension(self, slept: float) -> None:
-        """Recover after this process was suspended or had no CPU.
-
-        Signs of life may be unread in its sockets, and another process may own its attempts by now.
-        """
-        log.warning("process was suspended; rechecking ownership of all attempts", seconds=round(slept, 1))
-        for held in self._held.values():
-            held.seen_at += slept
-            held.is_unverified = True
-            held.beaten_at = 0.0
+        elif self._is_overdue(held, now):
+            log.warning("no sign of life from a worker; the job is retried", run_id=held.run_id)
+            held.leaving = Why.ACK_TIMEOUT
+            self._spawn(self._leave(held))
 
     def _is_overdue(self, held: _Held, now: float) -> bool:
         """Return whether signs of life are overdue (GRID-78)."""
@@ -292,69 +288,28 @@ class InFlight:
             return False
         return now - held.seen_at > self._programs.config.exec_ack_timeout_sec
 
-    async def _keep(self, held: _Held, now: float) -> None:
-        if now - held.beaten_at >= self._programs.config.exec_run_heartbeat_sec:
-            self._beat_soon(held)
-        every = self._backend.config.ack_progress_interval_sec
-        delivery = held.attempt.delivery
-        if delivery is None or held.is_unverified or held.attempt.closed or now - held.held_at < every:
-            return
+    async def beat(self, held: _Held) -> Standing:
+        """Renew the lease of an attempt. Raises PyocoError."""
+        if held.attempt.closed or self._held.get(held.run_id) is not held:
+            return Standing.OURS
         try:
-            await delivery.hold()
-            held.held_at = now
-        except Unavailable as error:
-            held.held_at = now - every + _AGAIN_SECONDS
-            log.warning("could not extend an ack deadline", run_id=held.attempt.run.run_id, error=error)
-
-    def _beat_soon(self, held: _Held) -> None:
-        if held.is_beating or held.leaving is not None:
-            return
-        held.is_beating = True
-        self._due.append(held)
-        if len(self._beaters) < _BEATS_AT_ONCE:
-            beater = self._spawn(self._beat_due())
-            self._beaters.add(beater)
-            beater.add_done_callback(self._beaters.discard)
-
-    async def _beat_due(self) -> None:
-        while self._due:
-            held = self._due.popleft()
-            try:
-                await self._beat(held)
-            finally:
-                held.is_beating = False
-
-    async def _beat(self, held: _Held) -> None:
-        attempt = held.attempt
-        if attempt.closed or self._held.get(attempt.run.run_id) is not held:
-            return
-        held.beaten_at = self._clock()
-        try:
-            standing = await beat(self._backend, attempt)
-        except Unavailable as error:
-            self._unwritten.failed("could not write a heartbeat", error, run_id=attempt.run.run_id)
-            held.beaten_at = self._clock() - self._programs.config.exec_run_heartbeat_sec + _AGAIN_SECONDS
+            standing = await beat(self._backend, held.attempt)
+        except Unavailable:
             self._quorum.failed_to_write()
-            return
-        except PyocoError:  # such as an unreadable record: the lease expires, and the next claim reports the cause
-            log.exception("heartbeat refused", run_id=attempt.run.run_id)
-            return
+            raise
         self._quorum.wrote()
-        self._unwritten.worked()
-        held.is_unverified = False
-        if standing is Standing.FENCED:
-            await self._lose(held)
-        elif standing is Standing.CANCEL_REQUESTED and not held.is_cancel_sent:
-            held.is_cancel_sent = True
-            self.events.put(CancelRequested(attempt))
+        return standing
 
-    async def _lose(self, held: _Held) -> None:
-        """Stop reporting a lost attempt (GRID-56). Free its slot, unless the attempt continues with another holder."""
-        attempt = held.attempt
-        if held.is_finishing or held.leaving is not None or self._held.get(attempt.run.run_id) is not held:
+    def lose(self, held: _Held) -> None:
+        """Stop reporting a lost attempt (GRID-56)."""
+        if held.is_finishing or held.leaving is not None or self._held.get(held.run_id) is not held:
             return  # the call that is ending it does the rest
-        self._drop(attempt)
-        self.events.put(AttemptLost(attempt))
+        self._drop(held.attempt)
+        self.events.put(AttemptLost(held.attempt))
+        self._spawn(self._free_slot_of_lost(held.attempt))
+
+    async def _free_slot_of_lost(self, attempt: ProgramAttempt) -> None:
+        """Free its slot, unless the attempt continues with another holder."""
         try:
             found = await self._backend.runs.find(attempt.run.run_id)
         except PyocoError as error:
