@@ -49,6 +49,7 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyoco-test-state-")
 
 # NATS sets the queue's limit aside, and on a small machine that would leave nothing for the streams of a test.
 os.environ.setdefault("EXEC_QUEUE_MAX_BYTES", str(64 * 2**20))
+os.environ.setdefault("PYOCO_LOGS_MAX_BYTES", str(64 * 2**20))
 
 # What was compiled once is kept, also where the environment says otherwise: tests start hundreds of processes of ours,
 # and a quarter of a gateway's start would be the compiler's.

@@ -191,7 +191,6 @@ PARTS = {
     "PackReceiptMeta": ("PricedReceipt", "meta"),
     "PackReservation": ("PricedReceipt", "reservation"),
     "PackRunMeta": ("PricedRun", "meta"),
-    "PricedChecks": ("PricedReady", "checks"),
 }
 TYPES = {name: getattr(module, name) for module in (results, job_results, priced_results) for name in module.__all__}
 

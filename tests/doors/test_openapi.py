@@ -35,8 +35,8 @@ NOT_OPERATIONS = {"/openapi.json"}
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
 #: Nobody pays twice for one submission.
 REQUIRED = {("POST", "/v1/runs", "Idempotency-Key")}
-#: The letter says all.
-BODILESS = {("POST", "/dlq/{letter_id}/requeue")}
+#: The letter, or the run, says all.
+BODILESS = {("POST", "/dlq/{letter_id}/requeue"), ("POST", "/runs/{run_id}/start")}
 
 #: An archive, or what it was packed from.
 ARTIFACTS = ("/runs/{run_id}/artifacts", "/runs/{run_id}/artifacts/{name}")
@@ -187,6 +187,7 @@ class TestDocument:
             ("GET /runs/{run_id}", "200 401 403 404 422 503"),
             ("GET /runs/{run_id}/tasks", "200 401 403 404 422 503"),
             ("POST /runs/{run_id}/cancel", "200 401 403 404 409 413 422 503"),
+            ("POST /runs/{run_id}/start", "200 401 403 404 409 422 503"),
             ("POST /runs/cancel", "200 401 403 413 422 503"),
             ("GET /runs/{run_id}/watch", "200 204 401 403 404 422 503"),
             ("GET /metrics", "200 401 403 503"),

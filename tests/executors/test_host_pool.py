@@ -223,7 +223,7 @@ async def test_a_host_that_cannot_be_started_is_tried_again(
     """A machine that is out of processes or memory for a moment must not leave a worker without hosts for ever."""
     spawn, failures = Host.spawn, 2
 
-    async def hesitant(settings: Settings) -> Host:
+    async def hesitant(settings: Settings, _: object) -> Host:
         nonlocal failures
         if failures:
             failures -= 1

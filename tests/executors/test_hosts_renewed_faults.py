@@ -177,7 +177,7 @@ class TestAnEnvironmentThatCannotWork:
         hosts, version = wide_stage.hosts, wide_stage.version
         spawn, left, kept = Host.spawn, 1, set(hosts._pool._processes)
 
-        async def hesitant(settings: Settings) -> Host:
+        async def hesitant(settings: Settings, _: object) -> Host:
             nonlocal left
             if not left:
                 raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -40,7 +40,7 @@ def a_flow(*edges: str, **functions: Callable[..., Any]) -> Flow:
 def run(flow: Flow, limits: OutputLimits = SMALL, bytes_max: int = 50_000) -> Outcome:
     """As a host runs it and its worker reads the outcome."""
     job = Job(run_id=str(uuid.uuid4()), flow_name="flow", tag="t", submitted_at=1.0, params={})
-    engine = EngineRun(job, lambda _: straight(flow), limits)
+    engine = EngineRun(job, lambda _: straight(flow), limits=limits)
     outcome = engine.execute()
     result = unpack_outcome(pack_outcome(outcome, bytes_max, engine.outputs))
     engine.outputs.spool.close()

@@ -184,7 +184,7 @@ class TestAProcessThatCannotBeStarted:
         async with started(naughty_hosts(1, own="tells")) as hosts:
             group, spawn, failed = group_of(hosts, "own"), PackHost.spawn, iter([KeyError("odd"), RuntimeError("odd")])
 
-            async def spawned(greeting: wire.Greeting) -> PackHost:
+            async def spawned(greeting: wire.Greeting, _: object) -> PackHost:
                 if (error := next(failed, None)) is not None:
                     raise error
                 return await spawn(greeting)
@@ -204,7 +204,7 @@ class TestAProcessThatCannotBeStarted:
     ) -> None:
         spawn = PackHost.spawn
 
-        async def spawned(greeting: wire.Greeting) -> PackHost:
+        async def spawned(greeting: wire.Greeting, _: object) -> PackHost:
             if "own" not in greeting.packs:
                 raise RuntimeError("odd")
             return await spawn(greeting)

@@ -57,6 +57,15 @@ CONTRACT: dict[str, Any] = {
     "output_max_bytes": 1_073_741_824,
     "run_outputs_max_bytes": 4_294_967_296,
     "tenant_outputs_max_bytes": 68_719_476_736,
+    "logs_enabled": True,  # LOG-22
+    "logs_stream": "PYOCO_LOGS",
+    "logs_line_max_bytes": 16384,  # LOG-23
+    "logs_run_head_bytes": 1048576,  # LOG-24
+    "logs_run_tail_bytes": 7340032,
+    "logs_max_age_sec": 2592000.0,  # LOG-25
+    "logs_max_bytes": 2147483648,
+    "logs_buffer_bytes": 4194304,  # LOG-26
+    "logs_level": "INFO",  # LOG-27
     "max_run_snapshot_bytes": 262144,
     "workflow_yaml_max_bytes": 262144,
     "wheel_object_store_bucket": "pyoco_wheels",

@@ -83,7 +83,9 @@ def test_no_page_names_a_setting_that_does_not_exist() -> None:
     known = {each.variable for kind in config._DECLARED for each in config.settings(kind)} | set(config._ELSEWHERE)
     known |= set(REMOVED)  # in the changelog and in the reference
     prefixes = {"PYOCO_LOG_", "PYOCO_WHEEL_", "PYOCO_DASHBOARD_", "PYOCO_"}
-    streams = {"PYOCO_WORK", "PYOCO_DLQ", "PYOCO_ADVISORIES", "PYOCO_CLOCK", "PYOCO_EXEC", "PYOCO_EXEC_EVENTS"}
+    streams = {"PYOCO_WORK", "PYOCO_DLQ", "PYOCO_ADVISORIES", "PYOCO_CLOCK", "PYOCO_EXEC", "PYOCO_EXEC_EVENTS"} | {
+        "PYOCO_LOGS"
+    }
     named = set(re.findall(r"\bPYOCO_[A-Z_]*", everything()))
     assert named - known - prefixes - streams == set()
 

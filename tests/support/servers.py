@@ -194,8 +194,10 @@ def config_for(url: str, **more: Any) -> NatsBackendConfig:
         "workflow_object_store_bucket": f"workflows_{own}",
         "advisory_stream": f"ADVISORIES_{own}",
         "clock_stream": f"CLOCK_{own}",
+        "logs_stream": f"LOGS_{own}",
     }
-    return NatsBackendConfig(nats_url=url, **names, **more)
+    # NATS sets the limit aside, and the tests of a process share one server.
+    return NatsBackendConfig(nats_url=url, **{"logs_max_bytes": 16 * 2**20} | names | more)
 
 
 async def forget(link: Link, config: NatsBackendConfig) -> None:

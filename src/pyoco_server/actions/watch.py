@@ -18,7 +18,7 @@ from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
 
 __all__ = ["HEARTBEAT_SECONDS", "NOTHING_LEFT", "Event", "EventKind", "Follower", "Hub", "Watch", "Watching", "Word"]
-__all__ += ["next_word", "watch"]
+__all__ += ["may_still_see", "next_word", "watch"]
 
 log = get_logger(__name__)
 
@@ -75,6 +75,9 @@ class Follower(Protocol):
 
     async def wait(self, until: float) -> None:
         """Return when there may be a change, at the latest at `until` by the event loop's clock."""
+
+    def wake(self) -> None:
+        """Let `wait` return now."""
 
     def close(self) -> None:
         """Release the subscription. May be called twice."""
@@ -149,6 +152,18 @@ def _is_known(ask: Watch, word: Word) -> bool:
     return ask.since is not None and word.stored.run.updated_at <= ask.since
 
 
+async def may_still_see(backend: GatewayBackend, caller: Caller) -> bool:
+    """Whether the caller of an open stream may see more: a revoked or expired key shows nothing more. A lookup in
+    memory at most."""
+    if caller.api_key_id is None:
+        return True
+    try:
+        record = await backend.keys.find(caller.api_key_id)
+    except Unavailable:  # FLOW-264: a key cache that may be out of date grants nothing
+        return False
+    return record is not None and is_open(record, backend.clock())
+
+
 class Watching:
     """The events of one watcher, one at a time. Memory is O(1), however fast the run and however slow the watcher."""
 
@@ -193,7 +208,7 @@ class Watching:
         return word
 
     async def _event(self, kind: EventKind, word: Word) -> Event | None:
-        if not await self._may_see():
+        if not await may_still_see(self._backend, self._caller):
             self._is_done = True
             return None
         self._sent, self._sent_at = word.content, self._loop.time()
@@ -210,17 +225,6 @@ class Watching:
             log.info("watch ends early", run_id=self._ask.run_id, reason=type(error).__name__)
             return False
         return True
-
-    async def _may_see(self) -> bool:
-        """Whether the caller may still see the run: a revoked or expired key shows nothing more. A lookup in memory
-        at most."""
-        if self._caller.api_key_id is None:
-            return True
-        try:
-            record = await self._backend.keys.find(self._caller.api_key_id)
-        except Unavailable:  # FLOW-264: a key cache that may be out of date grants nothing
-            return False
-        return record is not None and is_open(record, self._backend.clock())
 
     def close(self) -> None:
         """Release the subscription to the hub. May be called twice, and while `next` waits: `next` then returns."""

@@ -224,6 +224,25 @@ class NatsBackendConfig:
         31_622_400.0, SECONDS_OR_NONE, "G", "A run may be delayed by at most this time; 0 = not at all."
     )
 
+    # Logs of runs.
+    logs_enabled: bool = declare(True, FLAG, "GWKDP", "What runs print is captured and stored.")
+    logs_stream: str = declare("PYOCO_LOGS", NAME, "GWKDP", "Stream of log lines.")
+    logs_level: str = declare(
+        "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "W", "Least level of `logging` records."
+    )
+    logs_line_max_bytes: int = declare(16_384, whole(256, 131_072), "WP", "A longer line is cut.")
+    logs_run_head_bytes: int = declare(
+        1_048_576, whole(0, 2**30), "WP", "Kept of the beginning of each attempt; the middle is left out."
+    )
+    logs_run_tail_bytes: int = declare(7_340_032, whole(4096, 2**30), "WP", "Kept of the end of each attempt.")
+    logs_buffer_bytes: int = declare(
+        4_194_304, whole(65_536, 2**30), "WD", "Lines of a run that a worker keeps while NATS is away."
+    )
+    logs_max_age_sec: float = declare(2_592_000.0, AGE, "GWKDP", "Log lines are removed after this time.")
+    logs_max_bytes: int = declare(
+        2_147_483_648, BYTES, "GWKDP", "Maximum size of all log lines in bytes; the oldest are removed first."
+    )
+
     # Submissions and their idempotency keys.
     receipts_kv_bucket: str = declare("pyoco_receipts", NAME, "GWK", "Bucket of idempotency keys.", has_variable=False)
     idempotency_ttl_sec: float = declare(86_400.0, AGE, "GWK", "An idempotency key is remembered for this time.")

@@ -36,6 +36,7 @@ class Holds(StrEnum):
     ROUTES = "routes"
     ARTIFACTS = "artifacts"
     PROGRAM_EVENTS = "program_events"
+    RUN_LOGS = "run_logs"
     OTHER = "other"
 
 
@@ -87,5 +88,6 @@ LOST: dict[Holds, tuple[str, str]] = {
     Holds.ROUTES: ("which group each routed job was sent to", "ルーティング済みジョブの送信先"),
     Holds.ARTIFACTS: ("inputs and outputs of programs", "プログラムの入出力ファイル"),
     Holds.PROGRAM_EVENTS: ("the event history of programs", "プログラムのイベント履歴"),
+    Holds.RUN_LOGS: ("what runs have printed", "runのログ"),
     Holds.OTHER: ("its content", "保存されていた内容"),
 }

@@ -127,7 +127,7 @@ class ThreadExecutor:
             when_free()
 
         # Decoded again: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
-        run = EngineRun(decode_job(work.data), self._build, self._limits)
+        run = EngineRun(decode_job(work.data), self._build, limits=self._limits)
         self._running += 1
         self._is_idle.clear()
         return _ThreadExecution(run, self._bytes_max, freed)

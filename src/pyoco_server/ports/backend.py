@@ -20,6 +20,7 @@ from pyoco_server.ports.queue.port import Queue
 from pyoco_server.ports.receipts.port import Receipts
 from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.resources.port import NoResources, Resources
+from pyoco_server.ports.run_logs.port import RunLogs
 from pyoco_server.ports.runs.port import Runs
 from pyoco_server.ports.store_state import StoreState
 from pyoco_server.ports.wheel_files.port import WheelFiles
@@ -54,6 +55,8 @@ class Backend:
     programs: Programs | None = None
     #: The alarms of the clock. Keepers only.
     alarms: Alarms = field(default_factory=NoAlarms)
+    #: What runs print. None: it is not captured (PYOCO_LOGS_ENABLED).
+    logs: RunLogs | None = None
     #: The streams, buckets and object stores that this process uses.
     resources: Resources = field(default_factory=NoResources)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -20,7 +21,9 @@ from pyoco_server.config import (
     priced_from_env,
     secret_variables,
 )
+from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.reader import YamlFlowFiles
@@ -30,6 +33,7 @@ from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
+from pyoco_server.loops.log_sender import LogSender
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
@@ -55,6 +59,7 @@ from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 from pyoco_server.ports.resources.jetstream import JetStreamResources
+from pyoco_server.ports.run_logs.jetstream import JetStreamRunLogs
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
@@ -76,6 +81,7 @@ __all__ = [
     "open_gateway_backend",
     "open_index",
     "open_keys",
+    "open_log_sender",
     "open_operator_backend",
     "open_replicas",
     "open_runs",
@@ -144,6 +150,10 @@ def _outputs(link: Link, config: NatsBackendConfig) -> JetStreamOutputs:
     return JetStreamOutputs(JetStreamObjects(link, config.outputs_bucket))
 
 
+def _logs(link: Link, config: NatsBackendConfig) -> JetStreamRunLogs | None:
+    return JetStreamRunLogs(link, config.logs_stream) if config.logs_enabled else None
+
+
 @contextlib.asynccontextmanager
 async def open_backend(
     config: NatsBackendConfig,
@@ -186,6 +196,7 @@ async def open_backend(
             new_id=new_id,
             is_up=lambda: link.is_up,
             alarms=JetStreamAlarms(link, config.clock_stream),
+            logs=_logs(link, config),
             resources=JetStreamResources(link),
             priced=stores,
             programs=programs,
@@ -218,6 +229,7 @@ async def open_door_backend(
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
+            logs=_logs(link, config),
             resources=JetStreamResources(link),
             programs=programs,
             store_state=lambda: link.store_state,
@@ -250,6 +262,7 @@ async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> 
             clock=clock,
             new_id=_Ids(),
             is_up=lambda: link.is_up,
+            logs=_logs(link, config),
             resources=JetStreamResources(link),
             programs=programs,
         )
@@ -314,6 +327,7 @@ async def open_gateway_backend(
                 clock=clock,
                 new_id=new_id,
                 is_up=lambda: link.is_up,
+                logs=_logs(link, config),
                 resources=JetStreamResources(link),
                 priced=stores,
                 programs=programs,
@@ -412,7 +426,26 @@ def backup_folder(path: Path) -> FolderArchive:
     return FolderArchive(path)
 
 
-def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -> HostExecutor:
+@contextlib.asynccontextmanager
+async def open_log_sender(backend: Backend) -> AsyncIterator[LogSender | None]:
+    """Store what runs print, until the end of the block. Yields None if logs are disabled."""
+    if backend.logs is None:
+        yield None
+        return
+    config = backend.config
+    limits = Limits(config.logs_line_max_bytes, config.logs_run_head_bytes, config.logs_run_tail_bytes)
+    level = logging.getLevelNamesMapping()[config.logs_level]
+    sender = LogSender(backend.logs, limits, level, config.logs_buffer_bytes, backend.is_up)
+    try:
+        yield sender
+    finally:
+        await sender.stop()
+
+
+def host_executor(
+    config: NatsBackendConfig, resolver: str | None, slots: int, collector: Collector | None = None
+) -> HostExecutor:
+    """`collector` gets what runs print; None: it goes to the output of this process."""
     settings = Settings(
         resolver=resolver,
         callable_allow=config.callable_allow,
@@ -421,7 +454,7 @@ def host_executor(config: NatsBackendConfig, resolver: str | None, slots: int) -
         memory_bytes_max=config.host_memory_max_bytes or int(memory_bytes() * 0.8),
         outputs=_output_limits(config),
     )
-    return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec)
+    return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec, collector)
 
 
 def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:

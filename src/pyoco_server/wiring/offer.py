@@ -13,6 +13,7 @@ from pyoco_server.core.diagnosis.facts import Packs, Unknown
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.packs.ability import Ability
 from pyoco_server.errors import SettingError
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.packs.plugins import installed_packs, known_names
 from pyoco_server.executors.packs.pool import PackHosts
@@ -70,8 +71,8 @@ def _languages(engine: str) -> tuple[str, ...] | Unknown:
         return Unknown(str(error))
 
 
-async def pack_lane(priced: Priced, config: NatsBackendConfig) -> PackLane:
-    """Build the lane of priced runs of a worker. Raises SettingError."""
+async def pack_lane(priced: Priced, config: NatsBackendConfig, collector: Collector | None = None) -> PackLane:
+    """Build the lane of priced runs of a worker. `collector` gets what packs print. Raises SettingError."""
     slots, settings = priced.config.pack_slots or config.slots, priced.config
     known = replace(priced, packs=await asyncio.to_thread(offered_packs, settings))
     if settings.pack.url_pack_test_allow and "url" in known.packs:
@@ -80,7 +81,7 @@ async def pack_lane(priced: Priced, config: NatsBackendConfig) -> PackLane:
             url_pack_test_allow=settings.pack.url_pack_test_allow,
         )
     memory = config.host_memory_max_bytes or memory_bytes() * 8 // 10
-    hosts = PackHosts(slots, memory, known.packs.values(), settings.pack, LOADER)
+    hosts = PackHosts(slots, memory, known.packs.values(), settings.pack, LOADER, collector)
     files = Files(Scratch(Path(config.data_dir) / "tmp" / "pack-files"))
 
     def look(packs: Collection[str]) -> Mapping[str, Ability]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import AwsSettings, GridConfig, NatsBackendConfig, PricedConfig
     from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.loops.lane import Lane
+    from pyoco_server.loops.log_sender import LogSender
     from pyoco_server.loops.worker import Worker
     from pyoco_server.ports.backend import Backend
 
@@ -123,15 +124,18 @@ async def _work(
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     slots = config.slots
     grid = None if programs is None else programs[0]
-    async with wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend:
+    async with (
+        wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
+        wiring.open_log_sender(backend) as lines,
+    ):
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
-        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots)
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.
             worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs), flows])
-            packs = asyncio.create_task(_take_packs(backend, worker, stop), name="take priced runs")
+            packs = asyncio.create_task(_take_packs(backend, worker, stop, lines), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("worker started", worker_id=worker_id, tags=tags, slots=slots)
                 async with probe_server(config.health_host, config.health_port, lambda: _ready(backend)):
@@ -153,14 +157,14 @@ def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None) 
     return [program_lane(backend, worker_id, programs[1])]
 
 
-async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal) -> None:
+async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal, lines: LogSender | None) -> None:
     """Take priced runs, from the moment a ledger exists."""
     priced = backend.priced
     if priced is None:
         return
     from pyoco_server.wiring.offer import pack_lane  # noqa: PLC0415 - not for --help, nor without a ledger
 
-    lane = await pack_lane(priced, backend.config)
+    lane = await pack_lane(priced, backend.config, lines)
     if await _before(stop.wait(), priced.until_open()):
         await worker.join(lane)
 

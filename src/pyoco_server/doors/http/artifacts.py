@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,19 +17,45 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.byte_stream import ByteStream
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import MalformedQuery, has_already, read_flag
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.requests import Malformed, MalformedQuery, has_already, read_flag
+from pyoco_server.doors.http.shapes import Answer, one_of
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import caller_of, state_of
-from pyoco_server.errors import Problem
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 _TYPES = {ARCHIVE: "application/zip"}
 _TEXT = "text/plain; charset=utf-8"
 
 
+def _flag(text: str, _: object) -> bool:
+    flag = read_flag(text)
+    if flag is None:
+        raise ValueError("must be 1 or 0")
+    return flag
+
+
+class ArtifactsQuery(Shape):
+    list: Annotated[
+        bool,
+        Meta(description="`1`: list the artifacts as JSON, whether or not the run has ended.", extra={"read": _flag}),
+    ] = False
+
+
+class Artifact(msgspec.Struct):
+    """A file that a program left behind, or its output."""
+
+    name: Annotated[str, one_of(NAMES)]
+    size: int
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    href: str
+
+
 async def get_artifacts(request: Request) -> Response:
     """Return the archive, or with `list=1` the list of artifacts."""
-    if not _wants_list(request):
+    asked = read_query(ArtifactsQuery, request.query_params).checked(MalformedQuery, unknown=Malformed)
+    if not asked.list:
         return await _download(request, ARCHIVE)
     run, found = await list_left(state_of(request).backend, caller_of(request), request.path_params["run_id"])
     return json_answer([_shown(run, each) for each in found])
@@ -65,16 +93,6 @@ async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
             await chunks.aclose()
 
 
-def _wants_list(request: Request) -> bool:
-    """Raises MalformedQuery."""
-    asked = request.query_params.getlist("list")
-    flag = read_flag(asked[0]) if len(asked) == 1 else None
-    if asked and flag is None:
-        problem = Problem(("query", "list"), "must be 1 or 0", "value")
-        raise MalformedQuery(problem.msg, problems=(problem,))
-    return bool(flag)
-
-
 def _content_headers(run: Run, left: Left) -> dict[str, str]:
     """A program may write anything: the headers keep browsers from rendering it as one of our pages."""
     digest = base64.b64encode(bytes.fromhex(left.sha256)).decode()
@@ -87,30 +105,14 @@ def _content_headers(run: Run, left: Left) -> dict[str, str]:
     }
 
 
-def _shown(run: Run, left: Left) -> dict[str, Any]:
-    href = f"/runs/{run.run_id}/artifacts/{left.name}"
-    return {"name": left.name, "size": left.size, "sha256": left.sha256, "href": href}
+def _shown(run: Run, left: Left) -> Artifact:
+    return Artifact(left.name, left.size, left.sha256, f"/runs/{run.run_id}/artifacts/{left.name}")
 
-
-_MEMBERS: dict[str, Any] = {
-    "name": {"type": "string", "enum": list(NAMES)},
-    "size": schemas.COUNT,
-    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    "href": schemas.TEXT,
-}
-
-SCHEMAS: dict[str, Any] = {
-    "Artifact": schemas.object_of(_MEMBERS, list(_MEMBERS), "A file that a program left behind, or its output.")
-}
 
 _BYTES = {"type": "string", "format": "binary"}
-_ARCHIVE_OR_LIST = {
-    "description": "The archive, or with `list=1` the list of artifacts.",
-    "content": {
-        "application/zip": {"schema": _BYTES},
-        "application/json": {"schema": schemas.array_of(schemas.ref("Artifact"))},
-    },
-}
+_ARCHIVE_OR_LIST = Answer(
+    list[Artifact], "The archive, or with `list=1` the list of artifacts.", more={"application/zip": _BYTES}
+)
 _ONE = {
     "description": "The file.",
     "content": {"application/zip": {"schema": _BYTES}, "text/plain": {"schema": schemas.TEXT}},
@@ -128,11 +130,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_artifacts,
         summary="Download the files of a program, as a zip archive",
         description=_DESCRIPTION,
-        parameters=(
-            schemas.path_run_id,
-            schemas.query("list", schemas.FLAG, "`1`: list the artifacts as JSON, whether or not the run has ended."),
-            schemas.IF_NONE_MATCH,
-        ),
+        query=ArtifactsQuery,
+        parameters=(schemas.path_run_id, schemas.IF_NONE_MATCH),
         answer=_ARCHIVE_OR_LIST,
         more_answers=_HAVE,
         errors=(404, 409, 410, 422),

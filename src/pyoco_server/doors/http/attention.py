@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.attend import attend
 from pyoco_server.core.attention import FINDINGS_MAX, Kind, Level
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.shapes import Answer, one_of
 from pyoco_server.doors.http.state import caller_of, state_of
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
+
+
+class AttentionItem(msgspec.Struct):
+    """One finding. More kinds may be added."""
+
+    kind: Annotated[str, one_of(Kind)]
+    level: Annotated[
+        str,
+        one_of(
+            Level,
+            description="`danger`: work is lost or has stopped. `warning`: work continues, but needs attention.",
+        ),
+    ]
+    count: Annotated[
+        int,
+        Meta(ge=1, description="Number of affected runs, letters or workers; 1 if there is nothing to count."),
+    ]
+    message: str
+    message_ja: str
+    facts: Annotated[dict[str, Any], Meta(description="The facts behind the finding, by kind. At most ten ids.")]
+
+
+class Attention(msgspec.Struct):
+    """Findings, the most urgent first. Empty: this gateway sees no problem."""
+
+    at: float
+    items: Annotated[list[AttentionItem], Meta(max_length=FINDINGS_MAX)]
 
 
 async def get_attention(request: Request) -> Response:
@@ -32,34 +61,9 @@ async def get_attention(request: Request) -> Response:
         outlook=state.outlook,
         lost=state.lost,
     )
-    return json_answer({"at": state.backend.clock(), "items": [vars(each) for each in found]})
+    items = [msgspec.convert(each, AttentionItem, from_attributes=True) for each in found]
+    return json_answer(Attention(state.backend.clock(), items))
 
-
-_ITEM: dict[str, Any] = {
-    "kind": {"type": "string", "enum": list(Kind)},
-    "level": {
-        "type": "string",
-        "enum": list(Level),
-        "description": "`danger`: work is lost or has stopped. `warning`: work continues, but needs attention.",
-    },
-    "count": {
-        "type": "integer",
-        "minimum": 1,
-        "description": "Number of affected runs, letters or workers; 1 if there is nothing to count.",
-    },
-    "message": schemas.TEXT,
-    "message_ja": schemas.TEXT,
-    "facts": schemas.OBJECT | {"description": "The facts behind the finding, by kind. At most ten ids."},
-}
-
-SCHEMAS: dict[str, Any] = {
-    "AttentionItem": schemas.object_of(_ITEM, list(_ITEM), "One finding. More kinds may be added."),
-    "Attention": schemas.object_of(
-        {"at": schemas.NUMBER, "items": schemas.array_of(schemas.ref("AttentionItem")) | {"maxItems": FINDINGS_MAX}},
-        ["at", "items"],
-        "Findings, the most urgent first. Empty: this gateway sees no problem.",
-    ),
-}
 
 _DESCRIPTION = """\
 Dangers first; of each kind the seven worst. It works while NATS is down, and reports that. With authentication on,
@@ -92,7 +96,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_attention,
         summary="Read what needs attention",
         description=_DESCRIPTION,
-        answer=schemas.json_response(schemas.ref("Attention"), "The findings."),
+        answer=Answer(Attention, "The findings."),
         tags=("metrics",),
     ),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +20,6 @@ from pyoco_server.actions.redrive_many import PROBLEMS_MAX, redrive_many
 from pyoco_server.actions.show_dead_letter import find_dead_letter, show_dead_letter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.record import EXEC
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.dead_letter_requests import (
     DeadLettersDeletion,
@@ -30,15 +32,133 @@ from pyoco_server.doors.http.dead_letter_requests import (
 )
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body
-from pyoco_server.doors.http.shapes import Body
+from pyoco_server.doors.http.shapes import Absent, Answer, Body, Count, Status, Uuid, one_of, schema_of
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.submissions import REPLAYED, RunRerunRequest, defaults_of, read_change
 from pyoco_server.errors import PyocoError
 from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 _DETAIL_LENGTH_MAX = 500
+
+
+LetterId = Annotated[str, Meta(pattern="^[1-9][0-9]*$", description="The letter's place in its stream.")]
+Reason = Annotated[str, Meta(description=f"One of {', '.join(DeadReason)}, or a text written by other software.")]
+_EXEC_ONLY = "`exec` for programs. The following fields exist for programs only."
+
+
+class DeadLetter(msgspec.Struct, kw_only=True):
+    """A job set aside, and the reason. Unknown fields are left out; it contains neither params nor YAML."""
+
+    id: LetterId
+    timestamp: float
+    reason: Reason
+    error: str | None
+    tag: str
+    run_id: str | Absent = UNSET
+    flow_name: str | Absent = UNSET
+    tags: Sequence[str] | Absent = UNSET
+    worker_id: str | Absent = UNSET
+    num_delivered: Count | Absent = UNSET
+    subject: Annotated[str, Meta(description="The subject of the original job.")] | Absent = UNSET
+    tenant_id: str | Absent = UNSET
+    api_key_id: str | Absent = UNSET
+    kind: Annotated[str, one_of((EXEC,), description=_EXEC_ONLY)] | Absent = UNSET
+    job_id: Uuid | Absent = UNSET
+    group: str | Absent = UNSET
+    exec_name: str | Absent = UNSET
+    client_id: str | Absent = UNSET
+    attempt: Count | Absent = UNSET
+    lost: Count | Absent = UNSET
+    exit_code: int | Absent = UNSET
+    error_code: str | Absent = UNSET
+
+
+class DeadLetterDetail(DeadLetter, kw_only=True):
+    """A job set aside, and the current state of its run."""
+
+    run_status: (
+        Annotated[Status, Meta(description="The current status of its run; missing if the run is no longer kept.")]
+        | Absent
+    ) = UNSET
+    redrivable: Annotated[bool, Meta(description="Whether the data needed for a redrive still exists.")]
+
+
+class DeadLetterPage(msgspec.Struct):
+    """Some letters, the newest first."""
+
+    items: list[DeadLetter]
+    next_cursor: Annotated[
+        str | None, Meta(description="Pass it as `cursor` to get the next page; null: there is none.")
+    ]
+    next: Annotated[int | None, Meta(description="The same position, as a number for `before`.")]
+
+
+class DeadLetterGroup(msgspec.Struct):
+    """Letters of one reason and one flow."""
+
+    reason: Reason
+    flow_name: Annotated[str | None, Meta(description="null: unknown.")]
+    count: Count
+    newest_at: float
+
+
+class DeadLetterCounts(msgspec.Struct):
+    """Number of letters, the largest groups first."""
+
+    total: Count
+    groups: Annotated[list[DeadLetterGroup], Meta(max_length=1000)]
+
+
+class DeadLetterRedriven(msgspec.Struct):
+    """The new run is recorded and queued, and the letter is deleted."""
+
+    id: LetterId
+    run_id: Uuid
+    rerun_of: Uuid | None
+    status: Literal["PENDING"]
+
+
+class DeadLetterRequeued(msgspec.Struct):
+    """The new run is recorded and queued. The letter of a program stays."""
+
+    run_id: Uuid
+    job_id: Annotated[Uuid | None, Meta(description="For programs only.")] | Absent = UNSET
+
+
+class DeadLetterProblem(msgspec.Struct):
+    """Why one letter could not be redriven."""
+
+    id: LetterId
+    err_id: str
+    detail: str
+
+
+class DeadLettersRedriven(msgspec.Struct):
+    """What became of the request, in numbers."""
+
+    matched: Annotated[Count, Meta(description="Letters looked at; some may have gone just before.")]
+    redriven: Count
+    failed: Annotated[Count, Meta(description="Cannot be redriven; they stay.")]
+    more: Annotated[bool, Meta(description="More letters may match.")]
+    next_cursor: Annotated[str | None, Meta(description="Continues after the letters that failed; null: none is left.")]
+    problems: Annotated[list[DeadLetterProblem], Meta(max_length=PROBLEMS_MAX)]
+
+
+class DeadLetterDeleted(msgspec.Struct):
+    """The letter is deleted."""
+
+    id: LetterId
+    deleted: Literal[True]
+
+
+class DeadLettersDeleted(msgspec.Struct):
+    """What became of the request, in numbers."""
+
+    matched: Annotated[Count, Meta(description="Letters looked at; some may have gone just before.")]
+    deleted: Count
+    more: Annotated[bool, Meta(description="More letters may match: repeat the request.")]
 
 
 async def get_letters(request: Request) -> Response:
@@ -46,23 +166,21 @@ async def get_letters(request: Request) -> Response:
     asked = read_letter_query(request.query_params)
     await state.letters_settled()
     page = await list_dead_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
-    items = [_line(item) for item in page.items]
-    return json_answer({"items": items, "next_cursor": write_cursor(page.next_before), "next": page.next_before})
+    items = [DeadLetter(**_known(item)) for item in page.items]
+    return json_answer(DeadLetterPage(items, write_cursor(page.next_before), page.next_before))
 
 
 async def get_letter_counts(request: Request) -> Response:
     state = state_of(request)
     await state.letters_settled()
     counts = await count_dead_letters(state.backend, caller_of(request))
-    return json_answer({"total": counts.total, "groups": [vars(group) for group in counts.groups]})
+    return json_answer(DeadLetterCounts(counts.total, [DeadLetterGroup(**vars(each)) for each in counts.groups]))
 
 
 async def get_letter(request: Request) -> Response:
     view = await show_dead_letter(state_of(request).backend, caller_of(request), request.path_params["letter_id"])
-    letter = _line(view.found)
-    if view.run_status is not None:
-        letter["run_status"] = view.run_status
-    return json_answer(letter | {"redrivable": view.redrivable})
+    status = UNSET if view.run_status is None else view.run_status
+    return json_answer(DeadLetterDetail(**_known(view.found), run_status=status, redrivable=view.redrivable))
 
 
 async def redrive_letter(request: Request) -> Response:
@@ -71,7 +189,7 @@ async def redrive_letter(request: Request) -> Response:
     accepted = await redrive(state.backend, caller_of(request), letter_id, change)
     state.told(accepted.stored.revision)
     run = accepted.stored.run
-    answer = {"id": letter_id, "run_id": run.run_id, "rerun_of": run.rerun_of, "status": "PENDING"}
+    answer = DeadLetterRedriven(letter_id, run.run_id, run.rerun_of, "PENDING")
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
 
 
@@ -82,11 +200,12 @@ async def requeue_letter(request: Request) -> Response:
     if not found.letter.is_exec:
         accepted = await redrive(state.backend, caller, letter_id)
         state.told(accepted.stored.revision)
-        return json_answer({"run_id": accepted.stored.run.run_id}, headers=REPLAYED if accepted.replayed else None)
+        answer = DeadLetterRequeued(accepted.stored.run.run_id)
+        return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
     submitted = await requeue(state.backend, caller, found)
     state.told(submitted.revision)
     run = submitted.run
-    answer = {"run_id": run.run_id, "job_id": run.program.job_id if run.program is not None else None}
+    answer = DeadLetterRequeued(run.run_id, run.program.job_id if run.program is not None else None)
     return json_answer(answer, headers=REPLAYED if submitted.duplicate else None)
 
 
@@ -96,21 +215,21 @@ async def redrive_letters(request: Request) -> Response:
     await state.letters_settled()
     done = await redrive_many(state.backend, caller_of(request), wanted, span)
     state.told(done.revision)
-    answer = {
-        "matched": done.matched,
-        "redriven": done.redriven,
-        "failed": done.failed,
-        "more": done.next_before is not None,
-        "next_cursor": write_cursor(done.next_before),
-        "problems": [_problem(letter_id, error) for letter_id, error in done.problems],
-    }
+    answer = DeadLettersRedriven(
+        matched=done.matched,
+        redriven=done.redriven,
+        failed=done.failed,
+        more=done.next_before is not None,
+        next_cursor=write_cursor(done.next_before),
+        problems=[_problem(letter_id, error) for letter_id, error in done.problems],
+    )
     return json_answer(answer)
 
 
 async def delete_one_letter(request: Request) -> Response:
     letter_id = request.path_params["letter_id"]
     await delete_dead_letter(state_of(request).backend, caller_of(request), letter_id)
-    return json_answer({"id": letter_id, "deleted": True})
+    return json_answer(DeadLetterDeleted(letter_id, True))
 
 
 async def delete_many_letters(request: Request) -> Response:
@@ -118,144 +237,25 @@ async def delete_many_letters(request: Request) -> Response:
     wanted, span = read_letter_deletion(request.query_params)
     await state.letters_settled()
     done = await delete_dead_letters(state.backend, caller_of(request), wanted, span)
-    return json_answer({"matched": done.matched, "deleted": done.deleted, "more": done.more})
+    return json_answer(DeadLettersDeleted(done.matched, done.deleted, done.more))
 
 
-def _line(item: StoredDeadLetter) -> dict[str, Any]:
+def _known(item: StoredDeadLetter) -> dict[str, Any]:
     """FLOW-331 to FLOW-334: `error` always, other fields if known. The job of a program is never exposed."""
     known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
     known.pop("job", None)
     return {"id": str(item.letter_id), **known}
 
 
-def _problem(letter_id: int, error: PyocoError) -> dict[str, str]:
-    return {"id": str(letter_id), "err_id": error.text.err_id, "detail": str(error)[:_DETAIL_LENGTH_MAX]}
+def _problem(letter_id: int, error: PyocoError) -> DeadLetterProblem:
+    return DeadLetterProblem(str(letter_id), error.text.err_id, str(error)[:_DETAIL_LENGTH_MAX])
 
-
-_ID = {"type": "string", "pattern": "^[1-9][0-9]*$", "description": "The letter's place in its stream."}
-_UUID = {"type": "string", "format": "uuid"}
-_COUNT = {"type": "integer", "minimum": 0}
-_CURSOR = schemas.or_null(schemas.TEXT) | {
-    "description": "Pass it as `cursor` to get the next page; null: there is none."
-}
-_REASON = {"type": "string", "description": f"One of {', '.join(DeadReason)}, or a text written by other software."}
-
-_LETTER: dict[str, Any] = {
-    "id": _ID,
-    "timestamp": schemas.NUMBER,
-    "reason": _REASON,
-    "error": schemas.or_null(schemas.TEXT),
-    "tag": schemas.TEXT,
-    "run_id": schemas.TEXT,
-    "flow_name": schemas.TEXT,
-    "tags": schemas.TEXTS,
-    "worker_id": schemas.TEXT,
-    "num_delivered": _COUNT,
-    "subject": schemas.TEXT | {"description": "The subject of the original job."},
-    "tenant_id": schemas.TEXT,
-    "api_key_id": schemas.TEXT,
-    "kind": {
-        "type": "string",
-        "enum": [EXEC],
-        "description": "`exec` for programs. The following fields exist for programs only.",
-    },
-    "job_id": _UUID,
-    "group": schemas.TEXT,
-    "exec_name": schemas.TEXT,
-    "client_id": schemas.TEXT,
-    "attempt": _COUNT,
-    "lost": _COUNT,
-    "exit_code": schemas.COUNT,
-    "error_code": schemas.TEXT,
-}
-_ALWAYS = ["id", "timestamp", "reason", "error", "tag"]
-
-SCHEMAS: dict[str, Any] = {
-    "DeadLetter": schemas.object_of(
-        _LETTER,
-        _ALWAYS,
-        "A job set aside, and the reason. Unknown fields are left out; it contains neither params nor YAML.",
-    ),
-    "DeadLetterDetail": schemas.object_of(
-        _LETTER
-        | {
-            "run_status": schemas.STATUS
-            | {"description": "The current status of its run; missing if the run is no longer kept."},
-            "redrivable": schemas.FLAG | {"description": "Whether the data needed for a redrive still exists."},
-        },
-        [*_ALWAYS, "redrivable"],
-        "A job set aside, and the current state of its run.",
-    ),
-    "DeadLetterPage": schemas.object_of(
-        {
-            "items": schemas.array_of(schemas.ref("DeadLetter")),
-            "next_cursor": _CURSOR,
-            "next": schemas.or_null(schemas.COUNT) | {"description": "The same position, as a number for `before`."},
-        },
-        ["items", "next_cursor", "next"],
-        "Some letters, the newest first.",
-    ),
-    "DeadLetterGroup": schemas.object_of(
-        {
-            "reason": _REASON,
-            "flow_name": schemas.or_null(schemas.TEXT) | {"description": "null: unknown."},
-            "count": _COUNT,
-            "newest_at": schemas.NUMBER,
-        },
-        ["reason", "flow_name", "count", "newest_at"],
-        "Letters of one reason and one flow.",
-    ),
-    "DeadLetterCounts": schemas.object_of(
-        {"total": _COUNT, "groups": schemas.array_of(schemas.ref("DeadLetterGroup")) | {"maxItems": 1000}},
-        ["total", "groups"],
-        "Number of letters, the largest groups first.",
-    ),
-    "DeadLetterRedriven": schemas.object_of(
-        {"id": _ID, "run_id": _UUID, "rerun_of": _UUID, "status": {"type": "string", "enum": ["PENDING"]}},
-        ["id", "run_id", "rerun_of", "status"],
-        "The new run is recorded and queued, and the letter is deleted.",
-    ),
-    "DeadLetterRequeued": schemas.object_of(
-        {"run_id": _UUID, "job_id": _UUID | {"description": "For programs only."}},
-        ["run_id"],
-        "The new run is recorded and queued. The letter of a program stays.",
-    ),
-    "DeadLetterProblem": schemas.object_of(
-        {"id": _ID, "err_id": schemas.TEXT, "detail": schemas.TEXT},
-        ["id", "err_id", "detail"],
-        "Why one letter could not be redriven.",
-    ),
-    "DeadLettersRedriven": schemas.object_of(
-        {
-            "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
-            "redriven": _COUNT,
-            "failed": _COUNT | {"description": "Cannot be redriven; they stay."},
-            "more": schemas.FLAG | {"description": "More letters may match."},
-            "next_cursor": _CURSOR | {"description": "Continues after the letters that failed; null: none is left."},
-            "problems": schemas.array_of(schemas.ref("DeadLetterProblem")) | {"maxItems": PROBLEMS_MAX},
-        },
-        ["matched", "redriven", "failed", "more", "next_cursor", "problems"],
-        "What became of the request, in numbers.",
-    ),
-    "DeadLetterDeleted": schemas.object_of(
-        {"id": _ID, "deleted": {"type": "boolean", "enum": [True]}}, ["id", "deleted"], "The letter is deleted."
-    ),
-    "DeadLettersDeleted": schemas.object_of(
-        {
-            "matched": _COUNT | {"description": "Letters looked at; some may have gone just before."},
-            "deleted": _COUNT,
-            "more": schemas.FLAG | {"description": "More letters may match: repeat the request."},
-        },
-        ["matched", "deleted", "more"],
-        "What became of the request, in numbers.",
-    ),
-}
 
 _LETTER_ID: dict[str, Any] = {
     "name": "letter_id",
     "in": "path",
     "required": True,
-    "schema": _ID,
+    "schema": schema_of(LetterId),
     "description": "The `id` of a letter in a list.",
 }
 _TAGS = ("dead letters",)
@@ -269,7 +269,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="List dead letters, newest first",
         description="A letter that expires, or is deleted through another gateway, leaves the list in a few seconds.",
         query=DeadLettersQuery,
-        answer=schemas.json_response(schemas.ref("DeadLetterPage"), "One page."),
+        answer=Answer(DeadLetterPage, "One page."),
         errors=(422,),
         tags=_TAGS,
     ),
@@ -278,7 +278,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/dlq/counts",
         endpoint=get_letter_counts,
         summary="Count dead letters by reason and flow",
-        answer=schemas.json_response(schemas.ref("DeadLetterCounts"), "The counts, kept and never scanned."),
+        answer=Answer(DeadLetterCounts, "The counts, kept and never scanned."),
         tags=_TAGS,
     ),
     Operation(
@@ -287,7 +287,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_letter,
         summary="Read a dead letter",
         parameters=(_LETTER_ID,),
-        answer=schemas.json_response(schemas.ref("DeadLetterDetail"), "The letter, and the current status of its run."),
+        answer=Answer(DeadLetterDetail, "The letter, and the current status of its run."),
         errors=(404,),
         tags=_TAGS,
     ),
@@ -299,7 +299,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description="Redrives each letter as a single request would, newest first. Takes 20 s at most. Letters added "
         "meanwhile are left for the next request; with `up_to`, also those added after the given letter.",
         body=Body(DeadLettersRedriveRequest),
-        answer=schemas.json_response(schemas.ref("DeadLettersRedriven"), "How many were redriven."),
+        answer=Answer(DeadLettersRedriven, "How many were redriven."),
         errors=(413, 422),
         tags=_TAGS,
     ),
@@ -313,7 +313,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "submitted with is no longer kept.",
         parameters=(_LETTER_ID,),
         body=Body(RunRerunRequest, required=False),
-        answer=schemas.json_response(schemas.ref("DeadLetterRedriven"), "Recorded and queued."),
+        answer=Answer(DeadLetterRedriven, "Recorded and queued."),
         errors=(404, 409, 413, 422),
         tags=_TAGS,
     ),
@@ -326,7 +326,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "request returns the same new job. 410 if its input files are no longer kept, 422 if the letter does not hold "
         "the job. For a flow: the same as redrive.",
         parameters=(_LETTER_ID,),
-        answer=schemas.json_response(schemas.ref("DeadLetterRequeued"), "Recorded and queued."),
+        answer=Answer(DeadLetterRequeued, "Recorded and queued."),
         errors=(404, 409, 410, 422),
         tags=_TAGS,
     ),
@@ -338,7 +338,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description="Needs a filter, or `all=true`. Their runs stay as they are. Takes 20 s at most. With `up_to`, "
         "letters added after the given one are skipped.",
         query=DeadLettersDeletion,
-        answer=schemas.json_response(schemas.ref("DeadLettersDeleted"), "How many were deleted."),
+        answer=Answer(DeadLettersDeleted, "How many were deleted."),
         errors=(422,),
         tags=_TAGS,
     ),
@@ -349,7 +349,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete a dead letter",
         description="Its run stays as it is.",
         parameters=(_LETTER_ID,),
-        answer=schemas.json_response(schemas.ref("DeadLetterDeleted"), "The letter is deleted."),
+        answer=Answer(DeadLetterDeleted, "The letter is deleted."),
         errors=(404,),
         tags=_TAGS,
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Literal
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,17 +14,57 @@ from pyoco_server.actions.programs.admit import admit_operator
 from pyoco_server.core.frames.reading import read_object
 from pyoco_server.core.programs.admission import CAP_MAX
 from pyoco_server.core.programs.faults import Code, GridRefused
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.requests import read_body
+from pyoco_server.doors.http.reading import members_of
+from pyoco_server.doors.http.requests import MalformedProgramRequest, read_body
+from pyoco_server.doors.http.shapes import Absent, Answer, Body, one_of
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import caller_of, programs_of
+from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.acl.port import AclKind
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 log = get_logger(__name__)
+
+
+Globs = Annotated[list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*?\[\]!-]{1,64}$")]], Meta(max_length=ITEMS_MAX)]
+KeyIds = Annotated[list[Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]], Meta(max_length=ITEMS_MAX)]
+
+
+class ExecAclRequest(Shape):
+    """An ACL record. Unknown members are refused."""
+
+    api_key_ids: Annotated[KeyIds, Meta(description="Ids of the API keys that may act as this client or worker.")]
+    execs: Annotated[Globs, Meta(description="Patterns of the programs that it may submit, or run: `calc*`, `*`.")]
+    max_cap: Annotated[
+        Annotated[int, Meta(ge=1, le=CAP_MAX)] | None,
+        Meta(description="Clients only: the highest cap it may have; null: no separate limit."),
+    ] = None
+    groups: Annotated[
+        Globs | None, Meta(description="Clients only: patterns of the groups it may use; `*` unless given.")
+    ] = None
+
+
+class ExecAcl(msgspec.Struct, kw_only=True):
+    """Who may act as this client or worker, and what it may do. The last two members are for clients only."""
+
+    kind: Annotated[str, one_of(KINDS)]
+    id: str
+    api_key_ids: KeyIds
+    execs: Globs
+    max_cap: Annotated[int, Meta(ge=1, le=CAP_MAX)] | Absent | None = msgspec.UNSET
+    groups: Globs | Absent | None = msgspec.UNSET
+
+
+class ExecAclDeleted(msgspec.Struct):
+    """The record is deleted."""
+
+    kind: Annotated[str, one_of(KINDS)]
+    id: str
+    deleted: Literal[True]
 
 
 async def get_acl(request: Request) -> Response:
@@ -30,15 +72,19 @@ async def get_acl(request: Request) -> Response:
     record = programs_of(request).acl.find(kind, of)
     if record is None:
         raise GridRefused(Code.NOT_FOUND, "there is no such ACL record")
-    return json_answer(shown_record(kind, of, record))
+    return json_answer(ExecAcl(**shown_record(kind, of, record)))
 
 
 async def put_acl(request: Request) -> Response:
     kind, of = _subject(request)
-    record = read_record(kind, read_object(await read_body(request)))
+    members = read_object(await read_body(request))
+    unknown = unknown_members(("body",), members, members_of(ExecAclRequest))
+    if unknown:
+        raise MalformedProgramRequest(unknown[0].msg, problems=tuple(unknown))
+    record = read_record(kind, members)
     await programs_of(request).acl.put(kind, of, record)
     log.info("ACL record written", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
-    return json_answer(shown_record(kind, of, record))
+    return json_answer(ExecAcl(**shown_record(kind, of, record)))
 
 
 async def delete_acl(request: Request) -> Response:
@@ -46,7 +92,7 @@ async def delete_acl(request: Request) -> Response:
     if not await programs_of(request).acl.delete(kind, of):
         raise GridRefused(Code.NOT_FOUND, "there is no such ACL record")
     log.info("ACL record deleted", kind=kind, of=of, api_key_id=caller_of(request).api_key_id)
-    return json_answer({"kind": kind, "id": of, "deleted": True})
+    return json_answer(ExecAclDeleted(kind, of, True))
 
 
 def _subject(request: Request) -> tuple[AclKind, str]:
@@ -57,37 +103,6 @@ def _subject(request: Request) -> tuple[AclKind, str]:
         raise GridRefused(Code.NOT_FOUND, "ACL records are of a client or of a worker")
     return found
 
-
-def _list(pattern: str, text: str) -> dict[str, Any]:
-    items = {"type": "string", "pattern": pattern}
-    return {"type": "array", "items": items, "maxItems": ITEMS_MAX, "description": text}
-
-
-_GLOB = r"^[A-Za-z0-9_*?\[\]!-]{1,64}$"
-_MEMBERS: dict[str, Any] = {
-    "api_key_ids": _list("^[A-Za-z0-9_-]{1,64}$", "Ids of the API keys that may act as this client or worker."),
-    "execs": _list(_GLOB, "Patterns of the programs that it may submit, or run: `calc*`, `*`."),
-    "max_cap": schemas.or_null({"type": "integer", "minimum": 1, "maximum": CAP_MAX})
-    | {"description": "Clients only: the highest cap it may have; null: no separate limit."},
-    "groups": schemas.or_null(_list(_GLOB, "Patterns of groups."))
-    | {"description": "Clients only: patterns of the groups it may use; `*` unless given."},
-}
-_WHOSE: dict[str, Any] = {"kind": {"type": "string", "enum": list(KINDS)}, "id": schemas.TEXT}
-
-SCHEMAS: dict[str, Any] = {
-    "ExecAclRequest": schemas.object_of(
-        _MEMBERS, ["api_key_ids", "execs"], "An ACL record. Unknown members are refused."
-    )
-    | {"additionalProperties": False},
-    "ExecAcl": schemas.object_of(
-        _WHOSE | _MEMBERS,
-        ["kind", "id", "api_key_ids", "execs"],
-        "Who may act as this client or worker, and what it may do. The last two members are for clients only.",
-    ),
-    "ExecAclDeleted": schemas.object_of(
-        _WHOSE | {"deleted": {"type": "boolean", "enum": [True]}}, ["kind", "id", "deleted"], "The record is deleted."
-    ),
-}
 
 _PATH = (
     {
@@ -115,7 +130,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Read an ACL record",
         description=_WHO,
         parameters=_PATH,
-        answer=schemas.json_response(schemas.ref("ExecAcl"), "The record."),
+        answer=Answer(ExecAcl, "The record."),
         errors=(404, 422),
         tags=("programs",),
     ),
@@ -127,8 +142,8 @@ OPERATIONS: tuple[Operation, ...] = (
         description="Replaces the complete record. It takes effect within seconds, also for clients and "
         f"workers that are connected. {_WHO}",
         parameters=_PATH,
-        body=schemas.json_body(schemas.ref("ExecAclRequest")),
-        answer=schemas.json_response(schemas.ref("ExecAcl"), "The new record."),
+        body=Body(ExecAclRequest),
+        answer=Answer(ExecAcl, "The new record."),
         errors=(404, 413, 422),
         tags=("programs",),
     ),
@@ -139,7 +154,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete an ACL record",
         description=f"With `EXEC_AUTH=api_key`, no key can act as that client or worker afterwards. {_WHO}",
         parameters=_PATH,
-        answer=schemas.json_response(schemas.ref("ExecAclDeleted"), "Deleted."),
+        answer=Answer(ExecAclDeleted, "Deleted."),
         errors=(404, 422),
         tags=("programs",),
     ),

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import RESOURCE_RETRY_SECONDS, error_body, json_answer
 from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.shapes import Absent, Answer
 from pyoco_server.doors.http.state import State, state_of
 from pyoco_server.errors import NoRoom, PyocoError, ResourceMissing, Unavailable
 from pyoco_server.ports.runs.port import NO_RUN
 from pyoco_server.ports.store_state import StoreState
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS", "Health"]
 
 _READY_SECONDS = 2.0
 
 
+class Health(msgspec.Struct):
+    """The state of the gateway."""
+
+    status: str
+
+
+class Ready(msgspec.Struct):
+    """Whether this gateway can take work."""
+
+    status: str
+    nats: bool | Absent = UNSET
+    index: bool | Absent = UNSET
+    store: bool | Absent = UNSET
+    stuck: bool | Absent = UNSET
+    missing: list[str] | Absent = UNSET
+
+
 async def get_health(_: Request) -> Response:
     """FLOW-63: responds whenever the process serves HTTP; checks nothing else."""
-    return json_answer({"status": "ok"})
+    return json_answer(Health("ok"))
 
 
 async def get_ready(request: Request) -> Response:
@@ -44,7 +62,7 @@ async def get_ready(request: Request) -> Response:
         body = error_body(error) | {"status": "not ready", **facts, "missing": missing}
         return json_answer(body, 503, {"Retry-After": str(RESOURCE_RETRY_SECONDS)})
     if all(facts.values()):
-        return json_answer({"status": "ready", **facts})
+        return json_answer(Ready("ready", nats=True, index=True, store=True))
     if not stores:
         facts["stuck"] = store is StoreState.STUCK
     reason = Unavailable() if stores else NoRoom()
@@ -71,9 +89,6 @@ async def _missing(state: State) -> list[str]:
         return []
 
 
-#: Defined in `schemas.py`, because other modules use them too.
-SCHEMAS: dict[str, Any] = {}
-
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET",
@@ -81,7 +96,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_health,
         any_query=True,
         summary="Is the gateway alive?",
-        answer=schemas.json_response(schemas.ref("Health"), "The process serves HTTP. NATS is not checked."),
+        answer=Answer(Health, "The process serves HTTP. NATS is not checked."),
         open=True,
         tags=("health",),
     ),
@@ -91,9 +106,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_ready,
         any_query=True,
         summary="Can the gateway take work?",
-        answer=schemas.json_response(
-            schemas.ref("Ready"), "NATS accepts writes, no stream is missing, and lists are current."
-        ),
+        answer=Answer(Ready, "NATS accepts writes, no stream is missing, and lists are current."),
         open=True,
         tags=("health",),
     ),

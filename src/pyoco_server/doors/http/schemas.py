@@ -322,12 +322,6 @@ SCHEMAS: dict[str, Any] = {
         ["detail", "err_id", "msg_id", "message", "message_ja"],
         "Every 4xx and 5xx response. The last three fields are set if a job is refused or its outcome is unknown.",
     ),
-    "Health": object_of({"status": TEXT}, ["status"], "The state of the gateway."),
-    "Ready": object_of(
-        {"status": TEXT, "nats": FLAG, "index": FLAG, "store": FLAG, "stuck": FLAG, "missing": array_of(TEXT)},
-        ["status"],
-        "Whether this gateway can take work.",
-    ),
 }
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -29,8 +29,10 @@ from pyoco_server.core.names import TAG_LENGTH_MAX, TAG_PATTERN
 from pyoco_server.core.states import RunState
 
 __all__ = [
+    "Absent",
     "Answer",
     "Body",
+    "Count",
     "Duration",
     "File",
     "FormRequest",
@@ -39,6 +41,7 @@ __all__ = [
     "RunId",
     "Status",
     "Tag",
+    "Uuid",
     "components_of",
     "decode_hook",
     "one_of",
@@ -80,9 +83,13 @@ class Answer:
     shape: Any
     description: str
     media: str = "application/json"
+    #: Other media types that the response may have, with their schemas.
+    more: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        return {"description": self.description, "content": {self.media: {"schema": schema_of(self.shape)}}}
+        media = {name: {"schema": schema} for name, schema in self.more.items()}
+        media[self.media] = {"schema": schema_of(self.shape)}
+        return {"description": self.description, "content": media}
 
 
 def pattern(regex: str, rule: str, **more: Any) -> Meta:
@@ -120,6 +127,10 @@ Tag = Annotated[
 ]
 Status = Annotated[str, one_of(RunState)]
 RunId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Uuid = RunId
+Count = Annotated[int, Meta(ge=0)]
+#: A member of a response that may be left out.
+Absent = msgspec.UnsetType
 #: A file of a form. Its content is read as it arrives and is not part of the value.
 File = Annotated[bytes, Meta(extra_json_schema={"type": "string", "format": "binary", "minLength": 1})]
 
@@ -214,7 +225,9 @@ def _plain(schema: Any) -> Any:
 
 def _is_noise(schema: dict[str, Any], name: str) -> bool:
     is_member = not isinstance(schema[name], str | type(None))  # a property may have the name `title`
-    return (name == "title" and not is_member) or (name == "default" and schema[name] in (None, [])) or name == _BASE64
+    return (
+        (name == "title" and not is_member) or (name == "default" and schema[name] in (None, [], "")) or name == _BASE64
+    )
 
 
 #: msgspec takes bytes for base64; ours are files of a form.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
+from msgspec import Meta
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
@@ -12,11 +14,14 @@ from pyoco_server.actions.register_wheel import WheelUpload
 from pyoco_server.core.wheel import TAGS_MAX, WheelName, read_wheel_name, read_wheel_tags
 from pyoco_server.core.wheel_event import WheelAction, WheelSource
 from pyoco_server.doors.http.forms import Form, Part, wrong_part
-from pyoco_server.doors.http.requests import Malformed, read_flag
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.requests import read_flag
+from pyoco_server.doors.http.shapes import Request as Shape
+from pyoco_server.doors.http.shapes import one_of, pattern
 from pyoco_server.errors import InvalidWheel, Problem, TooSlow, WheelTooLarge
 from pyoco_server.ports.spool import Spool
 
-__all__ = ["LIMIT_DEFAULT", "LIMIT_MAX", "read_history_query", "read_wheel_form", "source_of"]
+__all__ = ["WheelHistoryQuery", "read_history_query", "read_wheel_form", "source_of"]
 
 LIMIT_MAX, LIMIT_DEFAULT = 500, 100
 #: The maximum number of tags at the maximum length, each with a comma and a space.
@@ -67,29 +72,21 @@ def _read_tags(text: str) -> tuple[str, ...]:
         raise wrong_part("tags", str(error), "value") from error
 
 
+class WheelHistoryQuery(Shape):
+    """FLOW-150."""
+
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many.")] = LIMIT_DEFAULT
+    wheel_name: (
+        Annotated[str, pattern(r"^.*\.whl$", "must end in .whl", description="Events of this wheel.")] | None
+    ) = None
+    action: Annotated[str, one_of(WheelAction, description="Events of this kind.")] | None = None
+
+
 def read_history_query(query: QueryParams) -> HistoryFilter:
-    """FLOW-150. Raises Malformed with every bad value (FLOW-155)."""
-    problems: list[Problem] = []
-
-    def wrong(name: str, message: str) -> None:
-        problems.append(Problem(("query", name), message, "value"))
-
-    for name in ("limit", "wheel_name", "action"):
-        if len(query.getlist(name)) > 1:
-            wrong(name, "is given more than once")
-    limit_text = query.get("limit", str(LIMIT_DEFAULT))
-    limit = int(limit_text) if limit_text.isascii() and limit_text.isdecimal() and len(limit_text) < 5 else 0
-    if not 1 <= limit <= LIMIT_MAX:
-        wrong("limit", f"must be a whole number from 1 to {LIMIT_MAX}")
-    wheel_name = query.get("wheel_name")
-    if wheel_name is not None and not wheel_name.endswith(".whl"):
-        wrong("wheel_name", "must end in .whl")
-    action = query.get("action")
-    if action is not None and action not in set(WheelAction):
-        wrong("action", f"must be one of {', '.join(WheelAction)}")
-    if problems:
-        raise Malformed(problems[0].msg, problems=tuple(problems))
-    return HistoryFilter(limit=limit, wheel_name=wheel_name, action=WheelAction(action) if action else None)
+    """Raises Malformed with every bad value and unknown name (FLOW-155)."""
+    asked = read_query(WheelHistoryQuery, query).checked()
+    action = None if asked.action is None else WheelAction(asked.action)
+    return HistoryFilter(limit=asked.limit, wheel_name=asked.wheel_name, action=action)
 
 
 def source_of(request: Request) -> WheelSource:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 from urllib.parse import quote
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,17 +26,85 @@ from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.byte_stream import ByteStream
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
+from pyoco_server.doors.http.shapes import Absent, Answer, Body, File, one_of
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.wheel_form import (
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
+    WheelHistoryQuery,
     read_history_query,
     read_wheel_form,
     source_of,
 )
 from pyoco_server.ports.spool import Spool
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
+
+
+Sha256Hex = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class WheelArtifact(msgspec.Struct, kw_only=True):
+    """A registered wheel. `nuid` is unique per upload; a wheel without `tags` is for every worker."""
+
+    name: str
+    size_bytes: int
+    bucket: str
+    nuid: str
+    modified: float
+    sha256_hex: Sha256Hex | Absent | None = msgspec.UNSET
+    tags: Sequence[str]
+
+
+class WheelUploadRequest(msgspec.Struct):
+    """A wheel to register. Unknown fields are ignored, which older clients rely on."""
+
+    wheel: Annotated[File, Meta(description="The file, under its own name: `my_tasks-1.0-py3-none-any.whl`.")]
+    replace: Annotated[bool, Meta(description="Has no effect; older clients send it.")] = True
+    tags: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^ *([A-Za-z0-9_-]{1,128})? *(, *([A-Za-z0-9_-]{1,128})? *)*$",
+                description="Tags of the workers that install it, separated by commas; none: all workers.",
+            ),
+        ]
+        | Absent
+    ) = msgspec.UNSET
+
+
+class WheelDeleted(msgspec.Struct):
+    """The wheel is deleted."""
+
+    name: str
+    deleted: Literal[True]
+
+
+class WheelChangeSource(msgspec.Struct):
+    """Where the change came from."""
+
+    via: str
+    remote_addr: str | None
+    user_agent: str | None
+
+
+class WheelChangeActor(msgspec.Struct):
+    """Who made the change; null without authentication."""
+
+    tenant_id: str | None
+    api_key_id: str | None
+
+
+class WheelHistoryEvent(msgspec.Struct):
+    """One change of the registry."""
+
+    event_id: str
+    occurred_at: float
+    action: Annotated[str, one_of(WheelAction)]
+    wheel_name: str
+    tags: list[str]
+    source: WheelChangeSource
+    actor: WheelChangeActor
+    size_bytes: int | Absent | None = msgspec.UNSET
+    sha256_hex: Sha256Hex | Absent | None = msgspec.UNSET
 
 
 async def get_wheels(request: Request) -> Response:
@@ -79,20 +150,20 @@ async def get_wheel(request: Request) -> Response:
 async def delete_one_wheel(request: Request) -> Response:
     wheel_name = request.path_params["wheel_name"]
     await delete_wheel(state_of(request).backend, caller_of(request), source_of(request), wheel_name)
-    return json_answer({"name": wheel_name, "deleted": True})
+    return json_answer(WheelDeleted(wheel_name, True))
 
 
-def _artifact(wheel: Wheel, bucket: str) -> dict[str, Any]:
+def _artifact(wheel: Wheel, bucket: str) -> WheelArtifact:
     """FLOW-154."""
-    return {
-        "name": wheel.name.file_name,
-        "size_bytes": wheel.size_bytes,
-        "bucket": bucket,
-        "nuid": wheel.nuid,
-        "modified": wheel.modified,
-        "sha256_hex": wheel.sha256_hex or None,
-        "tags": wheel.tags,
-    }
+    return WheelArtifact(
+        name=wheel.name.file_name,
+        size_bytes=wheel.size_bytes,
+        bucket=bucket,
+        nuid=wheel.nuid,
+        modified=wheel.modified,
+        sha256_hex=wheel.sha256_hex or None,
+        tags=wheel.tags,
+    )
 
 
 def _headers(wheel: Wheel) -> dict[str, str]:
@@ -115,74 +186,6 @@ def _content_headers(wheel: Wheel) -> dict[str, str]:
 _PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")
 
 
-_TAGS = schemas.array_of(schemas.TEXT)
-_TAGS_PATTERN = "^ *([A-Za-z0-9_-]{1,128})? *(, *([A-Za-z0-9_-]{1,128})? *)*$"
-_SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_ACTION = {"type": "string", "enum": list(WheelAction)}
-_OR_TEXT = schemas.or_null(schemas.TEXT)
-
-SCHEMAS: dict[str, Any] = {
-    "WheelArtifact": schemas.object_of(
-        {
-            "name": schemas.TEXT,
-            "size_bytes": schemas.COUNT,
-            "bucket": schemas.TEXT,
-            "nuid": schemas.TEXT,
-            "modified": schemas.NUMBER,
-            "sha256_hex": schemas.or_null(_SHA256),
-            "tags": _TAGS,
-        },
-        ["name", "size_bytes", "bucket", "nuid", "modified", "tags"],
-        "A registered wheel. `nuid` is unique per upload; a wheel without `tags` is for every worker.",
-    ),
-    "WheelUploadRequest": schemas.object_of(
-        {
-            "wheel": {
-                "type": "string",
-                "format": "binary",
-                "minLength": 1,
-                "description": "The file, under its own name: `my_tasks-1.0-py3-none-any.whl`.",
-            },
-            "replace": {**schemas.FLAG, "default": True, "description": "Has no effect; older clients send it."},
-            "tags": {
-                "type": "string",
-                "pattern": _TAGS_PATTERN,
-                "description": "Tags of the workers that install it, separated by commas; none: all workers.",
-            },
-        },
-        ["wheel"],
-        "A wheel to register.",
-    ),
-    "WheelDeleted": schemas.object_of(
-        {"name": schemas.TEXT, "deleted": {"type": "boolean", "enum": [True]}},
-        ["name", "deleted"],
-        "The wheel is deleted.",
-    ),
-    "WheelHistoryEvent": schemas.object_of(
-        {
-            "event_id": schemas.TEXT,
-            "occurred_at": schemas.NUMBER,
-            "action": _ACTION,
-            "wheel_name": schemas.TEXT,
-            "tags": _TAGS,
-            "source": schemas.object_of(
-                {"via": schemas.TEXT, "remote_addr": _OR_TEXT, "user_agent": _OR_TEXT},
-                ["via", "remote_addr", "user_agent"],
-                "Where the change came from.",
-            ),
-            "actor": schemas.object_of(
-                {"tenant_id": _OR_TEXT, "api_key_id": _OR_TEXT},
-                ["tenant_id", "api_key_id"],
-                "Who made the change; null without authentication.",
-            ),
-            "size_bytes": schemas.or_null(schemas.COUNT),
-            "sha256_hex": schemas.or_null(_SHA256),
-        },
-        ["event_id", "occurred_at", "action", "wheel_name", "tags", "source", "actor"],
-        "One change of the registry.",
-    ),
-}
-
 _PATH_WHEEL_NAME = {
     "name": "wheel_name",
     "in": "path",
@@ -202,7 +205,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=get_wheels,
         summary="List registered wheels, by name",
         description="Wheels belong to no tenant: every caller with access sees all of them.",
-        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelArtifact")), "The registered wheels."),
+        answer=Answer(list[WheelArtifact], "The registered wheels."),
         tags=("wheels",),
     ),
     Operation(
@@ -210,16 +213,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/wheels/history",
         endpoint=get_wheel_history,
         summary="List the changes of the registry, newest first",
-        parameters=(
-            schemas.query(
-                "limit",
-                {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
-                "How many.",
-            ),
-            schemas.query("wheel_name", {"type": "string", "pattern": r"\.whl$"}, "Events of this wheel."),
-            schemas.query("action", _ACTION, "Events of this kind."),
-        ),
-        answer=schemas.json_response(schemas.array_of(schemas.ref("WheelHistoryEvent")), "The events."),
+        query=WheelHistoryQuery,
+        answer=Answer(list[WheelHistoryEvent], "The events."),
         errors=(422,),
         tags=("wheels",),
     ),
@@ -229,11 +224,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=post_wheel,
         summary="Register a wheel",
         description=_UPLOAD,
-        body={
-            "required": True,
-            "content": {"multipart/form-data": {"schema": schemas.ref("WheelUploadRequest")}},
-        },
-        answer=schemas.json_response(schemas.ref("WheelArtifact"), "Registered; `sha256_hex` is always set."),
+        body=Body(WheelUploadRequest, media="multipart/form-data"),
+        answer=Answer(WheelArtifact, "Registered; `sha256_hex` is always set."),
         errors=(409, 413, 422),
         tags=("wheels",),
     ),
@@ -263,7 +255,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Delete a wheel",
         description="Its version is no longer considered. Workers that have it installed remove it.",
         parameters=(_PATH_WHEEL_NAME,),
-        answer=schemas.json_response(schemas.ref("WheelDeleted"), "Deleted."),
+        answer=Answer(WheelDeleted, "Deleted."),
         errors=(404,),
         tags=("wheels",),
     ),

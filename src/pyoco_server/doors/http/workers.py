@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,17 +16,16 @@ from pyoco_server.actions.list_workers import SeenWorker, WorkerFilter, list_wor
 from pyoco_server.core.names import WORKER_ID_LENGTH_MAX
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import ALIVE
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.reading import read_query
 from pyoco_server.doors.http.requests import Malformed, read_body
+from pyoco_server.doors.http.shapes import Absent, Answer, Body, one_of
 from pyoco_server.doors.http.shapes import Request as Shape
-from pyoco_server.doors.http.shapes import one_of
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.errors import InvalidWorkersRequest, Problem
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 LIMIT_MAX = 500
 _BODY_BYTES_MAX = 64 * 1024
@@ -36,11 +36,50 @@ class MalformedWorkersRequest(InvalidWorkersRequest, Malformed):
     """Invalid request. The response lists every problem with its location."""
 
 
-class _Patch(msgspec.Struct):
+class WorkerPatchRequest(msgspec.Struct):
+    """Whether lists leave it out. Other members are ignored."""
+
     hidden: bool
 
 
-_read_patch = msgspec.json.Decoder(_Patch).decode
+class WorkerPatched(msgspec.Struct):
+    """The stored flag, and when it last changed."""
+
+    worker_id: str
+    hidden: bool
+    updated_at: float
+
+
+class Worker(msgspec.Struct, kw_only=True):
+    """A worker, as it describes itself; `state` is DISCONNECTED without recent heartbeats. Times are unix seconds."""
+
+    worker_id: str
+    instance_id: str | Absent = UNSET
+    state: Annotated[str, one_of(WorkerState)]
+    hidden: bool
+    updated_at: float | Absent | None = UNSET
+    last_seen_at: float
+    last_heartbeat_at: float | Absent = UNSET
+    heartbeat_at: float | Absent = UNSET
+    last_pull_at: float | Absent | None = UNSET
+    tags: Sequence[str]
+    slots: int | Absent = UNSET
+    busy: int | Absent = UNSET
+    lanes: Mapping[str, Any] | Absent | None = UNSET
+    running: Sequence[str] | Absent = UNSET
+    current_run_id: str | Absent | None = UNSET
+    last_run_status: str | Absent | None = UNSET
+    stopped_at: float | Absent | None = UNSET
+    stop_reason: str | Absent | None = UNSET
+    host_restarts: int | Absent = UNSET
+    packs: Sequence[str] | Absent | None = UNSET
+    packs_missing: Mapping[str, Any] | Absent | None = UNSET
+    packs_provide: Mapping[str, Any] | Absent | None = UNSET
+    versions: Mapping[str, Any] | Absent = UNSET
+    wheel_sync: Mapping[str, Any] | Absent | None = UNSET
+
+
+_read_patch = msgspec.json.Decoder(WorkerPatchRequest).decode
 
 
 async def get_workers(request: Request) -> Response:
@@ -55,7 +94,8 @@ async def get_worker(request: Request) -> Response:
 async def patch_worker(request: Request) -> Response:
     hidden = read_hidden(await read_body(request, _BODY_BYTES_MAX))
     record = await hide_worker(state_of(request).backend, request.path_params["worker_id"], hidden)
-    return json_answer({"worker_id": record.worker_id, "hidden": record.hidden, "updated_at": record.updated_at})
+    assert record.updated_at is not None  # set by the change
+    return json_answer(WorkerPatched(record.worker_id, record.hidden, record.updated_at))
 
 
 class WorkersQuery(Shape):
@@ -97,80 +137,37 @@ def read_hidden(body: bytes) -> bool:
         raise MalformedWorkersRequest(message, problems=(Problem(loc, message, "type"),)) from error
 
 
-def _shown(seen: SeenWorker) -> dict[str, Any]:
+def _shown(seen: SeenWorker) -> Worker:
     """FLOW-140. Unknown values are null."""
     record = seen.record
-    return {
-        "worker_id": record.worker_id,
-        "instance_id": record.instance_id,
-        "state": seen.state,
-        "hidden": record.hidden,
-        "updated_at": record.updated_at,
-        "last_seen_at": record.last_seen_at,
-        "last_heartbeat_at": record.last_heartbeat_at,
-        "heartbeat_at": record.last_heartbeat_at,
-        "last_pull_at": record.last_pull_at,
-        "tags": record.tags,
-        "slots": record.slots,
-        "busy": record.load.busy,
-        "running": record.running,
-        "current_run_id": record.current_run_id,
-        "last_run_status": record.last_run_status,
-        "stopped_at": record.stopped_at,
-        "stop_reason": record.stop_reason,
-        "host_restarts": record.host_restarts,
-        "packs": record.packs,
+    return Worker(
+        worker_id=record.worker_id,
+        instance_id=record.instance_id,
+        state=seen.state,
+        hidden=record.hidden,
+        updated_at=record.updated_at,
+        last_seen_at=record.last_seen_at,
+        last_heartbeat_at=record.last_heartbeat_at,
+        heartbeat_at=record.last_heartbeat_at,
+        last_pull_at=record.last_pull_at,
+        tags=record.tags,
+        slots=record.slots,
+        busy=record.load.busy,
+        running=record.running,
+        current_run_id=record.current_run_id,
+        last_run_status=record.last_run_status,
+        stopped_at=record.stopped_at,
+        stop_reason=record.stop_reason,
+        host_restarts=record.host_restarts,
+        packs=record.packs,
         **{name: value for name in _OPTIONAL if (value := getattr(record, name)) is not None},
-        "versions": record.versions,
-        "wheel_sync": record.wheel_sync,
-    }
+        versions=record.versions,
+        wheel_sync=record.wheel_sync,
+    )
 
 
 #: Not reported by older workers, or only by those that check the requirements of their packs.
 _OPTIONAL = ("lanes", "packs_missing", "packs_provide")
-_OR_TEXT, _OR_NUMBER = schemas.or_null(schemas.TEXT), schemas.or_null(schemas.NUMBER)
-_STATE = {"type": "string", "enum": list(WorkerState)}
-_WORKER = {
-    "worker_id": schemas.TEXT,
-    "instance_id": schemas.TEXT,
-    "state": _STATE,
-    "hidden": schemas.FLAG,
-    "updated_at": _OR_NUMBER,
-    "last_seen_at": schemas.NUMBER,
-    "last_heartbeat_at": schemas.NUMBER,
-    "heartbeat_at": schemas.NUMBER,
-    "last_pull_at": _OR_NUMBER,
-    "tags": schemas.TEXTS,
-    "slots": schemas.COUNT,
-    "busy": schemas.COUNT,
-    "lanes": schemas.or_null(schemas.OBJECT),
-    "running": schemas.TEXTS,
-    "current_run_id": _OR_TEXT,
-    "last_run_status": _OR_TEXT,
-    "stopped_at": _OR_NUMBER,
-    "stop_reason": _OR_TEXT,
-    "host_restarts": schemas.COUNT,
-    "packs": schemas.or_null(schemas.TEXTS),
-    "packs_missing": schemas.or_null(schemas.OBJECT),
-    "packs_provide": schemas.or_null(schemas.OBJECT),
-    "versions": schemas.OBJECT,
-    "wheel_sync": schemas.or_null(schemas.OBJECT),
-}
-
-SCHEMAS: dict[str, Any] = {
-    "Worker": schemas.object_of(
-        _WORKER,
-        ["worker_id", "state", "hidden", "last_seen_at", "tags"],
-        "A worker, as it describes itself; `state` is DISCONNECTED without recent heartbeats. Times are unix seconds.",
-    ),
-    "WorkerPatchRequest": schemas.object_of({"hidden": schemas.FLAG}, ["hidden"], "Whether lists leave it out."),
-    "WorkerPatched": schemas.object_of(
-        {name: _WORKER[name] for name in ("worker_id", "hidden")} | {"updated_at": schemas.NUMBER},
-        ["worker_id", "hidden", "updated_at"],
-        "The stored flag, and when it last changed.",
-    ),
-}
-
 _PATH_WORKER_ID = {
     "name": "worker_id",
     "in": "path",
@@ -187,7 +184,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="List workers, most recently seen first",
         description="Workers belong to no tenant: every caller with access sees all of them.",
         query=WorkersQuery,
-        answer=schemas.json_response(schemas.array_of(schemas.ref("Worker")), "The workers."),
+        answer=Answer(list[Worker], "The workers."),
         errors=(422,),
         tags=("workers",),
     ),
@@ -198,7 +195,7 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Read a worker, hidden or not",
         parameters=(_PATH_WORKER_ID,),
         unknown_error=MalformedWorkersRequest,
-        answer=schemas.json_response(schemas.ref("Worker"), "The worker."),
+        answer=Answer(Worker, "The worker."),
         errors=(404,),
         tags=("workers",),
     ),
@@ -210,8 +207,8 @@ OPERATIONS: tuple[Operation, ...] = (
         description="For display only: a hidden worker continues to take jobs. Heartbeats and restarts keep the flag.",
         parameters=(_PATH_WORKER_ID,),
         unknown_error=MalformedWorkersRequest,
-        body=schemas.json_body(schemas.ref("WorkerPatchRequest")),
-        answer=schemas.json_response(schemas.ref("WorkerPatched"), "Stored."),
+        body=Body(WorkerPatchRequest),
+        answer=Answer(WorkerPatched, "Stored."),
         errors=(404, 413, 422),
         tags=("workers",),
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from pyoco.core.context import Context
 from pyoco.core.engine import Engine
+from pyoco.core.log_capture import RunLogCapture
 from pyoco.core.models import Flow, RunContext, RunStatus
 from pyoco.trace.backend import TraceBackend
 
@@ -21,7 +23,15 @@ from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.executors.flow.told import told
 
-__all__ = ["EngineRun"]
+__all__ = ["EngineRun", "Tasks"]
+
+
+class Tasks(Protocol):
+    """Is told which task a thread executes. Called in that thread."""
+
+    def begin_task(self, name: str) -> None: ...
+    def end_task(self) -> None:
+        """Idempotent."""
 
 
 class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
@@ -37,11 +47,41 @@ class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
 _SILENCE = _Silence()
 
 
+class _Told(_Silence):
+    """Passes on which task begins and ends."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    def on_node_start(self, node_name: str) -> None:
+        self._tasks.begin_task(node_name)
+
+    def on_node_end(self, node_name: str, duration_ms: float) -> None:
+        self._tasks.end_task()
+
+    def on_node_error(self, node_name: str, error: Exception) -> None:
+        self._tasks.end_task()
+
+
+class _Engine(Engine):  # type: ignore[misc]  # as above
+    """Does not keep what tasks print: nothing reads it, and a task may print more than there is memory."""
+
+    def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
+        return super()._run_flow(flow, ctx, run_ctx, None)
+
+
 class EngineRun:
     """One attempt. `execute` blocks; `progress` and `ask_cancel` may be called from other threads meanwhile."""
 
-    def __init__(self, job: Job, resolve: Callable[[Job], Flow], limits: OutputLimits | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        resolve: Callable[[Job], Flow],
+        tasks: Tasks | None = None,
+        limits: OutputLimits | None = None,
+    ) -> None:
         self._job, self._resolve = job, resolve
+        self._trace = _SILENCE if tasks is None else _Told(tasks)
         #: The values that the run has returned, once `execute` has returned.
         self.outputs = OutputKeeper(limits or OutputLimits())
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
@@ -64,7 +104,7 @@ class EngineRun:
         self._graph = graph_of(flow)
         try:
             # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
-            Engine(trace_backend=_SILENCE).run(flow, params=dict(self._job.params), run_context=self._context)
+            _Engine(trace_backend=self._trace).run(flow, params=dict(self._job.params), run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
             return Failed(message=told(error), progress=self._last_progress())
         return self._returned(flow)

@@ -23,6 +23,7 @@ from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, l
 from pyoco_server.executors.host.scene import Scene
 
 if TYPE_CHECKING:
+    from pyoco_server.executors.capture.marks import Marks
     from pyoco_server.executors.flow.build import FlowBuilder
     from pyoco_server.executors.flow.engine import EngineRun
     from pyoco_server.executors.flow.outputs import OutputKeeper
@@ -33,8 +34,8 @@ _REST_OF_RECORD_BYTES = 4096
 
 
 class Child:
-    def __init__(self, work: Channel, control: Channel) -> None:
-        self._work, self._control = work, control
+    def __init__(self, work: Channel, control: Channel, marks: Marks | None = None) -> None:
+        self._work, self._control, self._marks = work, control, marks
         self._run: EngineRun | None = None
         self._jobs = 0
         self._bytes_max = 0
@@ -66,13 +67,17 @@ class Child:
         while (data := self._work.receive()) is not None:
             self._jobs += 1
             self._forget_outputs()
-            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)), settings.outputs)
+            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)), self._marks, settings.outputs)
+            if self._marks is not None:
+                self._marks.begin_run(self._jobs)
             outcome = contextvars.copy_context().run(self._run.execute)
             body, has_failed = self._pack(outcome, len(data), self._run.outputs), isinstance(outcome, Failed)
             self._run = None
             del outcome
             # Before the answer, since the next job arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_failed or shed_memory(settings.memory_bytes_max))
+            if self._marks is not None:
+                self._marks.end_run()
             self._answer((wire.MORE if is_fit else wire.LAST) + body)
             if not is_fit:
                 if self._spool is not None:
@@ -141,7 +146,7 @@ def _builder(settings: wire.Settings) -> FlowBuilder:
 
 
 def main() -> None:
-    live(lambda work, control: Child(work, control).serve())
+    live(lambda work, control, marks: Child(work, control, marks).serve())
 
 
 if __name__ == "__main__":

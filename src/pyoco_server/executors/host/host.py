@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Self
 
 from pyoco_server.core.outcome import Outcome, Progress
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.environment import flow_environment
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch
@@ -33,9 +34,10 @@ class Host(ChildProcess):
         self.faults: dict[str, str] = {}
 
     @classmethod
-    async def _spawn(cls, settings: wire.Settings) -> Self:
+    async def _spawn(cls, settings: wire.Settings, collector: Collector | None) -> Self:
         environment = flow_environment(os.environ)
-        host = cls(await launch("pyoco_server.executors.host.child", environment=environment), settings)
+        launched = await launch("pyoco_server.executors.host.child", environment=environment, collector=collector)
+        host = cls(launched, settings)
         host._greet(settings.pack())
         return host
 
@@ -52,9 +54,14 @@ class Host(ChildProcess):
                 return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
-    def run(self, data: bytes) -> asyncio.Future[bytes | None]:
-        """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited."""
+    def run(self, data: bytes, captured: Captured | None = None) -> asyncio.Future[bytes | None]:
+        """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited.
+
+        `captured`: the run that its lines belong to.
+        """
         self.runs += 1
+        if captured is not None:
+            self._expect(captured)
         self._graph = {}
         self._work.write(wire.frame(data))
         return self._work_reader.next(wire.number(self.runs))

@@ -12,11 +12,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.scene import OURS, stay
 from pyoco_server.executors.strays.guard import guarded
+
+if TYPE_CHECKING:
+    from pyoco_server.executors.capture.marks import Marks
 
 __all__ = ["Channel", "bound_memory", "end_all", "live", "shed_memory"]
 
@@ -68,20 +72,32 @@ def shed_memory(bytes_max: int) -> bool:
     return not bytes_max or pages * resource.getpagesize() < bytes_max // 2
 
 
-def live(serve: Callable[[Channel, Channel], None]) -> None:
-    """Main function of a child process: serve on its two sockets, then exit with all processes it has started."""
+def live(serve: Callable[[Channel, Channel, Marks | None], None]) -> None:
+    """Main function of a child process: serve on its two sockets, then exit with all processes it has started.
+
+    Arguments: the descriptors of the sockets and of the lifeline; a fourth one if its output is to be captured.
+    """
     # The worker decides when a host exits: a Ctrl-C on the terminal, or a service manager that signals every process,
     # must not cut its runs short. A handler and not SIG_IGN, which processes started by a task would inherit.
     for number in OURS:
         signal.signal(number, stay)
     work_fd, control_fd, lifeline = (int(argument) for argument in sys.argv[1:4])
-    close_inherited(work_fd, control_fd, lifeline)
-    guarded(lifeline)
+    capture = None
+    if len(sys.argv) > 4:
+        # Only if it is used: this module and what it needs stay in the memory of every guard.
+        from pyoco_server.executors.capture.setup import Capture  # noqa: PLC0415
+        from pyoco_server.executors.capture.wire import read_argument  # noqa: PLC0415
+
+        close_inherited(work_fd, control_fd, lifeline, read_argument(sys.argv[4])[0])
+        capture = Capture(sys.argv[4])
+    else:
+        close_inherited(work_fd, control_fd, lifeline)
+    marks = guarded(lifeline, capture)
     work, control = Channel(work_fd), Channel(control_fd)
     try:
         # The worker has exited, so this process exits too.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            serve(work, control)
+            serve(work, control, marks)
     except BaseException:
         traceback.print_exc()
         raise

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import CATALOGUE, UsageError
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.warm_pool import Size, WarmPool
@@ -28,13 +29,13 @@ _ROOM_SECONDS = 2.0
 class _HostExecution:
     """One run on one host. The host is free as soon as its answer has arrived, even before the outcome is read."""
 
-    def __init__(self, host: Host, data: bytes, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
+    def __init__(self, host: Host, work: Work, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
         self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
         #: The outcome that explains why we killed the host, if we did.
         self._verdict: Outcome | None = None
         #: The decoded answer; None if it is malformed.
         self._outcome: Outcome | None = None
-        self._answer = host.run(data)
+        self._answer = host.run(work.data, Captured(work.job.run_id, work.attempt))
         self._answer.add_done_callback(self._on_answer)
         self._timer = None
         if timeout_seconds:
@@ -83,10 +84,18 @@ class HostExecutor:
     Every new run begins on a host with the newest environment; busy hosts may still have earlier ones.
     """
 
-    def __init__(self, settings: wire.Settings, slots: int, runs_max: int, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        settings: wire.Settings,
+        slots: int,
+        runs_max: int,
+        timeout_seconds: float,
+        collector: Collector | None = None,
+    ) -> None:
+        """`collector` gets what the runs print; None: it goes to the output of this process."""
         self._timeout = timeout_seconds
         size = Size(least=slots + _SPARES, most=slots + _SPARES, runs_max=runs_max)
-        self._pool: WarmPool[wire.Settings, Host] = WarmPool(Host, settings, size, name="flows")
+        self._pool: WarmPool[wire.Settings, Host] = WarmPool(Host, settings, size, name="flows", collector=collector)
         #: The spare is not a slot: it replaces a lost host.
         self._room = asyncio.Semaphore(slots)
 
@@ -125,7 +134,7 @@ class HostExecutor:
             self._room.release()
             when_free()
 
-        return _HostExecution(host, work.data, self._timeout, freed)
+        return _HostExecution(host, work, self._timeout, freed)
 
     async def _take(self) -> Host:
         await self._room.acquire()

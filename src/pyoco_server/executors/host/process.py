@@ -11,7 +11,10 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from pyoco_server.core.run_log.attempt_log import Shipment
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Captured, Collector
+from pyoco_server.executors.capture.wire import Shipments, argument
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.strays.guard import DONE, END, TERMINATE
 from pyoco_server.executors.strays.marks import end_marked, new_mark, with_mark
@@ -99,6 +102,8 @@ class Launched:
     lifeline: socket.socket
     #: An environment variable of every process started below it.
     mark: str
+    #: The lines of its runs; None: they are not captured.
+    lines: LineReader | None = None
 
 
 async def launch(
@@ -107,32 +112,40 @@ async def launch(
     bytes_max: int = wire.FRAME_BYTES_MAX,
     output: int | None = None,
     environment: Mapping[str, str],
+    collector: Collector | None = None,
 ) -> Launched:
     """Start a process of this module below its own guard, so that it can be killed with all it started.
 
     `bytes_max` bounds one message from it; `output` is where its stdout and stderr go, None being ours; `environment`
-    are its variables. Raises OSError if there is no room for it. After any exception nothing is left: a process that
-    was started but not returned exits when its sockets are closed.
+    are its variables; `collector` gets what its runs print. Raises OSError if there is no room for it. After any
+    exception nothing is left: a process that was started but not returned exits when its sockets are closed.
     """
     try:
-        return await _launched(module, bytes_max, output, environment)
+        return await _launched(module, bytes_max, output, environment, collector)
     except RuntimeError as error:  # asyncio: no thread for the child watcher; uvloop: the socket is closed
         raise OSError(f"a process cannot be started: {error}") from error
 
 
-async def _launched(module: str, bytes_max: int, output: int | None, environment: Mapping[str, str]) -> Launched:
+async def _launched(
+    module: str, bytes_max: int, output: int | None, environment: Mapping[str, str], collector: Collector | None
+) -> Launched:
     mark = new_mark()
     async with contextlib.AsyncExitStack() as undo:
         with contextlib.ExitStack() as theirs:
             ours_work, theirs_work = _line(undo, theirs)
             ours_control, theirs_control = _line(undo, theirs)
             lifeline, theirs_life = _line(undo, theirs)
-            fds = (theirs_work.fileno(), theirs_control.fileno(), theirs_life.fileno())
+            fds = [theirs_work.fileno(), theirs_control.fileno(), theirs_life.fileno()]
+            arguments = [str(fd) for fd in fds]
+            if collector is not None:
+                ours_lines, theirs_lines = _line(undo, theirs)
+                fds.append(theirs_lines.fileno())
+                arguments.append(argument(theirs_lines.fileno(), collector.limits, collector.level))
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 module,
-                *map(str, fds),
+                *arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -144,9 +157,14 @@ async def _launched(module: str, bytes_max: int, output: int | None, environment
         work = await _connect(ours_work, bytes_max)
         undo.callback(work[0].abort)
         control = await _connect(ours_control, bytes_max)
+        lines = None
+        if collector is not None:
+            undo.callback(control[0].abort)
+            lines = LineReader(collector)
+            await _connect_to(ours_lines, lines)
         undo.pop_all()
         lifeline.setblocking(False)
-        return Launched(process, work, control, lifeline, mark)
+        return Launched(process, work, control, lifeline, mark, lines)
 
 
 def _line(ours: contextlib.AsyncExitStack, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
@@ -174,9 +192,56 @@ def _has_killed_all(lifeline: socket.socket) -> bool:
 
 
 async def _connect(ours: socket.socket, bytes_max: int) -> tuple[asyncio.WriteTransport, Reader]:
+    reader = Reader(bytes_max)
+    return await _connect_to(ours, reader), reader
+
+
+async def _connect_to(ours: socket.socket, protocol: asyncio.Protocol) -> asyncio.WriteTransport:
     ours.setblocking(False)
-    transport, reader = await asyncio.get_running_loop().create_connection(lambda: Reader(bytes_max), sock=ours)
-    return transport, reader
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=ours)
+    return transport
+
+
+class LineReader(asyncio.Protocol):
+    """Receives the lines of a host from its guard, and passes them on with the run that they belong to.
+
+    Whose lines they are is decided here, by the number of the run on this host: code of a run cannot name another.
+    """
+
+    #: The runs whose lines may still arrive: a guard is at most a moment behind its host.
+    _RUNS_MAX = 4096
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector, self._shipments = collector, Shipments()
+        self._runs: dict[int, Captured] = {}
+        self._transport: asyncio.BaseTransport | None = None
+
+    def expect(self, number: int, run: Captured) -> None:
+        """This run begins on the host."""
+        self._runs[number] = run
+        if len(self._runs) > self._RUNS_MAX:
+            del self._runs[next(iter(self._runs))]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for number, shipment in self._shipments.feed(data):
+                self._pass_on(number, shipment)
+        except ValueError as error:
+            log.warning("the guard of a host sent unreadable lines; dropping the rest", error=error)
+            if self._transport is not None:
+                self._transport.close()
+
+    def _pass_on(self, number: int, shipment: Shipment) -> None:
+        run = self._runs.get(number)
+        if run is None:
+            return
+        self._collector.collect(run, shipment)
+        if shipment.is_last:
+            for earlier in [each for each in self._runs if each <= number]:
+                del self._runs[earlier]
 
 
 class ChildProcess:
@@ -189,6 +254,7 @@ class ChildProcess:
         self._process, self._lifeline, self._mark = launched.process, launched.lifeline, launched.mark
         self._work, self._work_reader = launched.work
         self._control, self._control_reader = launched.control
+        self._lines = launched.lines
         self._killed_because: str | None = None
         self._is_leaving = False
         self.runs = 0
@@ -211,17 +277,25 @@ class ChildProcess:
         return not is_disconnected and not self._is_leaving and self._killed_because is None
 
     @classmethod
-    async def spawn(cls, settings: Any) -> Self:
-        """Start a process in its own process group, so that it can be killed with all it started. Raises OSError."""
-        return await whole(cls._spawn(settings))
+    async def spawn(cls, settings: Any, collector: Collector | None = None) -> Self:
+        """Start a process in its own process group, so that it can be killed with all it started. Raises OSError.
+
+        `collector` gets what its runs print; None: that is not captured.
+        """
+        return await whole(cls._spawn(settings, collector))
 
     @classmethod
-    async def _spawn(cls, settings: Any) -> Self:
+    async def _spawn(cls, settings: Any, collector: Collector | None) -> Self:
         raise NotImplementedError
 
     async def ready(self, seconds: float) -> None:
         """Return when it is warm. Raises UsageError if it cannot do its work or takes too long, OSError if it died."""
         raise NotImplementedError
+
+    def _expect(self, captured: Captured) -> None:
+        """What the run that begins now prints belongs to this attempt."""
+        if self._lines is not None:
+            self._lines.expect(self.runs, captured)
 
     def _greet(self, body: bytes) -> None:
         """Send the settings. If the process has exited already, `_ready_message` reports it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess
 from pyoco_server.logs import get_logger
 
@@ -54,8 +55,11 @@ class WarmPool(Generic[S, P]):
     It cannot limit how many callers wait: they are served in order.
     """
 
-    def __init__(self, kind: type[P], settings: S, size: Size, *, name: str) -> None:
-        """`name` is for the log."""
+    def __init__(
+        self, kind: type[P], settings: S, size: Size, *, name: str, collector: Collector | None = None
+    ) -> None:
+        """`name` is for the log; `collector` gets what the runs print."""
+        self._collector = collector
         self._kind, self._settings, self._size, self._name = kind, settings, size, name
         #: Last in, first out: the process used last has warm caches, and spare ones stay idle.
         self._idle: list[P] = []
@@ -264,7 +268,7 @@ class WarmPool(Generic[S, P]):
     async def _warm(self, settings: S, seconds: float | None = None) -> P:
         """Start a process and wait until it is ready. After any exception nothing of it is left."""
         began = time.monotonic()
-        process = await self._kind.spawn(settings)
+        process = await self._kind.spawn(settings, self._collector)
         self._processes.add(process)
         try:
             await process.ready(self._size.ready_seconds if seconds is None else seconds)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
@@ -21,12 +22,15 @@ from pyoco_server.executors.host.wire import CANCEL, FAULT, LAST, MORE, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Context, Execute, Executed, Faulted, PackError, PackUnavailable
 
+if TYPE_CHECKING:
+    from pyoco_server.executors.capture.marks import Marks
+
 _SCORE_UNIT = 10_000
 
 
 class Child:
-    def __init__(self, work: Channel, control: Channel) -> None:
-        self._work, self._control = work, control
+    def __init__(self, work: Channel, control: Channel, marks: Marks | None = None) -> None:
+        self._work, self._control, self._marks = work, control, marks
         self._lock = threading.Lock()
         self._calls = 0
         self._cancelled = threading.Event()
@@ -49,11 +53,15 @@ class Child:
         self._work.send(wire.pack_ready(tuple(executors)))
         while (data := self._work.receive()) is not None:
             call, cancelled = wire.unpack_call(data), self._next_call()
+            if self._marks is not None:
+                self._marks.begin_run(self._calls)
             answer = contextvars.copy_context().run(_executed, executors, call, cancelled)
             body, has_faulted = wire.pack_answer(answer), isinstance(answer, Faulted)
             del answer
             # Before the answer, since the next call arrives as soon as the answer is sent.
             is_fit = scene.restore() and (not has_faulted or shed_memory(greeting.memory_bytes_max))
+            if self._marks is not None:
+                self._marks.end_run()
             self._work.send(number(self._calls) + (MORE if is_fit else LAST) + body)
             if not is_fit:
                 return
@@ -121,7 +129,7 @@ def _place(error: BaseException) -> str | None:
 
 
 def main() -> None:
-    live(lambda work, control: Child(work, control).serve())
+    live(lambda work, control, marks: Child(work, control, marks).serve())
 
 
 if __name__ == "__main__":

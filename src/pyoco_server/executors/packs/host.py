@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import Self
 
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host.environment import pack_environment
 from pyoco_server.executors.host.process import READY_SECONDS_MAX, ChildProcess, Launched, launch
 from pyoco_server.executors.host.wire import CANCEL, MORE, frame, number
@@ -23,6 +24,8 @@ KILL_SECONDS = 5.0
 _LARGE_BYTES = 262_144
 #: Time between the closing of the sockets and the exit of the process.
 _LINGER_SECONDS = 1.0
+#: A pack is executed once at most.
+_ATTEMPT = 1
 #: Length of the call number and the mark that precede each answer.
 _FRONT_BYTES = len(number(0) + MORE)
 
@@ -34,12 +37,13 @@ class PackHost(ChildProcess):
         super().__init__(launched, greeting)
 
     @classmethod
-    async def _spawn(cls, greeting: wire.Greeting) -> Self:
+    async def _spawn(cls, greeting: wire.Greeting, collector: Collector | None) -> Self:
         launched = await launch(
             "pyoco_server.executors.packs.child",
             bytes_max=_FRONT_BYTES + wire.ANSWER_BYTES_MAX,
             output=asyncio.subprocess.DEVNULL,  # what a pack prints may contain tenant data
             environment=pack_environment(os.environ),
+            collector=collector,
         )
         host = cls(launched, greeting)
         host._greet(greeting.pack())
@@ -61,6 +65,7 @@ class PackHost(ChildProcess):
     def call(self, call: Call) -> asyncio.Future[bytes | None]:
         """Send a call. The future yields the packed answer, or None if the host exited."""
         self.runs += 1
+        self._expect(Captured(call.run_id, _ATTEMPT))
         self._work.write(frame(wire.pack_call(call)))
         return self._work_reader.next(number(self.runs))
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.spec import PackSpec
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host.warm_pool import Size, WarmPool
 from pyoco_server.executors.packs.host import HostExecution, PackHost
 from pyoco_server.executors.packs.port import Call
@@ -74,10 +75,17 @@ class PackHosts:
     """Executes packs in child processes."""
 
     def __init__(
-        self, slots: int, memory_bytes_max: int, specs: Iterable[PackSpec], config: PackConfig, loader: str
+        self,
+        slots: int,
+        memory_bytes_max: int,
+        specs: Iterable[PackSpec],
+        config: PackConfig,
+        loader: str,
+        collector: Collector | None = None,
     ) -> None:
         """`memory_bytes_max` applies to each process; 0: no limit. `loader`: the `module:function` that a process calls
-        with its packs and the settings to get their executors."""
+        with its packs and the settings to get their executors. `collector` gets what packs print; None: it is
+        discarded."""
         specs = tuple(specs)
         ours, plain = [spec for spec in specs if not spec.has_own_process], asdict(config)
 
@@ -88,8 +96,8 @@ class PackHosts:
 
         shared = Size(least=slots + _SPARES, most=slots + _SPARES)
         own = Size(least=1, most=slots, ready_seconds=_OWN_READY_SECONDS)
-        self._shared = _group(greeting(ours), shared) if ours else None
-        self._own = {spec.name: _group(greeting([spec]), own) for spec in specs if spec.has_own_process}
+        self._shared = _group(greeting(ours), shared, collector) if ours else None
+        self._own = {spec.name: _group(greeting([spec]), own, collector) for spec in specs if spec.has_own_process}
         self._gate = asyncio.Lock()
         self._is_running = False
         self._by_pack: dict[str, _Group] = {}
@@ -153,8 +161,8 @@ class PackHosts:
         return self._by_pack[pack_type]
 
 
-def _group(greeting: Greeting, size: Size) -> _Group:
-    return WarmPool(PackHost, greeting, size, name=f"packs {', '.join(sorted(greeting.packs))}")
+def _group(greeting: Greeting, size: Size, collector: Collector | None) -> _Group:
+    return WarmPool(PackHost, greeting, size, name=f"packs {', '.join(sorted(greeting.packs))}", collector=collector)
 
 
 async def _started(group: _Group) -> Exception | None:

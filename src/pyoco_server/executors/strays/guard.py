@@ -12,10 +12,15 @@ import os
 import resource
 import select
 import signal
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.strays.reaper import adopt_orphans, children, die_with_parent, end_children, reap
+
+if TYPE_CHECKING:
+    from pyoco_server.executors.capture.marks import Marks
+    from pyoco_server.executors.capture.reader import Reader
+    from pyoco_server.executors.capture.setup import Capture
 
 __all__ = ["DONE", "END", "TERMINATE", "guarded"]
 
@@ -25,10 +30,11 @@ TERMINATE, END = b"t", b"k"
 DONE = b"."
 
 
-def guarded(lifeline: int) -> None:
+def guarded(lifeline: int, capture: Capture | None = None) -> Marks | None:
     """Fork. The call returns in the child, which has its own session; this process becomes its guard.
 
-    The process must have one thread. The guard exits with the child's status once no process below it is left.
+    The process must have one thread. The guard exits with the child's status once no process below it is left. With a
+    capture it also reads what the child prints, and the child gets the marks for it.
     """
     adopt_orphans()
     guard = os.getpid()
@@ -40,14 +46,17 @@ def guarded(lifeline: int) -> None:
         os.setsid()
         adopt_orphans()  # the host adopts orphans of a run, and finds them before the next run
         die_with_parent(guard, signal.SIGKILL)
-        return
+        return capture.in_host() if capture is not None else None
     try:
-        close_inherited(lifeline, awake, wakes)
+        close_inherited(lifeline, awake, wakes, *(capture.guard_descriptors if capture is not None else ()))
+        reader = capture.in_guard() if capture is not None else None
         os.set_blocking(wakes, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        _watch(host, lifeline, awake)
+        _watch(host, lifeline, awake, reader)
         status = _end(host)
+        if reader is not None:
+            reader.finish()
         with contextlib.suppress(OSError):  # the worker has exited
             os.write(lifeline, DONE)
         _end_like(status)
@@ -55,13 +64,10 @@ def guarded(lifeline: int) -> None:
         os._exit(1)
 
 
-def _watch(host: int, lifeline: int, awake: int) -> None:
+def _watch(host: int, lifeline: int, awake: int, reader: Reader | None) -> None:
     """Return when everything has to be ended."""
-    poll = select.poll()
-    poll.register(lifeline, select.POLLIN)
-    poll.register(awake, select.POLLIN)
     while os.waitid(os.P_PID, host, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        for fd, _ in poll.poll():
+        for fd in _ready(lifeline, awake, reader):
             try:
                 commands = os.read(fd, 4096)
             except ConnectionResetError:
@@ -72,6 +78,22 @@ def _watch(host: int, lifeline: int, awake: int) -> None:
                 return
             else:
                 _signal(host, signal.SIGTERM)
+
+
+def _ready(lifeline: int, awake: int, reader: Reader | None) -> list[int]:
+    """Wait until one of the two descriptors can be read, and return those that can; read output meanwhile."""
+    while True:
+        poll = select.poll()
+        for fd in (lifeline, awake):
+            poll.register(fd, select.POLLIN)
+        if reader is not None:
+            for fd, events in reader.wants().items():
+                poll.register(fd, events)
+        found = {fd for fd, _ in poll.poll(reader.timeout() if reader is not None else None)}
+        if reader is not None:
+            reader.turn()
+        if ours := [fd for fd in (lifeline, awake) if fd in found]:
+            return ours
 
 
 def _end(host: int) -> int:

@@ -20,7 +20,7 @@ from pyoco_server.ports.nats.resources import (
     bucket,
     ensure,
     find,
-    make,
+    make_fitting,
     object_store,
     priced_resources,
     resources_of,
@@ -59,9 +59,6 @@ ROUTES_BUCKET = "pyoco_exec_routes"
 _CONSUMERS_MAX = 100_000
 #: "Replicas > 1 not supported in non-clustered mode".
 _NOT_CLUSTERED = 10074
-#: The server reserves the maximum size of a stream, and it or enough nodes of the cluster lack that much storage.
-_NO_ROOM = frozenset({10047, 10005})
-_ROOM_MIN_BYTES = 16 * 1024
 #: The settings that guarantee one message per run (GRID-8).
 _NEEDED = {"retention": "workqueue", "discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1}
 _COMPARED = (
@@ -191,7 +188,7 @@ def _too_few(resource: Resource, grid: GridConfig, why: str) -> DeploymentRefuse
 
 async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
     found = await find(link, resource)
-    if found is None and await _make(link, resource):
+    if found is None and await make_fitting(link, resource):
         return
     found = found or await find(link, resource)
     if found is None:
@@ -210,23 +207,6 @@ async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
             # An existing resource is usable without its third node: processes must start while a node is down.
             log.warning("a replica is unavailable", resource=resource.name, answering=found.answering)
     _warn_of_differences(resource.name, resource.config, have)
-
-
-async def _make(link: Link, resource: Resource) -> bool:
-    """Create a resource, halving its maximum size while the server lacks the storage.
-
-    A grid with a shorter queue is better than a gateway that does not start.
-    """
-    config = resource.config
-    while True:
-        try:
-            return await make(link, replace(resource, config=config))
-        except Rejected as error:
-            room = config.get("max_bytes", 0) // 2
-            if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:
-                raise
-            log.warning("NATS lacks storage for this stream; reducing its limit", resource=resource.name, bytes=room)
-            config = config | {"max_bytes": room}
 
 
 async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, found: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from pyoco_server.ports.nats.grid_resources import (
     SLOTS_BUCKET,
     all_resources,
 )
-from pyoco_server.ports.nats.resources import PRICED_BUCKET, SECRETS_BUCKET
+from pyoco_server.ports.nats.resources import PRICED_BUCKET, SECRETS_BUCKET, log_subjects
 
 __all__ = ["ROLES", "Rights", "Role", "inbox_prefix", "rights_of"]
 
@@ -177,6 +177,7 @@ class _Flows:
         self.letters = _Place(config.dlq_stream, f"{config.dlq_subject_prefix}.")
         self.advisories = _Place(config.advisory_stream, "")
         self.alarms = _Place(config.clock_stream, f"{config.clock_stream}.at.")
+        self.logs = _Place(config.logs_stream, log_subjects(config.logs_stream))
         self.runs = _bucket(config.runs_kv_bucket)
         self.workers = _bucket(config.workers_kv_bucket)
         self.keys = _bucket(config.auth_kv_bucket)
@@ -193,6 +194,7 @@ class _Flows:
             self.letters,
             self.advisories,
             self.alarms,
+            self.logs,
             self.workers,
             self.wheels,
             self.workflows,
@@ -200,6 +202,10 @@ class _Flows:
         )
         infos = set[str]().union(*(place.info() for place in places))
         return infos | self.runs.read() | self.runs.write() | self.letters.write()
+
+    def store_lines(self) -> set[str]:
+        """Store what runs print, and delete the middle of what is too long."""
+        return self.logs.read() | self.logs.write() | self.logs.remove()
 
 
 def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
@@ -212,6 +218,7 @@ def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.work.ask_consumers()
         | flows.letters.watch()
         | flows.letters.remove()
+        | flows.logs.watch()
         | flows.workers.watch()
         | flows.workers.write()  # to hide a worker
         | flows.keys.watch()
@@ -233,7 +240,14 @@ def _all_of(store: _Store) -> set[str]:
 def _worker_of_flows(config: NatsBackendConfig) -> set[str]:
     flows = _Flows(config)
     workers = flows.workers.read() | flows.workers.watch() | flows.workers.write()
-    return flows.shared() | flows.work.take() | workers | flows.wheels.read() | _all_of(flows.outputs)
+    return (
+        flows.shared()
+        | flows.work.take()
+        | workers
+        | flows.wheels.read()
+        | _all_of(flows.outputs)
+        | flows.store_lines()
+    )
 
 
 def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
@@ -271,7 +285,7 @@ def _scan_due(work: _Place) -> set[str]:
 def _door_of_flows(config: NatsBackendConfig) -> set[str]:
     flows = _Flows(config)
     watches = flows.runs.watch() | flows.workers.watch() | flows.keys.watch()
-    return flows.shared() | watches | flows.workers.read() | flows.workers.write()
+    return flows.shared() | watches | flows.workers.read() | flows.workers.write() | flows.store_lines()
 
 
 class _Programs:

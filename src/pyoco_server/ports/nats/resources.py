@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -31,7 +31,9 @@ __all__ = [
     "find",
     "inputs_resources",
     "keep_as_long",
-    "make",
+    "log_stream",
+    "log_subjects",
+    "make_fitting",
     "object_store",
     "outputs_resource",
     "pack_queue_resources",
@@ -47,6 +49,9 @@ __all__ = [
 log = get_logger(__name__)
 
 _NAME_IN_USE = 10058
+#: The server reserves the maximum size of a stream, and it or enough nodes of the cluster lack that much storage.
+_NO_ROOM = frozenset({10047, 10005})
+_ROOM_MIN_BYTES = 16 * 1024
 _NANO = 1_000_000_000
 _DAY = 24 * 3600
 _AWAY_SECONDS = 10
@@ -69,6 +74,15 @@ class _Peer(msgspec.Struct):
         The server reports a node as offline only after a minute; a restarting node returns within `_AWAY_SECONDS`.
         """
         return self.offline or (not self.current and self.active > _AWAY_SECONDS * _NANO)
+
+
+class _AccountLimits(msgspec.Struct):
+    #: -1: no limit.
+    max_storage: int = -1
+
+
+class _Account(msgspec.Struct):
+    limits: _AccountLimits = msgspec.field(default_factory=_AccountLimits)
 
 
 class Cluster(msgspec.Struct):
@@ -252,6 +266,30 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
             max_msgs_per_subject=1,
             allow_msg_schedules=True,
         ),
+        *((log_stream(config),) if config.logs_enabled else ()),
+    )
+
+
+def log_subjects(stream: str) -> str:
+    """Return the prefix of the subjects of log lines, including the dot: one subject for each attempt.
+
+    It contains the stream's name, so that several deployments may share one NATS account.
+    """
+    return f"pyoco.logs.{stream}."
+
+
+def log_stream(config: NatsBackendConfig) -> Resource:
+    """Return the stream of log lines. They do not outlive the record of their run by much."""
+    ages = [age for age in (config.logs_max_age_sec, config.runs_retention_sec) if age]
+    return stream(
+        config.logs_stream,
+        config.jetstream_replicas,
+        [f"{log_subjects(config.logs_stream)}>"],
+        holds=Holds.RUN_LOGS,
+        retention="limits",
+        discard="old",
+        max_age=int(min(ages) * _NANO),
+        max_bytes=config.logs_max_bytes,
     )
 
 
@@ -317,7 +355,14 @@ async def ensure(link: Link, resources: Iterable[Resource]) -> None:
     Waits for a cluster that is electing a leader. Raises Unavailable, with the name, if a resource can neither be found
     nor created.
     """
-    await asyncio.gather(*(_ensure_patiently(link, resource) for resource in resources))
+    found = tuple(resources)
+    bounded = [resource for resource in found if resource.config.get("max_bytes", 0) > 0]
+    others = [resource for resource in found if resource not in bounded]
+    await asyncio.gather(*(_ensure_patiently(link, resource) for resource in others))
+    # One after another: the server compares each new reservation with its free storage, but grants two concurrent
+    # requests the same space.
+    for resource in bounded:
+        await _ensure_patiently(link, resource)
 
 
 async def keep_as_long(link: Link, resources: Iterable[Resource]) -> None:
@@ -372,7 +417,41 @@ async def _ensure_one(link: Link, resource: Resource) -> None:
     if found is not None:
         _warn_of_differences(resource, found.config)
     else:
-        await make(link, resource)
+        await make_fitting(link, await _clipped(link, resource))
+
+
+async def _clipped(link: Link, resource: Resource) -> Resource:
+    """LOG-25: limit the default size of the logs to a tenth of what the account may store."""
+    if resource.holds is not Holds.RUN_LOGS or resource.config["max_bytes"] != NatsBackendConfig.logs_max_bytes:
+        return resource
+    try:
+        limit = (await link.api("INFO", {}, _Account)).limits.max_storage
+    except (Unavailable, Rejected):  # not permitted for this role, or just now
+        return resource
+    if limit <= 0 or limit // 10 >= resource.config["max_bytes"]:
+        return resource
+    log.info("limiting the logs to a tenth of the storage", resource=resource.name, bytes=limit // 10)
+    return replace(resource, config=resource.config | {"max_bytes": limit // 10})
+
+
+async def make_fitting(link: Link, resource: Resource) -> bool:
+    """Create a resource, halving its maximum size while the server lacks the storage.
+
+    A deployment with a shorter queue, or fewer logs, is better than a gateway that does not start. Returns and raises
+    as `make`.
+    """
+    config = resource.config
+    while True:
+        try:
+            return await make(link, replace(resource, config=config))
+        except Rejected as error:
+            # A server that cannot set aside the size of the logs has less: its tenth is below a tenth of that size.
+            is_first = config is resource.config and resource.holds is Holds.RUN_LOGS
+            room = config.get("max_bytes", 0) // (10 if is_first else 2)
+            if error.code not in _NO_ROOM or "stor" not in str(error) or room < _ROOM_MIN_BYTES:
+                raise
+            log.warning("NATS lacks storage for this stream; reducing its limit", resource=resource.name, bytes=room)
+            config = config | {"max_bytes": room}
 
 
 async def make(link: Link, resource: Resource) -> bool:

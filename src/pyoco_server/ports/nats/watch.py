@@ -139,7 +139,8 @@ async def _watch_once(
                 after = entries[-1].revision
             # An idle heartbeat means that nothing is left to deliver, even if the newest message was deleted.
             was = caught_up
-            caught_up = was or after >= target or (idle and await _is_all(link, bucket, after))
+            is_done = idle or reader.delivered >= pending  # what was overwritten meanwhile comes after all others
+            caught_up = was or after >= target or (is_done and await _is_all(link, bucket, after))
             if entries or (caught_up and not was):
                 yield Batch(entries, caught_up, created)
             if caught_up:
@@ -201,6 +202,11 @@ class _Reader:
         self._link, self._queue = link, queue
         self._skip = len(bucket.prefix)
         self._delivered = 0
+
+    @property
+    def delivered(self) -> int:
+        """The number of messages so far."""
+        return self._delivered
 
     async def next(self) -> tuple[tuple[Entry, ...], bool]:
         """Return the available entries, and whether the server has no more for now. Waits for at least one message."""

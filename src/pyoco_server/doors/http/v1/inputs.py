@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
+import msgspec
+from msgspec import Meta
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +16,11 @@ from starlette.responses import Response
 from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
 from pyoco_server.core.priced.input_key import NAME_LENGTH_MAX
 from pyoco_server.core.priced.instants import iso
-from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import chunks_of
+from pyoco_server.doors.http.shapes import Answer
+from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
 from pyoco_server.doors.http.v1.limits import admit, priced_of
@@ -26,13 +29,44 @@ from pyoco_server.errors import Problem, Refused, TooLarge, TooSlow
 from pyoco_server.ports.inputs.port import ANY_TYPE
 from pyoco_server.ports.spool import Spool
 
-__all__ = ["OPERATIONS", "SCHEMAS"]
+__all__ = ["OPERATIONS"]
 
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _WORD: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"
 _TYPE = re.compile(rf"{_WORD}/{_WORD}( *; *{_WORD}=({_WORD}|\"[ !#-\[\]-~]{{0,127}}\")){{0,4}}", re.ASCII)
 #: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
+
+
+class UploadQuery(Shape):
+    name: Annotated[
+        str,
+        Meta(
+            description="Name of the file. The end of its key is derived from it: at most "
+            f"{NAME_LENGTH_MAX} of `a-z 0-9 _ . -`."
+        ),
+    ] = ""
+
+
+class PricedImage(Shape):
+    """A reference to a file for a pack: one of its `images`."""
+
+    kind: Literal["s3"]
+    bucket: str
+    key: str
+
+
+class PricedInput(msgspec.Struct):
+    """A file that packs of this tenant may read."""
+
+    kind: Literal["s3"]
+    bucket: str
+    key: str
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    bytes: int
+    content_type: str
+    expires_at: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+    image: PricedImage
 
 
 async def upload_priced_input(request: Request) -> Response:
@@ -93,37 +127,21 @@ def _content_type(headers: Headers) -> str:
     return types[0] if len(types) == 1 and _TYPE.fullmatch(types[0]) else ANY_TYPE
 
 
-def _shown(uploaded: Uploaded, bucket: str) -> dict[str, Any]:
+def _shown(uploaded: Uploaded, bucket: str) -> PricedInput:
     upload = uploaded.upload
-    image = {"kind": "s3", "bucket": bucket, "key": upload.key}
-    return {
-        **image,
-        "sha256": upload.sha256,
-        "bytes": upload.size_bytes,
-        "content_type": upload.content_type,
-        "expires_at": iso(upload.expires_at),
-        "image": image,
-    }
+    return PricedInput(
+        kind="s3",
+        bucket=bucket,
+        key=upload.key,
+        sha256=upload.sha256,
+        bytes=upload.size_bytes,
+        content_type=upload.content_type,
+        expires_at=iso(upload.expires_at),
+        image=PricedImage("s3", bucket, upload.key),
+    )
 
 
-_SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_WHERE: dict[str, Any] = {"kind": {"type": "string", "enum": ["s3"]}, "bucket": schemas.TEXT, "key": schemas.TEXT}
 _BYTES = {"type": "string", "format": "binary", "minLength": 1}
-_STORED: dict[str, Any] = {
-    **_WHERE,
-    "sha256": _SHA256,
-    "bytes": schemas.COUNT,
-    "content_type": schemas.TEXT,
-    "expires_at": {"type": "string", "format": "date-time"},
-    "image": schemas.ref("PricedImage"),
-}
-
-SCHEMAS: dict[str, Any] = {
-    "PricedImage": schemas.object_of(_WHERE, list(_WHERE), "A reference to a file for a pack: one of its `images`.")
-    | {"additionalProperties": False},
-    "PricedInput": schemas.object_of(_STORED, list(_STORED), "A file that packs of this tenant may read."),
-}
-
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST",
@@ -133,13 +151,8 @@ OPERATIONS: tuple[Operation, ...] = (
         description="The body is the file itself, of any type: its `Content-Type` is stored with it. `image` of the "
         "response goes into a submission unchanged. Files belong to the tenant of the key, and expire. The same bytes "
         "are the same file while more than half of its time is left: the response is then 200.",
+        query=UploadQuery,
         parameters=(
-            schemas.query(
-                "name",
-                {"type": "string"},
-                f"Name of the file. The end of its key is derived from it: at most {NAME_LENGTH_MAX} of "
-                "`a-z 0-9 _ . -`.",
-            ),
             {
                 "name": "X-Content-SHA256",
                 "in": "header",
@@ -151,12 +164,8 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
         body={"required": True, "content": {"application/octet-stream": {"schema": _BYTES}}},
         status=201,
-        answer=schemas.json_response(schemas.ref("PricedInput"), "Stored."),
-        other_answers={
-            200: schemas.json_response(
-                schemas.ref("PricedInput"), "The same bytes were already stored: the earlier file."
-            )
-        },
+        answer=Answer(PricedInput, "Stored."),
+        other_answers={200: Answer(PricedInput, "The same bytes were already stored: the earlier file.")},
         errors=(422,),
         problems=True,
         tags=("priced",),

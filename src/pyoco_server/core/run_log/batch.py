@@ -1,0 +1,142 @@
+"""The stored form of lines: consecutive lines of one attempt, compressed, as one message."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyoco_server.core.run_log.line import LEVELS, Gap, Line, Stream, Why
+from pyoco_server.errors import Corrupt
+
+__all__ = ["BYTES_MAX", "Batch", "Entry", "decode_batch", "encode_batch", "encode_gap"]
+
+#: A batch takes this many bytes of text at most, so that a message stays below NATS' usual limit of 1 MiB.
+BYTES_MAX = 256 * 1024
+#: What a batch may unpack to. JSON needs up to six bytes for one, and each line has at least one byte of text.
+_UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+_VERSION = 1
+_STREAMS = tuple(Stream)
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Entry(NamedTuple):
+    """One line as it is stored. Its attempt and its sequence follow from the batch."""
+
+    ts: float
+    stream: int
+    #: The index of the task's name in the batch; -1: none.
+    task: int
+    text: str
+    cut_bytes: int = 0
+    level: str | None = None
+    logger: str | None = None
+    exc: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive lines of an attempt, or a gap."""
+
+    #: The sequence of the first line.
+    first: int
+    #: The number of bytes of all lines before, including those that are missing.
+    before: int
+    tasks: Sequence[str] = ()
+    entries: Sequence[Entry] = ()
+    #: No more lines follow in this attempt.
+    is_last: bool = False
+    #: Why the lines after the previous batch are missing; None: there is no gap, or the bound of the attempt.
+    gap: Gap | None = None
+    size: int = field(default=0)
+
+    @property
+    def next(self) -> int:
+        """The sequence of the line after this batch."""
+        return self.first + len(self.entries)
+
+    def lines(self, attempt: int) -> Iterator[Line]:
+        for seq, entry in enumerate(self.entries, self.first):
+            yield Line(
+                attempt=attempt,
+                seq=seq,
+                ts=entry.ts,
+                text=entry.text,
+                stream=_STREAMS[entry.stream],
+                task=self.tasks[entry.task] if entry.task >= 0 else None,
+                level=entry.level,
+                logger=entry.logger,
+                exc=entry.exc,
+                cut_bytes=entry.cut_bytes,
+            )
+
+
+def encode_batch(batch: Batch) -> bytes:
+    document: dict[str, Any] = {
+        "v": _VERSION,
+        "first": batch.first,
+        "before": batch.before,
+        "size": batch.size,
+        "last": batch.is_last,
+        "tasks": list(batch.tasks),
+        "lines": [_shortened(entry) for entry in batch.entries],
+    }
+    if batch.gap is not None:
+        document["gap"] = {"why": batch.gap.why.value, "lines": batch.gap.lines, "size": batch.gap.size}
+    return zlib.compress(_encode(document).encode("utf-8", "replace"), 1)
+
+
+def _shortened(entry: Entry) -> tuple[Any, ...]:
+    """Leave out the members that most lines do not have."""
+    if entry.level is not None:
+        return entry
+    return entry[:5] if entry.cut_bytes else entry[:4]
+
+
+def encode_gap(first: int, before: int, gap: Gap) -> bytes:
+    """Encode a batch without lines: the lines from the previous batch to `first` are missing for this reason."""
+    return encode_batch(Batch(first=first, before=before, gap=gap))
+
+
+def decode_batch(data: bytes) -> Batch:
+    """Raises Corrupt: this is not a batch, or one of a later version."""
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(data, _UNPACKED_BYTES_MAX)
+        if unpacking.unconsumed_tail:
+            raise Corrupt("a batch of log lines unpacks to too many bytes")
+        document = json.loads(text)
+        if document["v"] != _VERSION:
+            raise Corrupt(f"a batch of log lines has the unknown version {document['v']!r}")
+        batch = Batch(
+            first=int(document["first"]),
+            before=int(document["before"]),
+            size=int(document["size"]),
+            tasks=[str(name) for name in document["tasks"]],
+            entries=[Entry(*line) for line in document["lines"]],
+            is_last=bool(document["last"]),
+            gap=_gap_in(document),
+        )
+    except (zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corrupt(f"a batch of log lines is unreadable: {error!r}") from error
+    if not all(_is_valid(entry, len(batch.tasks)) for entry in batch.entries):
+        raise Corrupt("a batch of log lines has an invalid line")
+    return batch
+
+
+def _gap_in(document: dict[str, Any]) -> Gap | None:
+    found = document.get("gap")
+    return None if found is None else Gap(Why(found["why"]), found["lines"], found["size"])
+
+
+def _is_valid(entry: Entry, tasks: int) -> bool:
+    return (
+        isinstance(entry.text, str)
+        and isinstance(entry.ts, float | int)
+        and isinstance(entry.cut_bytes, int)
+        and 0 <= entry.stream < len(_STREAMS)
+        and -1 <= entry.task < tasks
+        and (entry.level is None or entry.level in LEVELS)
+    )

@@ -1,0 +1,84 @@
+"""Which lines of a log are wanted (LOG-11 to LOG-19). Pure functions of a line."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyoco_server.core.run_log.line import LEVELS, Line, LineId, Stream
+
+__all__ = ["LIMIT_DEFAULT", "LIMIT_MAX", "NO_TASK", "SEARCH_CHARACTERS_MAX", "Selection", "last_lines"]
+
+LIMIT_DEFAULT = 1000
+LIMIT_MAX = 10_000
+SEARCH_CHARACTERS_MAX = 200
+#: In a filter by task: lines of no task.
+NO_TASK = "-"
+#: LOG-14: the level of a line that has none.
+_IMPLIED = {Stream.STDOUT: "INFO", Stream.STDERR: "WARNING", Stream.LOG: "INFO", Stream.SYSTEM: "INFO"}
+_RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Criteria for lines. All that are set must match."""
+
+    #: Exact names; NO_TASK selects lines of no task.
+    tasks: frozenset[str] = frozenset()
+    #: None: of all attempts.
+    attempt: int | None = None
+    streams: frozenset[Stream] = frozenset()
+    #: The least level.
+    level: str | None = None
+    since: float | None = None
+    until: float | None = None
+    #: Without regard to case.
+    search: str | None = None
+    #: Lines after this one.
+    after: LineId | None = None
+
+    def has(self, line: Line) -> bool:
+        """Whether the line is wanted. A gap stands for lines that nobody has seen: only a filter by stream, `attempt`
+        and `after` remove it (LOG-9)."""
+        if self.attempt is not None and line.attempt != self.attempt:
+            return False
+        if self.after is not None and line.id <= self.after:
+            return False
+        if self.streams and line.stream not in self.streams:
+            return False
+        return line.gap is not None or self._matches(line)
+
+    def _matches(self, line: Line) -> bool:
+        if self.tasks and (NO_TASK if line.task is None else line.task) not in self.tasks:
+            return False
+        if self.level is not None and _RANKS[line.level or _IMPLIED[line.stream]] < _RANKS[self.level]:
+            return False
+        if self.since is not None and line.ts < self.since:
+            return False
+        if self.until is not None and line.ts >= self.until:
+            return False
+        return self.search is None or self._is_found_in(line)
+
+    def _is_found_in(self, line: Line) -> bool:
+        assert self.search is not None
+        wanted = self.search.casefold()
+        return wanted in line.text.casefold() or (line.exc is not None and wanted in line.exc.casefold())
+
+
+def last_lines(lines: Iterable[Line], count: int) -> Iterator[Line]:
+    """Yield the last `count` lines, oldest first, and the gaps between and before them. Memory is O(count)."""
+    kept: deque[Line] = deque()
+    gaps: deque[Line] = deque()
+    plain = 0
+    for line in lines:
+        kept.append(line)
+        plain += line.gap is None
+        while plain > count:
+            first = kept.popleft()
+            if first.gap is None:
+                plain -= 1
+            else:
+                gaps.append(first)
+    yield from gaps
+    yield from kept

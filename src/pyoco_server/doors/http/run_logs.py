@@ -1,0 +1,170 @@
+"""`/runs/{run_id}/logs`: what a run has printed, stored and live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyoco_server.actions.follow_logs import Follow, Following, Heartbeat, LogEnd, follow_logs
+from pyoco_server.actions.read import read_run
+from pyoco_server.actions.read_logs import read_logs
+from pyoco_server.core.run_log.line import LEVELS, Line, Stream, Why, read_line_id
+from pyoco_server.core.run_log.selection import Selection
+from pyoco_server.core.run_log.text import line_text
+from pyoco_server.doors.http import schemas
+from pyoco_server.doors.http.answers import encode_json
+from pyoco_server.doors.http.event_stream import EventStream
+from pyoco_server.doors.http.log_query import LAST, LogQuery, LogsQuery, LogStreamQuery, checked, selection_of
+from pyoco_server.doors.http.operations import Operation
+from pyoco_server.doors.http.reading import read_query
+from pyoco_server.doors.http.shapes import Answer, one_of
+from pyoco_server.doors.http.state import State, caller_of, state_of
+
+__all__ = ["OPERATIONS"]
+
+_END = "end"
+_NDJSON, _TEXT = "application/x-ndjson", "text/plain; charset=utf-8"
+
+
+async def get_logs(request: Request) -> Response:
+    state = state_of(request)
+    asked = checked(read_query(LogsQuery, request.query_params))
+    selection = await _selection(request, asked)
+    run_id = request.path_params["run_id"]
+    page = await read_logs(state.backend, caller_of(request), run_id, selection, tail=asked.tail, limit=asked.limit)
+    headers = {"Pyoco-Log-More": "true"} if page.has_more else None
+    accepts_text = request.headers.get("accept", "").strip().startswith("text/plain")
+    if asked.format == "text" or (asked.format is None and accepts_text):
+        body = "".join(f"{line_text(line)}\n" for line in page.lines).encode()
+        return Response(body, media_type=_TEXT, headers=headers)
+    return Response(b"".join(encode_json(line.document()) + b"\n" for line in page.lines), 200, headers, _NDJSON)
+
+
+async def _selection(request: Request, asked: LogQuery) -> Selection:
+    state = state_of(request)
+    selection = selection_of(asked, state.backend.clock())
+    if asked.attempt != LAST:
+        return selection
+    found = await read_run(state.backend, caller_of(request), request.path_params["run_id"])
+    return replace(selection, attempt=max(found.run.attempt, 1))
+
+
+async def stream_logs(request: Request) -> Response:
+    state = state_of(request)
+    asked = checked(read_query(LogStreamQuery, request.query_params))
+    run_id, last_id = request.path_params["run_id"], request.headers.get("last-event-id", "")
+    if last_id == _END:
+        await read_run(state.backend, caller_of(request), run_id)
+        return Response(status_code=204)
+    selection, tail = await _selection(request, asked), asked.tail
+    resumed = read_line_id(last_id)
+    if resumed is not None:  # a browser repeats the first request, with this header
+        selection, tail = replace(selection, after=resumed), None
+    ask = Follow(run_id=run_id, selection=selection, tail=tail, timeout_seconds=asked.timeout_sec)
+    following = await follow_logs(state.backend, caller_of(request), state.hub, ask)
+    stream = EventStream(_Frames(following, state))
+    following.follower.on_over = stream.hurry
+    if following.follower.is_over:
+        stream.hurry()
+    return stream
+
+
+class _Frames:
+    """The events of one follower in wire format."""
+
+    def __init__(self, following: Following, state: State) -> None:
+        self._following, self._state = following, state
+        self.ends_at = following.ends_at
+
+    async def next(self) -> bytes | None:
+        found = await self._following.next()
+        if found is None:
+            return None
+        if isinstance(found, LogEnd):
+            data = encode_json({"status": found.status, "attempt": found.attempt})
+            return b"id: end\nevent: end\ndata: %s\n\n" % data
+        if isinstance(found, Heartbeat):
+            return b"event: heartbeat\ndata: %s\n\n" % encode_json({"ts": self._state.backend.clock()})
+        return b"".join(map(_event, found))
+
+    def close(self) -> None:
+        self._following.close()
+
+
+def _event(line: Line) -> bytes:
+    # JSON has no line breaks outside strings and escapes those inside: the data stays on one line.
+    return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document()))
+
+
+class LogLine(msgspec.Struct):
+    """A line, or with `event: gap` the place where lines are missing."""
+
+    id: str
+    attempt: int
+    seq: int
+    ts: float
+    task: str | None
+    stream: Annotated[str, one_of(Stream)]
+    level: Annotated[str, one_of(LEVELS)] | None
+    logger: str | None
+    text: str
+    #: `try` is a keyword of Python.
+    try_: Annotated[int, Meta(description="The try of the task.")] = msgspec.field(name="try", default=1)
+    cut_bytes: Annotated[int, Meta(description="What is missing at the end of a long line.")] = 0
+    trace_id: str | None = None
+    span_id: str | None = None
+    exc: Annotated[str, Meta(description="The exception of a record.")] | None = None
+    event: Literal["gap"] | None = None
+    missing_lines: int | None = None
+    missing_bytes: int | None = None
+    why: Annotated[str, one_of(Why)] | None = None
+
+
+_READ_DESCRIPTION = """\
+One JSON object per line, ordered by attempt and sequence. Where lines are missing, a line with `event: gap` says how \
+many and why. With `format=text`, or `Accept: text/plain`, each line is `<time> <task or -> <stream> <text>`, with \
+control characters as `\\xNN`. Empty if nothing was printed."""
+_STREAM_DESCRIPTION = """\
+Server-sent events. `event: line` has a line as its `data` and the line's id as its `id`; `event: heartbeat` comes \
+after 5 seconds without an event; `event: end` comes when the run has ended and no line has come for 2 seconds, and \
+closes the stream. Begins with the first stored line. Reconnect with `Last-Event-ID`, as browsers do by themselves."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/runs/{run_id}/logs",
+        endpoint=get_logs,
+        summary="Read what a run has printed",
+        description=_READ_DESCRIPTION,
+        query=LogsQuery,
+        parameters=(schemas.path_run_id,),
+        answer=Answer(LogLine, "The lines.", _NDJSON),
+        errors=(404, 422),
+    ),
+    Operation(
+        method="GET",
+        path="/runs/{run_id}/logs/stream",
+        endpoint=stream_logs,
+        summary="Follow what a run prints",
+        description=_STREAM_DESCRIPTION,
+        query=LogStreamQuery,
+        parameters=(
+            schemas.path_run_id,
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "schema": schemas.TEXT,
+                "description": "The `id` of the last event received: the stream continues after it.",
+            },
+        ),
+        answer=Answer(LogLine, "The lines, as they come.", "text/event-stream"),
+        more_answers={204: "`Last-Event-ID` is `end`: no more lines will follow."},
+        errors=(404, 422),
+    ),
+)

@@ -1,0 +1,187 @@
+"""Stores the lines that runs print, beside the runs themselves: nothing waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyoco_server.core.run_log.attempt_log import Limits, Shipment
+from pyoco_server.core.run_log.batch import encode_gap
+from pyoco_server.core.run_log.line import Gap, Stream, Why
+from pyoco_server.errors import PyocoError
+from pyoco_server.executors.capture.port import Captured
+from pyoco_server.logs import get_logger
+from pyoco_server.logs.outages import Outage
+from pyoco_server.ports.run_logs.port import RunLogs
+
+__all__ = ["LogSender", "LogTotals"]
+
+log = get_logger(__name__)
+
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.1, 2.0
+#: A batch that NATS refuses for this long, although it is there, is dropped.
+_REFUSED_SECONDS = 60.0
+#: What all runs together may hold: after an outage, the lines of many ended runs may be waiting.
+_ALL_BYTES_MAX = 64 * 1024 * 1024
+#: Attempts without a last batch, because their guard was killed, are forgotten when there are this many.
+_OUTBOXES_MAX = 10_000
+#: How long a stop waits for NATS.
+_LAST_SECONDS = 5.0
+
+
+@dataclass
+class LogTotals:
+    """What this process has stored and dropped (LOG-28)."""
+
+    #: Lines by stream.
+    lines: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    #: Lines by reason.
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(eq=False)
+class _Outbox:
+    """The batches of one attempt that are not stored yet."""
+
+    captured: Captured
+    waiting: deque[Shipment] = field(default_factory=deque)
+    size: int = 0
+    #: Lines and bytes that were dropped before the first waiting batch.
+    dropped: tuple[int, int] = (0, 0)
+    #: The number of the newest stored batch, and the sequence that follows it.
+    number: int = 0
+    next: int = 1
+    #: Stored batches of the tail, with their sizes.
+    tail: deque[tuple[int, int]] = field(default_factory=deque)
+    tail_size: int = 0
+    sending: asyncio.Task[None] | None = None
+
+
+class LogSender:
+    """Takes batches from executors and stores them, those of an attempt one after another.
+
+    While NATS is away it keeps up to `buffer_bytes` for each run; then the oldest are dropped, and a gap is stored in
+    their place. What it cannot do: keep what it holds when its process is killed.
+    """
+
+    def __init__(
+        self,
+        logs: RunLogs,
+        limits: Limits,
+        level: int,
+        buffer_bytes: int,
+        is_up: Callable[[], bool],
+    ) -> None:
+        self.limits, self.level = limits, level
+        self._logs, self._buffer_bytes, self._is_up = logs, buffer_bytes, is_up
+        self._outboxes: dict[Captured, _Outbox] = {}
+        self._size = 0
+        self._outage = Outage(log)
+        self.totals = LogTotals()
+
+    def collect(self, captured: Captured, shipment: Shipment) -> None:
+        outbox = self._outboxes.get(captured)
+        if outbox is None:
+            outbox = self._outboxes[captured] = _Outbox(captured)
+            self._forget_idle()
+        for stream, count in zip(Stream, shipment.streams, strict=True):
+            self.totals.lines[stream.value] += count
+        self.totals.bytes += shipment.size
+        outbox.waiting.append(shipment)
+        self._grow(outbox, len(shipment.payload))
+        while len(outbox.waiting) > 1 and (outbox.size > self._buffer_bytes or self._size > _ALL_BYTES_MAX):
+            self._drop(outbox)
+        if outbox.sending is None or outbox.sending.done():
+            outbox.sending = asyncio.create_task(self._send(outbox), name="store log lines")
+
+    def _grow(self, outbox: _Outbox, size: int) -> None:
+        outbox.size += size
+        self._size += size
+
+    def _drop(self, outbox: _Outbox) -> None:
+        shipment = outbox.waiting.popleft()
+        self._grow(outbox, -len(shipment.payload))
+        lines, size = outbox.dropped
+        outbox.dropped = lines + shipment.count, size + shipment.size
+        self.totals.dropped[Why.BUFFER.value] += shipment.count
+
+    def _forget_idle(self) -> None:
+        if len(self._outboxes) > _OUTBOXES_MAX:
+            idle = [captured for captured, outbox in self._outboxes.items() if not outbox.waiting]
+            for captured in idle[: _OUTBOXES_MAX // 2]:
+                del self._outboxes[captured]
+
+    async def _send(self, outbox: _Outbox) -> None:
+        while outbox.waiting:
+            shipment = outbox.waiting[0]
+            if not await self._store(outbox, shipment):
+                continue  # it was dropped meanwhile
+            outbox.waiting.popleft()
+            self._grow(outbox, -len(shipment.payload))
+            missing = shipment.first - outbox.next
+            if missing > 0:
+                self.totals.dropped[Why.LIMIT.value] += missing
+            outbox.next = shipment.first + shipment.count
+            await self._shorten(outbox, shipment)
+            if shipment.is_last:
+                del self._outboxes[outbox.captured]
+
+    async def _store(self, outbox: _Outbox, shipment: Shipment) -> bool:
+        """Store a batch, and before it the gap of dropped ones. Returns False if it was dropped meanwhile."""
+        pause, refused_at = _PAUSE_SECONDS, 0.0
+        while outbox.waiting and outbox.waiting[0] is shipment:
+            try:
+                await self._store_gap(outbox, shipment)
+                captured = outbox.captured
+                number = await self._logs.append(captured.run_id, captured.attempt, shipment.payload, outbox.number)
+                outbox.number = number
+                self._outage.worked()
+                # The batch was dropped while it was being stored, and its lines are not missing after all: readers see
+                # them before the gap, whose count then includes them.
+                return bool(outbox.waiting) and outbox.waiting[0] is shipment
+            except PyocoError as error:
+                self._outage.failed("cannot store log lines", error, run_id=outbox.captured.run_id)
+                refused_at = (refused_at or time.monotonic()) if self._is_up() else 0.0
+                if refused_at and time.monotonic() - refused_at > _REFUSED_SECONDS and outbox.waiting[0] is shipment:
+                    self._drop(outbox)
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+        return False
+
+    async def _store_gap(self, outbox: _Outbox, shipment: Shipment) -> None:
+        lines, size = outbox.dropped
+        if not lines:
+            return
+        payload = encode_gap(shipment.first, shipment.before, Gap(Why.BUFFER, lines, size))
+        captured = outbox.captured
+        outbox.number = await self._logs.append(captured.run_id, captured.attempt, payload, outbox.number)
+        outbox.dropped, outbox.next = (0, 0), shipment.first
+
+    async def _shorten(self, outbox: _Outbox, shipment: Shipment) -> None:
+        """Delete the oldest batches of the tail, as far as it exceeds its bound. Best effort: readers lose nothing."""
+        if not shipment.is_tail:
+            return
+        outbox.tail.append((outbox.number, shipment.size))
+        outbox.tail_size += shipment.size
+        while outbox.tail_size > self.limits.tail_bytes and len(outbox.tail) > 1:
+            number, size = outbox.tail.popleft()
+            outbox.tail_size -= size
+            with contextlib.suppress(PyocoError):
+                await self._logs.delete(number)
+
+    async def stop(self) -> None:
+        """Store what is waiting, for a limited time. Call it after the executors have stopped."""
+        sending = [box.sending for box in self._outboxes.values() if box.sending is not None and not box.sending.done()]
+        if sending:
+            _, late = await asyncio.wait(sending, timeout=_LAST_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("log lines were not stored before the stop", runs=len(late))
+        self._outage.forget()

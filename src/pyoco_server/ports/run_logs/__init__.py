@@ -1,0 +1,1 @@
+"""The port for logs of runs, and its adapter."""

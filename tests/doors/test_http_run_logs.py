@@ -1,0 +1,290 @@
+"""`GET /runs/{run_id}/logs` and its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+
+from pyoco_server.actions import follow_logs
+from pyoco_server.core.outcome import Completed
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
+from pyoco_server.core.run_log.line import Stream
+from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
+from support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_logs, "QUIET_SECONDS", 0.3)
+
+
+class Printer:
+    """Stores lines of an attempt, as a worker does."""
+
+    def __init__(self, gateway: Gateway, run_id: str, attempt: int = 1) -> None:
+        self._logs, self._run_id, self._attempt = gateway.backend.logs, run_id, attempt
+        self.log, self._after = AttemptLog(Limits(head_bytes=200, tail_bytes=4096)), 0
+
+    def print(self, *texts: str, task: str | None = "load", stream: Stream = Stream.STDOUT, ts: float = 100.0) -> None:
+        for text in texts:
+            self.log.feed(stream, task, f"{text}\n".encode(), ts)
+
+    async def store(self, *, is_over: bool = False) -> None:
+        assert self._logs is not None
+        if is_over:
+            self.log.finish(200.0)
+        while (shipment := self.log.take(150.0)) is not None:
+            self._after = await self._logs.append(self._run_id, self._attempt, shipment.payload, self._after)
+
+
+@pytest.fixture
+async def run_id(gateway: Gateway) -> str:
+    """A run that has printed some lines in two attempts, and ended."""
+    run_id = await submit(gateway)
+    first = Printer(gateway, run_id)
+    first.print("one", "two")
+    await first.store()
+    second = Printer(gateway, run_id, 2)
+    second.print("start", "middle")
+    second.print("oh no", task=None, stream=Stream.STDERR, ts=101.0)
+    second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"))
+    second.log.record("save", Record(103.0, "DEBUG", "app", "details"))
+    await second.store(is_over=True)
+    await ended(gateway, run_id, Completed())
+    return run_id
+
+
+async def lines(gateway: Gateway, run_id: str, **query: Any) -> list[dict[str, Any]]:
+    answer = await gateway.client.get(f"/runs/{run_id}/logs", params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, "1.1 1.2 1.3 2.1 2.2 2.3 2.4 2.5"),
+        ({"task": "load"}, "1.1 1.2 1.3 2.1 2.2"),
+        ({"task": ["save", "-"]}, "1.3 2.3 2.4 2.5"),
+        ({"attempt": "1"}, "1.1 1.2 1.3"),
+        ({"attempt": "all", "stream": "stderr"}, "2.3"),
+        ({"stream": ["stderr", "system"]}, "1.3 2.3"),
+        ({"level": "warning"}, "1.3 2.3 2.4"),
+        ({"level": "DEBUG", "task": "save"}, "1.3 2.4 2.5"),
+        ({"since": "102"}, "1.3 2.4 2.5"),
+        ({"until": "101"}, "1.1 1.2 1.3 2.1 2.2"),
+        ({"since": "1970-01-01T00:01:41Z", "until": "102.5"}, "1.3 2.3 2.4"),
+        ({"since": "5m"}, "1.3"),
+        ({"search": "TRACE"}, "1.3 2.4"),
+        ({"tail": "2"}, "1.3 2.4 2.5"),
+        ({"after": "2.3"}, "2.4 2.5"),
+        ({"after": "1.2", "limit": "2"}, "1.3 2.1"),
+    ],
+)
+async def test_lines_are_selected(gateway: Gateway, run_id: str, query: dict[str, Any], expected: str) -> None:
+    """LOG-9, LOG-11 to LOG-19: 1.3 is the gap of an attempt whose worker was killed"""
+    assert [line["id"] for line in await lines(gateway, run_id, **query)] == expected.split()
+
+
+async def test_a_page_says_that_more_follows(gateway: Gateway, run_id: str) -> None:
+    """LOG-19"""
+    found, after = list[str](), dict[str, str]()
+    while True:
+        answer = await gateway.client.get(f"/runs/{run_id}/logs", params={"limit": "3"} | after)
+        ids = [json.loads(line)["id"] for line in answer.text.splitlines()]
+        found += ids
+        if "pyoco-log-more" not in answer.headers:
+            break
+        assert (answer.headers["pyoco-log-more"], len(ids)) == ("true", 3)
+        after = {"after": ids[-1]}
+    assert found == ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "2.4", "2.5"]
+
+
+async def test_the_newest_attempt_is_selected_by_its_name(gateway: Gateway, run_id: str) -> None:
+    """LOG-12: the record says which one that is"""
+    assert [line["id"] for line in await lines(gateway, run_id, attempt="last")] == ["1.1", "1.2", "1.3"]
+
+
+async def test_a_line_has_all_its_members(gateway: Gateway, run_id: str) -> None:
+    """LOG-8"""
+    (line,) = await lines(gateway, run_id, search="it failed", stream="log")
+    assert line == {
+        "id": "2.4",
+        "attempt": 2,
+        "try": 1,
+        "seq": 4,
+        "ts": 102.0,
+        "task": "save",
+        "stream": "log",
+        "level": "ERROR",
+        "logger": "app",
+        "text": "it failed",
+        "exc": "Traceback",
+        "cut_bytes": 0,
+        "trace_id": None,
+        "span_id": None,
+    }
+
+
+@pytest.mark.parametrize(("query", "headers"), [({"format": "text"}, {}), ({}, {"accept": "text/plain"})])
+async def test_lines_come_as_text_as_well(
+    gateway: Gateway, run_id: str, query: dict[str, str], headers: dict[str, str]
+) -> None:
+    """LOG-10"""
+    answer = await gateway.client.get(f"/runs/{run_id}/logs", params=query | {"stream": "stderr"}, headers=headers)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text == "1970-01-01T00:01:41.000Z - stderr oh no\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"attempt": "0"},
+        {"attempt": "first"},
+        {"stream": "stdin"},
+        {"level": "LOUD"},
+        {"since": "yesterday"},
+        {"until": "-5"},
+        {"search": ""},
+        {"search": "x" * 201},
+        {"tail": "0"},
+        {"tail": "10001"},
+        {"tail": "5", "after": "1.1"},
+        {"after": "five"},
+        {"limit": "0"},
+        {"limit": "1e3"},
+        {"format": "xml"},
+        {"timeout_sec": "601"},
+    ],
+)
+async def test_a_bad_value_is_refused_with_its_name(gateway: Gateway, query: dict[str, str]) -> None:
+    """LOG-20"""
+    path = "/runs/x/logs/stream" if "timeout_sec" in query else "/runs/x/logs"
+    answer = await gateway.client.get(path, params=query)
+    assert (answer.status_code, answer.json()["err_id"]) == (422, "ERR-PYOCO-0017")
+    assert answer.json()["errors"][0]["loc"][1] in query
+
+
+async def test_an_unknown_run_has_no_logs(gateway: Gateway) -> None:
+    """LOG-20"""
+    for path in ("logs", "logs/stream"):
+        for run_id in (str(uuid.uuid4()), "x"):
+            assert (await gateway.client.get(f"/runs/{run_id}/{path}")).status_code == 404
+
+
+async def test_a_run_that_printed_nothing_has_an_empty_log(gateway: Gateway) -> None:
+    """LOG-10"""
+    run_id = await submit(gateway)
+    await ended(gateway, run_id, Completed())
+    assert await lines(gateway, run_id) == []
+
+
+async def test_a_log_that_is_no_longer_kept_is_one_gap(gateway: Gateway) -> None:
+    """LOG-20"""
+    run_id = await submit(gateway)
+    printer = Printer(gateway, run_id)
+    printer.print("one")
+    await printer.store(is_over=True)
+    await ended(gateway, run_id, Completed())
+    logs = gateway.backend.logs
+    assert logs is not None
+    await logs.delete(printer._after)
+    later = Printer(gateway, await submit(gateway))
+    later.print("of a later run")
+    await later.store()
+    (line,) = await lines(gateway, run_id)
+    assert (line["event"], line["why"], line["missing_lines"], line["id"]) == ("gap", "retention", None, "1.0")
+    assert await lines(gateway, run_id, stream="stdout") == []
+
+
+def events_in(text: str) -> list[tuple[str, str, Any]]:
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        if "data" in fields:
+            found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+    return found
+
+
+async def test_the_stream_of_an_ended_run_begins_with_the_first_line_and_ends(gateway: Gateway, run_id: str) -> None:
+    """LOG-21"""
+    answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    events = events_in(answer.text)
+    assert [event[:2] for event in events] == [
+        *(("line", line_id) for line_id in ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "2.4", "2.5"]),
+        ("end", "end"),
+    ]
+    assert events[0][2]["text"] == "one"
+    assert events[-1][2] == {"status": "COMPLETED", "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "expected"),
+    [
+        ({"tail": "2"}, {}, "1.3 2.4 2.5 end"),
+        ({"after": "2.4"}, {}, "2.5 end"),
+        ({"task": "-", "stream": "stderr"}, {}, "2.3 end"),
+        ({}, {"last-event-id": "2.3"}, "2.4 2.5 end"),
+        ({"tail": "1"}, {"last-event-id": "2.3"}, "2.4 2.5 end"),
+        ({}, {"last-event-id": "of another server"}, "1.1 1.2 1.3 2.1 2.2 2.3 2.4 2.5 end"),
+    ],
+)
+async def test_a_stream_begins_anywhere(
+    gateway: Gateway, run_id: str, query: dict[str, str], headers: dict[str, str], expected: str
+) -> None:
+    """LOG-21"""
+    answer = await gateway.client.get(f"/runs/{run_id}/logs/stream", params=query, headers=headers)
+    assert [event[1] for event in events_in(answer.text)] == expected.split()
+
+
+async def test_after_the_end_nothing_more_comes(gateway: Gateway, run_id: str) -> None:
+    """LOG-21: a browser then stops to reconnect"""
+    answer = await gateway.client.get(f"/runs/{run_id}/logs/stream", headers={"last-event-id": "end"})
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_a_stream_shows_lines_as_they_come_also_after_the_end_of_the_run(gateway: Gateway) -> None:
+    """LOG-5, LOG-21: the terminal snapshot may come before the last lines"""
+    run_id = await submit(gateway)
+    await claimed(gateway, run_id)
+    printer = Printer(gateway, run_id)
+    seen: list[str] = []
+
+    async def follow(client: httpx.AsyncClient, url: str) -> None:
+        async with client.stream("GET", f"{url}/runs/{run_id}/logs/stream?timeout_sec=60") as answer:
+            async for line in answer.aiter_lines():
+                seen.extend([line.removeprefix("id: ")] if line.startswith("id: ") else [])
+
+    async with listening(gateway.app) as port, httpx.AsyncClient(timeout=60) as client:
+        following = asyncio.create_task(follow(client, f"http://127.0.0.1:{port}"))
+        printer.print("one")
+        await printer.store()
+        await eventually(lambda: seen == ["1.1"])
+        printer.print("two")
+        began = time.monotonic()
+        await printer.store()
+        await eventually(lambda: seen == ["1.1", "1.2"])
+        assert time.monotonic() - began < 5
+        await ended(gateway, run_id, Completed())
+        printer.print("late")
+        await printer.store(is_over=True)
+        await asyncio.wait_for(following, 30)
+    assert seen == ["1.1", "1.2", "1.3", "end"]
+
+
+async def test_with_logs_disabled_the_routes_answer_with_nothing(link: Any, nats_url: str, tmp_path: Any) -> None:
+    """LOG-22"""
+    async with fresh_gateway(link, nats_url, tmp_path, logs_enabled=False) as gateway:
+        run_id = await submit(gateway)
+        await ended(gateway, run_id, Completed())
+        assert await lines(gateway, run_id) == []
+        answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
+        assert [event[1] for event in events_in(answer.text)] == ["end"]
