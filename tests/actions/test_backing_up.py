@@ -64,7 +64,7 @@ async def test_runs_are_read_after_their_jobs_and_before_what_refers_to_them(
     calls = streams.calls
     assert (calls[0], calls[-1]) == ("listen", "stop listening")
     runs = calls.index(f"changes KV_{prepared.runs_kv_bucket}")
-    files = {prepared.wheel_object_store_bucket, prepared.workflow_object_store_bucket}
+    files = {prepared.wheel_object_store_bucket, prepared.workflow_object_store_bucket, prepared.outputs_bucket}
     assert set(calls[runs + 1 : -2]) == {f"changes OBJ_{name}" for name in files}
     assert calls[-2] == f"changes KV_{prepared.receipts_kv_bucket}"
     assert max(at for at, call in enumerate(calls) if call.startswith("copy")) < min(
@@ -82,7 +82,7 @@ async def test_jobs_are_back_before_their_runs_and_both_come_last(
     streams.calls.clear()
     await put_back(prepared, streams, archive, may_replace=True)
     assert streams.calls[-2:] == [f"restore {prepared.work_stream}", f"restore KV_{prepared.runs_kv_bucket}"]
-    assert len(streams.calls) == 10
+    assert len(streams.calls) == 12
 
 
 async def test_what_is_not_there_is_named_and_the_rest_is_kept(
@@ -95,7 +95,7 @@ async def test_what_is_not_there_is_named_and_the_rest_is_kept(
     manifest = await back_up(prepared, streams, archive)
     assert manifest.missing == (prepared.work_stream,)
     assert await archive.manifest() == manifest
-    assert len(manifest.streams) == 9
+    assert len(manifest.streams) == 11
     await put_back(prepared, streams, archive, may_replace=True)
     assert await streams.find(prepared.work_stream) is None
 

@@ -101,8 +101,8 @@ class TestKey:
             for message in await messages_of(link, stream)
         ]
         assert len(stored) == 3
-        assert "4711" not in "".join(stored)
-        assert "4711" not in "".join(str(vars(record)) for record in caplog.records)
+        assert "order-4711" not in "".join(stored)
+        assert "order-4711" not in "".join(str(vars(record)) for record in caplog.records)
 
 
 class TestForm:

@@ -213,7 +213,8 @@ class TestRead:
             await ended(gateway, run_id, Completed(progress=bulky))
             tasks = (await gateway.client.get(f"/runs/{run_id}/tasks")).json()
             assert tasks["task_records_truncated"] is True
-            assert tasks["task_records"] == {"a": {"state": "SUCCEEDED"}}
+            assert tasks["task_records"]["a"].pop("output_error")["err_id"] == "ERR-PYOCO-0055"
+            assert tasks["task_records"] == {"a": {"state": "SUCCEEDED", "output_truncated": True}}
             assert (await gateway.client.get(f"/runs/{run_id}")).json()["task_records_truncated"] is True
 
     async def test_an_unknown_run_is_not_found(self, gateway: Gateway) -> None:

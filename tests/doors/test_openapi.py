@@ -214,6 +214,8 @@ class TestDocument:
             ("DELETE /dlq/{letter_id}", "200 401 403 404 422 503"),
             ("POST /dlq/{letter_id}/requeue", "200 401 403 404 409 410 422 503"),
             ("POST /jobs", "200 401 403 409 413 422 503"),
+            ("GET /runs/{run_id}/logs", "200 401 403 404 422 503"),
+            ("GET /runs/{run_id}/logs/stream", "200 204 401 403 404 422 503"),
             ("GET /runs/{run_id}/result", "200 304 416 401 403 404 409 410 422 503 206"),
             ("GET /runs/{run_id}/outputs/{task}", "200 304 416 401 403 404 409 410 422 503 206"),
             ("GET /runs/{run_id}/artifacts", "200 304 401 403 404 409 410 422 503"),
@@ -256,7 +258,7 @@ class TestDocument:
             assert (answer["content"] == {}) == is_empty
             if is_empty:
                 continue
-            of_any_type = {"/static/{path}", "/v1/results/{token}", *ARTIFACTS, *VALUES}
+            of_any_type = {"/static/{path}", "/v1/results/{token}", "/runs/{run_id}/logs", *ARTIFACTS, *VALUES}
             assert len(answer["content"]) == 1 or path in of_any_type
             if path.startswith("/v1/") and status[0] != "2":
                 assert answer["content"] == {"application/problem+json": {"schema": PROBLEM}}

@@ -46,11 +46,14 @@ from schemathesis.python._constants.orchestrator import make_constants_value_sou
 from contracts.objects import pieces_of
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.priced.credit import credit
+from pyoco_server.actions.submit import submit
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter, letter_of
+from pyoco_server.core.delays import Delay
 from pyoco_server.core.outcome import Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.run import Caller, Owner, claim, conclude
+from pyoco_server.core.values.kept import Kept
 from pyoco_server.core.worker_description import WorkerDescription
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.backend import Backend
@@ -58,7 +61,7 @@ from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring.backend import open_keys
 from pyoco_server.wiring.priced import open_money
-from support.backends import opened_backend, recorded
+from support.backends import a_submission, opened_backend, recorded
 from support.chaos import gateway_alone, is_ready
 from support.gateways import FLOW_YAML
 from support.servers import NatsServer
@@ -83,10 +86,15 @@ EXEMPT: dict[str, CheckFunction] = {
     "POST /runs/batch": negative_data_rejection,
     # OpenAPI 3.1 has no words for a stream of events: its schema is that of their data. `_check_events` looks at that.
     "GET /runs/{run_id}/watch": response_schema_conformance,
+    "GET /runs/{run_id}/logs/stream": response_schema_conformance,
 }
 #: Operations that need something else than what the name of their parameter says.
 AIMED = {
     "GET /runs/{run_id}/watch": "ended_run_id",
+    "GET /runs/{run_id}/logs/stream": "ended_run_id",
+    "GET /runs/{run_id}/result": "completed_run_id",
+    # Each can be started once.
+    "POST /runs/{run_id}/start": "delayed_run_id",
     # One letter's run is redriven once: under other params, as those of a redrive are, it would be refused.
     "POST /dlq/{letter_id}/requeue": "plain_letter_id",
     "GET /v1/runs/{run_id}": "priced_run_id",
@@ -168,7 +176,7 @@ class Door:
         left_out = {EXEMPT.get(label), negative_data_rejection if is_good else None}
         case.validate_response(answer, checks=[check for check in CHECKS if check not in left_out])
         if answer.headers.get("content-type", [""])[0].startswith("text/event-stream"):
-            _check_events(answer.text)
+            _check_events(answer.text, "RunLogEvent" if label.endswith("/logs/stream") else "RunWatchEvent")
 
     def patiently(self, send: Callable[[], A]) -> A:
         """The answer that a client goes by: who is told to try again (503) does so. Any other answer is the last."""
@@ -212,10 +220,10 @@ def _path_names(label: str) -> set[str]:
     return {part.strip("{}") for part in label.split("/") if part.startswith("{")}
 
 
-def _check_events(text: str) -> None:
+def _check_events(text: str, shape: str) -> None:
     """Each event is one JSON object, as documented."""
     events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data:")]
-    schema = {"$ref": "#/components/schemas/RunWatchEvent", "components": DOCUMENT["components"]}
+    schema = {"$ref": f"#/components/schemas/{shape}", "components": DOCUMENT["components"]}
     for event in events:
         jsonschema_rs.validate(schema, json.loads(event))
 
@@ -226,7 +234,8 @@ async def _seed(config: NatsBackendConfig) -> Known:
         progress = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "ü"}})
         failed = (await _run(backend, Failed(message="on purpose", progress=progress))).run
         plain = (await _run(backend, Failed(message="on purpose, too", progress=progress))).run
-        ended = [(await _run(backend, Completed(progress=progress))).run.run_id, failed.run_id]
+        kept = Kept(result={"task": "a"})
+        ended = [(await _run(backend, Completed(progress=progress, kept=kept))).run.run_id, failed.run_id]
         others = [(await _run(backend, None)).run.run_id for _ in range(2)]
         await cancel(backend, TEAM_A, others[0], "because")
         others.append((await recorded(backend, caller=TEAM_A))[0].run.run_id)
@@ -237,11 +246,20 @@ async def _seed(config: NatsBackendConfig) -> Known:
     return {
         "run_id": lambda dice: runs[dice % len(runs)],
         "ended_run_id": lambda dice: ended[dice % len(ended)],  # a watch of one ends
+        "completed_run_id": lambda _: ended[0],
+        "delayed_run_id": lambda _: asyncio.run(_delayed(config)),
         "worker_id": lambda _: "anna",
         "letter_id": lambda _: asyncio.run(_bury(config, letter)),
         "plain_letter_id": lambda _: asyncio.run(_bury(config, plain_letter)),
         "wheel_name": lambda dice: asyncio.run(_shelve(config, f"seeded-0.{dice}-py3-none-any.whl")),
     }
+
+
+async def _delayed(config: NatsBackendConfig) -> str:
+    """A run that waits for its time."""
+    ask = a_submission(delay=Delay(3600.0))
+    async with opened_backend(config) as backend:
+        return (await submit(backend, TEAM_A, ask)).run.run_id
 
 
 async def _bury(config: NatsBackendConfig, letter: DeadLetter) -> str:

@@ -21,7 +21,13 @@ PATH_VALUES = {"kind": "client", "name": "stdout.txt", "letter_id": "1", "wheel_
 #: STRICT-2: pages, static files, health and metrics; agents speak a protocol of their own.
 ANY_QUERY = {"/", "/docs", "/static/{path}", "/health", "/healthz", "/ready", "/readyz", "/metrics", "/mcp", "/mcp/"}
 #: STRICT-3. All others answer ERR-PYOCO-0002.
-NUMBERS = {"/runs": 17, "/workers": 19, "/workers/{worker_id}": 19}
+NUMBERS = {
+    "/runs": 17,
+    "/runs/{run_id}/logs": 17,
+    "/runs/{run_id}/logs/stream": 17,
+    "/workers": 19,
+    "/workers/{worker_id}": 19,
+}
 
 
 def concrete(operation: Operation) -> str:

@@ -63,7 +63,8 @@ def test_nobody_who_serves_may_do_what_the_operator_does(role: Role) -> None:
     assert not any(name.startswith("OBJ_") or name in {"KV_pyoco_runs", "KV_pyoco_auth"} for name in created)
     purged = {subject.rpartition(".")[2] for subject in rights.publish if ".PURGE." in subject}
     assert all(name.startswith("OBJ_") for name in purged)
-    assert role is not Role.WORKER or not purged
+    if role is Role.WORKER:  # what is left of an output that it could not store whole
+        assert purged == {f"OBJ_{CONFIG.outputs_bucket}"}
     assert not {">", "*", "$JS.>", "_INBOX.>"} & {*rights.publish, *rights.subscribe}
     assert not [subject for subject in rights.publish if subject.startswith(("$JS.API.*", "$JS.API.>", "$SYS"))]
 

@@ -105,9 +105,9 @@ UNLAWFUL: dict[str, tuple[list[Write], str]] = {
     "an end taken away": (chain(flow("PENDING"), flow("FAILED"), None), "an ended run was taken away"),
     "back in the middle": (chain(flow("PENDING"), None, flow("RUNNING", 1, "a")), "taken away, and back in the middle"),
     "no such step": (chain(flow("PENDING"), flow("COMPLETED")), "a step that no table has"),
-    "back to PENDING": (
-        chain(flow("PENDING"), flow("RUNNING", 1, "a"), flow("PENDING", 1)),
-        "a step that no table has",
+    "back from its end": (
+        chain(flow("PENDING"), flow("RUNNING", 1, "a"), flow("FAILED", 1, "a"), flow("PENDING", 1)),
+        "an ended run went on",
     ),
     "an attempt less": (
         chain(flow("PENDING"), flow("RUNNING", 1, "a"), flow("RUNNING", 2, "b"), flow("RUNNING", 1, None)),

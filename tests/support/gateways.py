@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.port import Stored
 from support.servers import config_for, forget
 from support.surroundings import variables_without
+from support.timers import variables_of
 from support.waiting import eventually
 from support.warm_processes import begun
 
@@ -215,11 +216,9 @@ async def ids(gateway: Gateway, **query: Any) -> list[str]:
 def environment(config: NatsBackendConfig) -> dict[str, str]:
     """The variables that make another process use the same settings."""
     assert not config.nats_url.startswith("memory://"), "another process cannot reach a server in memory: `real_nats`"
-    settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name != "work_stream"}
-    given = {name: value for name, value in settings.items() if value != getattr(NatsBackendConfig(), name)}
     inherited = variables_without("PYOCO_")
     inherited["PYOCO_PRICED_ENABLED"] = "0"  # flows alone
-    return {**inherited, **{f"PYOCO_{name.upper()}": str(value) for name, value in given.items()}}
+    return inherited | variables_of(config)
 
 
 @contextlib.contextmanager

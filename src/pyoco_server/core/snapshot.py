@@ -137,6 +137,8 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
     for name in _TEXTS & known.keys():
         if not isinstance(known[name], str):
             raise Corrupt(f"not a run snapshot: {name} is not a text")
+    if type(known.get("attempt", 0)) is not int:
+        raise Corrupt("not a run snapshot: attempt is not a number")
     try:
         known["status"] = RunState(known["status"])
         _check_instants(known)

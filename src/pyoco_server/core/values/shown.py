@@ -28,6 +28,7 @@ __all__ = [
 RESULT_BYTES_MAX = 16_384
 #: No entry for a value that its record does not hold: the run had too many of them, or ended without a report.
 _NOT_KEPT = NotKept(55, "the run has more outputs than its record can list")
+_LEFT_OUT = NotKept(55, "it was left out of the record for its size")
 _NEVER_REPORTED = NotKept(56, "the process that executed the task ended before it could report the value")
 
 
@@ -78,7 +79,9 @@ def output_of(run: Run, task: str) -> Where | None:
         return whole_output(record["output"])
     if not run.is_terminal:
         return None
-    return _NOT_KEPT if run.kept_values else _NEVER_REPORTED
+    if run.kept_values:
+        return _NOT_KEPT
+    return _LEFT_OUT if run.task_records_truncated else _NEVER_REPORTED
 
 
 def not_run(run: Run) -> list[str]:

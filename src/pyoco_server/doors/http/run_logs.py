@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,7 @@ from pyoco_server.doors.http.reading import read_query
 from pyoco_server.doors.http.shapes import Answer, one_of
 from pyoco_server.doors.http.state import State, caller_of, state_of
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "SCHEMAS"]
 
 _END = "end"
 _NDJSON, _TEXT = "application/x-ndjson", "text/plain; charset=utf-8"
@@ -125,6 +125,16 @@ class LogLine(msgspec.Struct):
     why: Annotated[str, one_of(Why)] | None = None
 
 
+#: Defined here because only the stream uses it.
+SCHEMAS: dict[str, Any] = {
+    "RunLogEvent": schemas.object_of(
+        {"ts": schemas.NUMBER, "status": schemas.STATUS, "attempt": {"type": "integer"}},
+        [],
+        "The `data` of an event: that of a line is a `LogLine`; that of the end has `status` and `attempt`; that of a "
+        "heartbeat has `ts`.",
+    ),
+}
+
 _READ_DESCRIPTION = """\
 One JSON object per line, ordered by attempt and sequence. Where lines are missing, a line with `event: gap` says how \
 many and why. With `format=text`, or `Accept: text/plain`, each line is `<time> <task or -> <stream> <text>`, with \
@@ -143,7 +153,7 @@ OPERATIONS: tuple[Operation, ...] = (
         description=_READ_DESCRIPTION,
         query=LogsQuery,
         parameters=(schemas.path_run_id,),
-        answer=Answer(LogLine, "The lines.", _NDJSON),
+        answer=Answer(LogLine, "The lines.", _NDJSON, {"text/plain": {"type": "string"}}),
         errors=(404, 422),
     ),
     Operation(
@@ -163,7 +173,10 @@ OPERATIONS: tuple[Operation, ...] = (
                 "description": "The `id` of the last event received: the stream continues after it.",
             },
         ),
-        answer=Answer(LogLine, "The lines, as they come.", "text/event-stream"),
+        answer={
+            "description": "The lines, as they come.",
+            "content": {"text/event-stream": {"schema": schemas.ref("RunLogEvent")}},
+        },
         more_answers={204: "`Last-Event-ID` is `end`: no more lines will follow."},
         errors=(404, 422),
     ),

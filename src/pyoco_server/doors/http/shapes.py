@@ -87,8 +87,8 @@ class Answer:
     more: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        media = {name: {"schema": schema} for name, schema in self.more.items()}
-        media[self.media] = {"schema": schema_of(self.shape)}
+        media = {self.media: {"schema": schema_of(self.shape)}}
+        media |= {name: {"schema": schema} for name, schema in self.more.items()}
         return {"description": self.description, "content": media}
 
 

@@ -221,5 +221,6 @@ def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
     # Safe: no one else holds this object yet. A copy with two more members would take three times as long as all of
     # this.
     object.__setattr__(run, "program", program)
+    object.__setattr__(run, "not_before", None)  # programs have their own, which their retries use, too
     object.__setattr__(run, "attempt_id", _read_text(members.get("token", _NULL)))
     return run
