@@ -102,6 +102,17 @@ async def test_a_ledger_without_tables_gets_them_only_from_who_may_make_them(url
         await ledger.ping()
 
 
+async def test_only_who_may_migrate_does_so_at_its_start(tmp_path: Path) -> None:
+    """A data folder of an earlier version is used as it is, without a command of the operator."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    migrate.upgrade(url)
+    migrate.downgrade(url, "0002")
+    with pytest.raises(LedgerOutdated, match="pyoco-server-admin ledger migrate"):
+        await SqlLedger(url, SPANS, make_missing=True).start()
+    async with open_ledger(url, migrate_older=True) as ledger:
+        assert isinstance(await ledger.transact(a_reserved_run), PricedRun)
+
+
 async def test_a_ledger_of_another_version_is_not_touched(url: str) -> None:
     migrate.upgrade(url)
     with opened(url) as connection:

@@ -117,6 +117,7 @@ def _ledger(settings: PricedSettings, check_allowed: Callable[[], None] = lambda
         url,
         spans_of(settings.priced),
         make_missing=settings.makes_tables,
+        migrate_older=settings.makes_tables and not settings.priced.ledger_url,
         threads=threads,
         check_allowed=check_allowed,
     )

@@ -65,17 +65,20 @@ class SqlLedger:
         *,
         skew_us: Callable[[], int] = lambda: 0,
         make_missing: bool = False,
+        migrate_older: bool = False,
         threads: int = 8,
         check_allowed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`skew_us` moves the ledger's clock, for tests. `make_missing`: create the tables in an empty database.
+        """`skew_us` moves the ledger's clock, for tests. `make_missing`: create the tables in an empty database;
+        `migrate_older`: migrate those of an earlier version.
 
         `threads`: concurrent writers on PostgreSQL, and half as many readers, each with a connection that is opened at
         first use. `check_allowed` is called before each transaction, and raises to refuse it. Raises SettingError.
         """
         self._url, self._where, self._spans, self._skew_us = url, address(url), spans, skew_us
         self._memory: MemoryDatabase | None = None
-        self._make_missing, self._threads, self._check_allowed = make_missing, threads, check_allowed
+        self._make_missing, self._migrate_older = make_missing, migrate_older
+        self._threads, self._check_allowed = threads, check_allowed
         #: None: the ledger is not a file, or not started yet.
         self._file: OpenedFile | None = None
         self._known_tenants: set[str] = set()
@@ -171,7 +174,8 @@ class SqlLedger:
 
     def _check_tables(self) -> None:
         found = migrate.status(self._url)
-        if found.version is None and self._make_missing:
+        is_older = found.version is not None and found.is_known and not found.is_current
+        if (found.version is None and self._make_missing) or (is_older and self._migrate_older):
             migrate.upgrade(self._url)
             found = migrate.status(self._url)
         migrate.check(found)
