@@ -155,13 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
         query=LogStreamQuery,
         parameters=(
             schemas.path_run_id,
-            {
-                "name": "Last-Event-ID",
-                "in": "header",
-                "required": False,
-                "schema": schemas.TEXT,
-                "description": "The `id` of the last event received: the stream continues after it.",
-            },
+            schemas.header("Last-Event-ID", "The `id` of the last event received: the stream continues after it."),
         ),
         answer=Answer(LogLine, "The lines, as they come.", "text/event-stream"),
         more_answers={204: "`Last-Event-ID` is `end`: no more lines will follow."},

@@ -7,7 +7,7 @@ from typing import Any
 from pyoco_server.core.priced.constants import PACK_TYPES, PROFILE_VERSION, TIMEBOX_SEC_DEFAULT, TIMEBOX_SEC_MAX
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RUN_FAILURES
 from pyoco_server.core.states.priced import Money, Status
-from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, object_of, or_null, ref
+from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, header, object_of, or_null, ref
 from pyoco_server.doors.http.v1.submissions import CLIENT_VERSION_LENGTH_MAX, KEY_LENGTH_MAX, KEY_LENGTH_MIN
 
 __all__ = ["KEY_PARAMETER", "SCHEMAS", "TRACE_PARAMETER"]
@@ -36,13 +36,7 @@ KEY_PARAMETER: dict[str, Any] = {
         "is refused with 409."
     ),
 }
-TRACE_PARAMETER: dict[str, Any] = {
-    "name": "X-Trace-Id",
-    "in": "header",
-    "required": False,
-    "schema": TEXT,
-    "description": "Returned in the response. An invalid trace id is replaced.",
-}
+TRACE_PARAMETER = header("X-Trace-Id", "Returned in the response. An invalid trace id is replaced.")
 
 
 def _closed(properties: dict[str, Any], required: list[str], description: str) -> dict[str, Any]:
