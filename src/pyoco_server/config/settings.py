@@ -96,8 +96,8 @@ class Audience(enum.Enum):
     """For whom a variable exists: the table of the reference that lists it."""
 
     USERS = ""
-    #: Timers, limits and names that are right as they are. The variables exist because earlier releases had them.
-    EXISTING = "existing deployments"
+    #: Timers, limits and names whose default is right for nearly every deployment.
+    EXISTING = "rarely changed"
     TESTS = "tests"
     #: Read and checked, without an effect (FLOW-194).
     NOBODY = "nobody"
@@ -449,8 +449,8 @@ A dotenv file has one `NAME=value` per line. `export` in front, `# comments`, `'
 
 ## Leave these as they are
 
-Names, timers and limits that earlier releases documented. They still work, for deployments that have set them; a new
-deployment has no reason to. Most must be the same for all processes.
+Names, timers and limits whose defaults fit nearly every deployment; the names are for deployments that share one NATS.
+Most of these must be the same for all processes.
 
 | Variable | Default | Meaning | Used by |
 |---|---|---|---|
