@@ -75,7 +75,7 @@ class PackWaiting:
             raise TimeoutError(str(error)) from error
         return pause
 
-    def told(self, why: str) -> str:
+    def timeout_message(self, why: str) -> str:
         """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:

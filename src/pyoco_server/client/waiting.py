@@ -83,7 +83,7 @@ class Waiting:
         self._pause_seconds = min(self._pause_seconds * 1.5, _PAUSE_SECONDS_MAX)
         return pause
 
-    def told(self, why: str) -> str:
+    def timeout_message(self, why: str) -> str:
         """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:

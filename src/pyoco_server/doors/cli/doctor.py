@@ -43,7 +43,7 @@ from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, 
 from pyoco_server.ports.deployment.priced import look_at_priced
 from pyoco_server.wiring.backend import ledger_file, open_deployment, versions
 from pyoco_server.wiring.offer import packs_here
-from pyoco_server.wiring.priced import priced_looks
+from pyoco_server.wiring.priced import priced_openers
 
 __all__ = ["DoctorOptions", "doctor"]
 
@@ -151,7 +151,7 @@ async def _examine(
     money = None
     if priced is not None:
         tell("the ledger")
-        money = await look_at_priced(config, priced, priced_looks(config, priced, settings.aws))
+        money = await look_at_priced(config, priced, priced_openers(config, priced, settings.aws))
     async with open_deployment(config, priced, settings.grid) as deployment:
         return await examine(deployment, config, Surroundings(machine, monitor, gateway, money), tell)
 

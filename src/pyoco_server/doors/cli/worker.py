@@ -88,7 +88,7 @@ def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None
     import os  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415
-    from pyoco_server.wiring.lane import checked_patterns, those_there  # noqa: PLC0415
+    from pyoco_server.wiring.lane import checked_patterns, installed_patterns  # noqa: PLC0415
 
     if slots is not None and not slots.strip().isdecimal():
         raise UsageError("--exec-slots must be a whole number; example: --exec-slots 4")
@@ -96,7 +96,7 @@ def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None
     is_wanted = exec_dir is not None or bool(patterns) or slots is not None
     if not is_wanted and "EXEC_DIR" not in os.environ and grid.exec_dir == GridConfig().exec_dir:
         return None
-    return grid, checked_patterns(patterns) if patterns else those_there(grid.exec_dir)
+    return grid, checked_patterns(patterns) if patterns else installed_patterns(grid.exec_dir)
 
 
 async def _work(

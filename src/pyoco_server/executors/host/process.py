@@ -20,7 +20,7 @@ from pyoco_server.executors.strays.guard import DONE, END, TERMINATE
 from pyoco_server.executors.strays.marks import end_marked, new_mark, with_mark
 from pyoco_server.logs import get_logger
 
-__all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "launch", "whole"]
+__all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "completed_start", "launch"]
 
 log = get_logger(__name__)
 
@@ -282,7 +282,7 @@ class ChildProcess:
 
         `collector` gets what its runs print; None: that is not captured.
         """
-        return await whole(cls._spawn(settings, collector))
+        return await completed_start(cls._spawn(settings, collector))
 
     @classmethod
     async def _spawn(cls, settings: Any, collector: Collector | None) -> Self:
@@ -391,7 +391,7 @@ class ChildProcess:
 C = TypeVar("C", bound=ChildProcess)
 
 
-async def whole(spawning: Coroutine[Any, Any, C]) -> C:
+async def completed_start(spawning: Coroutine[Any, Any, C]) -> C:
     """Complete a start even if the caller is cancelled: otherwise the process would be lost."""
     task = asyncio.ensure_future(spawning)
     try:

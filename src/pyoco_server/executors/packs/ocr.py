@@ -220,7 +220,7 @@ class _Run:
             "pages_read": len(self.reads),
             "pages_skipped": sum(self.skipped.values()),
             "pages": [
-                {"source": text.source, "page": text.page} | read.told()
+                {"source": text.source, "page": text.page} | read.meta()
                 for text, read in zip(self.texts, self.reads, strict=True)
             ],
         }
