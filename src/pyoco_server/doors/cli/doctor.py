@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 import httpx
+from rich.console import Console
 
 from pyoco_server.actions.examine import Surroundings, examine
 from pyoco_server.config import (
@@ -114,8 +115,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda word: None
         return
-    from rich.console import Console  # only on a terminal
-
     with Console(stderr=True).status("checking") as status:
         yield lambda word: status.update(f"checking {word}")
 
