@@ -252,7 +252,7 @@ class NatsBackendConfig:
         4_194_304,
         whole(65_536, 2**30),
         "WD",
-        "Lines of a run that a worker keeps while NATS is away.",
+        "Lines of a run that a worker keeps while NATS is unreachable.",
         audience=Audience.EXISTING,
     )
     logs_max_age_sec: float = declare(2_592_000.0, AGE, "GWKDP", "Log lines are removed after this time.")

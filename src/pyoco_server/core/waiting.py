@@ -204,14 +204,14 @@ _NOT_SERVED = (
 
 #: The same, if workers report the reason (SAFE-3).
 _LACKING = (
-    "No worker that is there now can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
-    "starts once that is there, and is refunded if it waits too long.",
+    "None of the live workers can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
+    "starts once it is available, and is refunded if it waits too long.",
     "パック {pack} を実行できるworkerが現在いません。稼働中のworker: {alive}。不足しているもの: {missing}。"
     "用意できれば開始され、長く待った場合は返金されます",
 )
 
 _DISPUTED = (
-    "What is known of its money contradicts itself: nobody goes on with it until an operator decides. It is listed by "
+    "The records about its money contradict each other: an operator has to decide how it ends. It is listed by "
     "`pyoco-server-admin budget disputes`, and ended by `pyoco-server-admin budget resolve`.",
     "金額の記録が矛盾しているため、運用者が判断するまで処理は進みません。"
     "`pyoco-server-admin budget disputes` で一覧し、`pyoco-server-admin budget resolve` で終了させます",

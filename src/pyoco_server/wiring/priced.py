@@ -359,9 +359,11 @@ def make_named_ledger(priced: PricedConfig) -> str | None:
         return None
     shown = _shown(url)
     if not url.startswith("postgresql") and not Path(url.removeprefix("sqlite:///")).parent.is_dir():
-        raise UsageError(f"there is no ledger at {shown}, and no such folder: correct PYOCO_LEDGER_URL, or make it")
+        raise UsageError(f"there is no ledger at {shown}, and no such folder: correct PYOCO_LEDGER_URL, or create it")
     if not migrate.is_empty(url):
-        raise LedgerOutdated(f"there is no ledger at {shown}, but tables of somebody else; `{migrate.MIGRATE}` adds it")
+        raise LedgerOutdated(
+            f"there is no ledger at {shown}, but other tables exist there; `{migrate.MIGRATE}` adds it"
+        )
     walked = migrate.upgrade(url)
     return None if walked.before == walked.after else shown  # None: another process created them first
 

@@ -102,7 +102,7 @@ async def claim_job(
 def _read(delivery: Delivery) -> ProgramJob:
     job = decode_job(delivery.data)
     if _tokens(delivery) not in (job.subject_tokens, job.old_subject_tokens):
-        raise InvalidJob("the job lies under another subject than its own", run_id=job.run_id)
+        raise InvalidJob("the job is stored under the wrong subject", run_id=job.run_id)
     return job
 
 
@@ -159,7 +159,7 @@ async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa:
     programs = programs_of(backend)
     is_under_way = run.status is not RunState.PENDING
     if is_under_way and (programs.grace.covers(now) or moves.is_fresh(run, now, programs.config.exec_lease_fresh_sec)):
-        return await _put_off(delivery, _BUSY_SECONDS, "somebody runs it")
+        return await _put_off(delivery, _BUSY_SECONDS, "another worker executes it")
     if moves.is_cancel_asked(run):  # GRID-162
         return await _end(claim, found, moves.cancel(run, now))
     return await _attempt(claim, found, now, was_lost=is_under_way)

@@ -381,11 +381,11 @@ class ChildProcess:
         if self._killed_because is not None:
             return self._killed_because
         if self._work_reader.gave_up or self._control_reader.gave_up:
-            return "it sent what nobody had asked for or can read; did a task write on the worker's line?"
+            return "it sent an unexpected or invalid message; did a task write to the worker's socket?"
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        return f"it left with exit status {status}"
+        return f"it ended with exit status {status}"
 
 
 C = TypeVar("C", bound=ChildProcess)

@@ -160,7 +160,7 @@ SCHEMAS: dict[str, Any] = {
         {
             **_SIGNED,
             "artifacts": array_of(ref("PricedArtifact")),
-            "inline": object_of({"data": OBJECT}, ["data"], "The result itself, when it was asked for and is small."),
+            "inline": object_of({"data": OBJECT}, ["data"], "The result itself, if it was requested and is small."),
             "inline_omitted": {"type": "string", "enum": ["TOO_LARGE", "UNAVAILABLE"]},
         },
         [*_SIGNED, "artifacts"],
