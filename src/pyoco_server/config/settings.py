@@ -129,7 +129,7 @@ class Setting:
     secret: bool = False
     #: A bad value in the environment causes a warning, and the default is used.
     lenient: bool = False
-    #: False: an argument of the constructor only, for tests and for timers that nobody has to tune.
+    #: False: an argument of the constructor only, for tests and for timers that need no tuning.
     has_variable: bool = True
     audience: Audience = Audience.USERS
     #: Prefix of the variable. Variables of the grid have none.

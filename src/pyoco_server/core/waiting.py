@@ -51,7 +51,7 @@ class WaitReason(StrEnum):
     DISPUTED = "disputed"
     #: Programs: its client has reached its maximum number of jobs in flight.
     AT_CAP = "at_cap"
-    #: Its caller or its schedule asked for a later start (DELAY-4).
+    #: Its caller or its schedule requested a later start (DELAY-4).
     SCHEDULED = "scheduled"
     #: A try failed, or the attempt of a program was lost, and the next one is due later.
     RETRY = "retry"

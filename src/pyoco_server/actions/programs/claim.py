@@ -196,7 +196,7 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
             await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
         await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
     put_back = None if before is None else put_back_event(before, now)
-    if put_back is not None:  # for the same reason: whoever put the job back may report it later
+    if put_back is not None:  # for the same reason: the process that put the job back may report it later
         await programs.events.tell(put_back)
     try:
         filled = await programs.slots.fill(claim.slot, claim.job.run_id, claim.token, now)

@@ -27,7 +27,7 @@ __all__ = ["EngineRun", "Tasks"]
 
 
 class Tasks(Protocol):
-    """Is told which task a thread executes. Called in that thread."""
+    """Called with the task that a thread executes, in that thread."""
 
     def begin_task(self, name: str) -> None: ...
     def end_task(self) -> None:

@@ -46,7 +46,7 @@ class _RedisLink(Protocol):
 
 
 def _none() -> contextlib.AbstractAsyncContextManager[None]:
-    """Stand in for a store that is not used."""
+    """Placeholder for a store that is not used."""
     return contextlib.nullcontext()
 
 
