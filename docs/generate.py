@@ -82,7 +82,7 @@ def _remarks(kind: type[Enum]) -> dict[str, str]:
 
 def _without_rules(text: str) -> str:
     """Rule ids serve those who work on the code; a reader of these pages has no use for them."""
-    rule = r"(FLOW|ENG|PRICED|CLI)-\d+(( to|,) (FLOW|ENG|PRICED|CLI)-\d+)*"
+    rule = r"[A-Z]+-\d+(( to|,) [A-Z]+-\d+)*"
     return re.sub(rf" \((sections? [\d., and]+|{rule})\)|{rule}: ?", "", text)
 
 
@@ -90,19 +90,19 @@ def _without_rules(text: str) -> str:
 
 
 #: Who makes each move, and when. A move without a line here cannot be generated.
-_MOVES_TOLD = {
+_MOVE_TEXTS = {
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
     "put_back": "Its worker has to stop, or has no free slot: another worker may claim the run.",
     "complete": "The work ended normally.",
     "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
-    "ask_cancel": "Somebody asked for the run to be stopped. The first request counts.",
+    "ask_cancel": "A caller asked for the run to be stopped. The first request counts.",
     "cancel": "The work has stopped, was killed after the grace period, or never began.",
 }
 
 
 #: What the moves of a program mean where a flow has none of that name or a different one.
-_PROGRAM_MOVES_TOLD = {
-    **_MOVES_TOLD,
+_PROGRAM_MOVE_TEXTS = {
+    **_MOVE_TEXTS,
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its lease is stale.",
     "put_back": "The attempt failed or its worker was lost, and another one is allowed.",
     "release": "The attempt was claimed and never started.",
@@ -112,16 +112,21 @@ _PROGRAM_MOVES_TOLD = {
 }
 
 
-#: The same of the steps of a priced run that lead somewhere else; of a claim and its end only the end is told.
-_STEPS_TOLD = {
-    "T2": ("reserve", "gateway", "The most it may cost is set aside. In joint mode at once with the row."),
-    "T3": ("refuse", "gateway", "The budget does not cover it: the row goes, and the key is free again."),
+#: The same for the steps of a priced run that change its state. Of a claim and its end, only the end is listed.
+_STEP_TEXTS = {
+    "T2": ("reserve", "gateway", "The most it may cost is set aside. In joint mode together with the row."),
+    "T3": ("refuse", "gateway", "The budget does not cover it: the row is deleted, and the key is free again."),
     "T4": ("start", "worker", "A worker takes it, for the one time it is executed."),
     "T7": ("complete", "worker", "The result is stored; the charge is taken, the rest comes back."),
     "T8": ("fail", "worker", "The pack failed or took too long: the minimum fee."),
-    "T10": ("time out", "keeper", "The worker fell silent for longer than the lease: the minimum fee."),
-    "T14": ("refund", "gateway, keeper", "It was never started: nobody took it in time, or it could not be queued."),
-    "T16": ("expire", "keeper", "Its retention is over: inputs and result go, the money facts stay."),
+    "T10": ("time out", "keeper", "The worker did not renew its lease: the minimum fee."),
+    "T14": (
+        "refund",
+        "gateway, worker, keeper",
+        "It was not executed: no worker took it in time, it could not be queued, it was cancelled before it was due, "
+        "or its worker lacks what the pack needs.",
+    ),
+    "T16": ("expire", "keeper", "Its retention is over: inputs and result are deleted, the money facts stay."),
     "T17": ("dispute", "any", "The money facts contradict each other; nobody moves any more money."),
     "T18": ("resolve", "operator", "`pyoco-server-admin budget resolve` says what it costs."),
 }
@@ -132,7 +137,7 @@ def _priced_states() -> list[str]:
     for name, step in STEPS.items():
         for source, target in step.arrivals():
             if (source.status, source.money) != (target.status, target.money):
-                seen[f"    {_place(source)} --> {_place(target)}: {_STEPS_TOLD[name][0]}"] = None
+                seen[f"    {_place(source)} --> {_place(target)}: {_STEP_TEXTS[name][0]}"] = None
     places = {at for step in STEPS.values() for arrival in step.arrivals() for at in arrival}
     names = sorted({f'    state "{at.status}, {at.money}" as {_place(at)}' for at in places})
     remarks, moneys = _remarks(Status), _remarks(Money)
@@ -144,11 +149,12 @@ def _priced_states() -> list[str]:
         "\n".join(["```mermaid", "stateDiagram-v2", *names, "    [*] --> QUEUED_NONE", *seen, "```"]),
         _table(("Status", "Meaning"), ((f"`{status}`", remarks[status.name]) for status in Status)),
         _table(("Money", "Meaning"), ((f"`{money}`", moneys[money.name]) for money in Money)),
-        _table(("Step", "By", "What happens"), ((f"`{name}`", by, told) for name, by, told in _STEPS_TOLD.values())),
-        "Whoever ends a run claims that right first, by one conditional write; of two who try, one wins, and the other "
-        "has no effect at all. A holder who dies is replaced by the keeper, which does exactly what had been decided. "
+        _table(("Step", "By", "What happens"), ((f"`{name}`", by, told) for name, by, told in _STEP_TEXTS.values())),
+        "A process that ends a run first claims the right to, with one conditional write. If two try, one wins, and "
+        "the other has no effect. If the holder dies, a keeper completes what the claim says; only if the result that "
+        "it names is missing, the run fails with the minimum fee. "
         "In lists (`GET /runs`) a priced run is shown as PENDING, RUNNING, COMPLETED or FAILED, with its own status "
-        "beside that as `priced_status`; it leaves the lists when it expires.",
+        "as `priced_status`; it leaves the lists when it expires.",
     ]
 
 
@@ -179,7 +185,7 @@ def states_page() -> str:
     return _page(
         "States",
         "A flow or a program is in one of six states. Three of them are ends: nothing leads out of them. The tables of "
-        "moves are those the code uses; a move that is not in them cannot happen.",
+        "moves are those the code uses; a move that is not in them cannot happen. The diagram shows a flow.",
         "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *_arrows(FLOW_MOVES), *ends, "```"]),
         "## States of a run",
         _table(
@@ -187,28 +193,28 @@ def states_page() -> str:
             ((f"`{state}`", "yes" if state in TERMINAL else "", remarks[state]) for state in RunState),
         ),
         "## Moves of a flow",
-        _moves_table(FLOW_MOVES, _MOVES_TOLD),
+        _moves_table(FLOW_MOVES, _MOVE_TEXTS),
         "## Moves of a program",
-        _moves_table(PROGRAM_MOVES, _PROGRAM_MOVES_TOLD),
+        _moves_table(PROGRAM_MOVES, _PROGRAM_MOVE_TEXTS),
         "A program keeps its own end when it ended before a cancel request reached it.",
         "In a flow a cancel request outranks the outcome: a run that is CANCELLING ends CANCELLED, even when its last "
         "task has just succeeded. Every move is a compare-and-set on the revision of the record, so of two writers "
-        "one loses and looks again.",
+        "one loses and reads the record again.",
         "## Why a run waits",
-        "`GET /runs/{run_id}` of a run that no worker has taken tells in `waiting` why, with its place in the queue of "
-        "its tag, estimated, and how many workers and slots serve that tag. Besides PENDING runs that is a run that "
-        "an earlier version has put back, and a priced run that is disputed.",
+        "While no worker executes a run, `waiting` in `GET /runs/{run_id}` says why, with an estimate of its position "
+        "in the queue of its tag, and how many workers and slots serve that tag. This covers PENDING runs, runs that "
+        "an earlier version has put back, and disputed priced runs.",
         _table(("Reason", "Meaning"), ((f"`{reason}`", waits[reason.name]) for reason in WaitReason)),
         *_priced_states(),
         "## States of a task",
-        "A task is a step of a flow: " + ", ".join(f"`{state}`" for state in TaskState) + ". When a run ends, what had "
-        "not ended in it is settled: a running task becomes FAILED in a failed run and CANCELLED in a cancelled one; a "
-        "pending task becomes CANCELLED in a cancelled run and stays PENDING otherwise.",
+        "A task is a step of a flow: " + ", ".join(f"`{state}`" for state in TaskState) + ". When a run ends, "
+        "its open tasks change: a running task becomes SUCCEEDED, FAILED or CANCELLED like its run; a pending task "
+        "becomes CANCELLED in a cancelled run and stays PENDING otherwise.",
         "## States of a worker",
-        "A worker says of itself that it is "
+        "A worker reports that it is "
         + ", ".join(f"`{state}`" for state in WorkerState if state != "DISCONNECTED")
-        + ". A reader derives `DISCONNECTED` for a worker that has been silent for longer than "
-        "`PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC` and did not say goodbye.",
+        + ". Readers derive `DISCONNECTED` for a worker that has not stopped and has sent no heartbeat for "
+        "`PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC`.",
     )
 
 

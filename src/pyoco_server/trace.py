@@ -72,7 +72,7 @@ class NatsKvTraceBackend(TraceBackend):  # type: ignore[misc]  # the engine is n
         await asyncio.sleep(0.01)
         try:
             await self._store()
-        except Exception as error:  # noqa: BLE001  (best effort: whatever NATS says, the run goes on)
+        except Exception as error:  # noqa: BLE001  (best effort: the run continues after any error)
             log.warning("progress not stored", run_id=self._context.run_id, error=error)
         if self._again:
             self._again = False

@@ -17,6 +17,7 @@ from pyoco_server.core.backup_change import Change
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.link import Link
+from pyoco_server.ports.nats.resources import resources_of
 
 pytestmark = pytest.mark.usefixtures("real_nats")  # JetStream copies and restores its streams
 
@@ -82,7 +83,7 @@ async def test_jobs_are_back_before_their_runs_and_both_come_last(
     streams.calls.clear()
     await put_back(prepared, streams, archive, may_replace=True)
     assert streams.calls[-2:] == [f"restore {prepared.work_stream}", f"restore KV_{prepared.runs_kv_bucket}"]
-    assert len(streams.calls) == 12
+    assert len(streams.calls) == len(resources_of(prepared, {prepared.clock_stream}))
 
 
 async def test_what_is_not_there_is_named_and_the_rest_is_kept(
@@ -95,7 +96,7 @@ async def test_what_is_not_there_is_named_and_the_rest_is_kept(
     manifest = await back_up(prepared, streams, archive)
     assert manifest.missing == (prepared.work_stream,)
     assert await archive.manifest() == manifest
-    assert len(manifest.streams) == 11
+    assert len(manifest.streams) == len(resources_of(prepared, {prepared.clock_stream})) - 1
     await put_back(prepared, streams, archive, may_replace=True)
     assert await streams.find(prepared.work_stream) is None
 

@@ -29,6 +29,7 @@ from pyoco_server.ports.ledger.port import LedgerTx, Lost
 from pyoco_server.ports.ledger.sql import SqlLedger
 from support.priced.faults import Trouble, with_trouble
 from support.priced.ledgers import open_ledger
+from support.priced.points import watched
 from support.priced.stacks import EACH_STACK, Stack, an_ask, open_stack, spans_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,9 +47,10 @@ async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def other(stack: Stack) -> AsyncIterator[Stack]:
     """Another process on the same stores: its ledger has threads and connections of its own."""
-    assert isinstance(stack.priced.ledger, SqlLedger)
-    async with open_ledger(stack.priced.ledger._url, stack.skew, spans_of(stack.priced.config)) as ledger:
-        yield replace(stack, priced=replace(stack.priced, ledger=ledger))
+    assert isinstance(stack.bare.ledger, SqlLedger)
+    async with open_ledger(stack.bare.ledger._url, stack.skew, spans_of(stack.priced.config)) as ledger:
+        bare = replace(stack.bare, ledger=ledger)
+        yield replace(stack, bare=bare, priced=watched(bare, stack.points))
 
 
 async def made(stack: Stack, count: int, *, is_started: bool = True) -> list[PricedRun]:

@@ -281,8 +281,8 @@ async def test_a_claim_that_cannot_be_read_does_not_keep_the_others_from_their_e
 ) -> None:
     """PRICED-159: and one whose text was written without care is ended like any other"""
     unreadable, odd, good = await stale(joint), await stale(joint), await stale(joint)
-    assert isinstance(joint.priced.ledger, SqlLedger)
-    engine = create_engine(joint.priced.ledger._url)
+    assert isinstance(joint.bare.ledger, SqlLedger)
+    engine = create_engine(joint.bare.ledger._url)
     with engine.begin() as connection:
         change = text("UPDATE runs SET finalize_intent = :intent WHERE run_id = :run")
         connection.execute(change, {"intent": "{}", "run": unreadable.run_id})

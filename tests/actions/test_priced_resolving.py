@@ -52,8 +52,8 @@ async def disputed(stack: Stack, tamper: Callable[[PricedRun], Any]) -> PricedRu
 
 
 async def delete_reservation(stack: Stack, run: PricedRun) -> None:
-    assert isinstance(stack.priced.ledger, SqlLedger)
-    engine = create_engine(stack.priced.ledger._url)
+    assert isinstance(stack.bare.ledger, SqlLedger)
+    engine = create_engine(stack.bare.ledger._url)
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM reservations WHERE run_id = :run"), {"run": run.run_id})
     engine.dispose()

@@ -76,9 +76,9 @@ async def test_a_message_that_does_not_fit_is_not_acknowledged(joint: Stack) -> 
 async def test_a_run_without_inputs_is_not_started(joint: Stack) -> None:
     """What was begun is rolled back, so that its money comes back in time."""
     run = await joint.submitted()
-    assert isinstance(joint.priced.ledger, SqlLedger)
+    assert isinstance(joint.bare.ledger, SqlLedger)
     for change in ("UPDATE run_inputs SET inputs_json = '{'", "DELETE FROM run_inputs"):
-        engine = create_engine(joint.priced.ledger._url)
+        engine = create_engine(joint.bare.ledger._url)
         with engine.begin() as connection:
             connection.execute(text(change))
         engine.dispose()

@@ -107,8 +107,8 @@ async def test_a_reservation_of_another_tenant_in_the_ledger_is_disputed(
     async with open_stack(kind, request) as stack:
         await stack.credit(DOLLAR)
         run = await claimed(stack)
-        assert isinstance(stack.priced.ledger, SqlLedger)
-        engine = create_engine(stack.priced.ledger._where)
+        assert isinstance(stack.bare.ledger, SqlLedger)
+        engine = create_engine(stack.bare.ledger._where)
         with engine.begin() as connection:
             connection.execute(text("UPDATE reservations SET tenant_id = 'eve'"))
         engine.dispose()

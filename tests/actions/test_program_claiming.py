@@ -172,7 +172,7 @@ class TestPassedOver:
         attempt = await claimed(grid, run)
         clock.now += 19.9
         answer, delivery = await again(grid, run)
-        assert (answer, delivery.answers) == (Passed("somebody runs it"), [(Reply.LATER, 10.0)])
+        assert (answer, delivery.answers) == (Passed("another worker executes it"), [(Reply.LATER, 10.0)])
         assert await run_of(grid, run.run_id) == attempt.run
 
     async def test_one_that_is_not_due_is_put_off_for_the_rest(self, grid: Backend, clock: Clock) -> None:

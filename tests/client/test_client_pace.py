@@ -111,11 +111,11 @@ class TestWaiting:
 
     def test_what_is_told_is_what_was_heard(self, clock: Clock) -> None:
         waiting, snapshot = self.waiting(clock, 60), {"status": "PENDING"}
-        assert waiting.told("refused") == "nothing was heard of run r within 60 s: refused"
+        assert waiting.timeout_message("refused") == "the state of run r could not be read within 60 s: refused"
         asked: Any = snapshot
         assert not waiting.ends_with(asked)
-        assert waiting.told("") == "run r is still PENDING after 60 s"
-        assert waiting.told("refused") == "run r is still PENDING after 60 s, as far as is known: refused"
+        assert waiting.timeout_message("") == "run r is still PENDING after 60 s"
+        assert waiting.timeout_message("refused") == "run r is still PENDING after 60 s, as far as is known: refused"
 
 
 def test_who_was_never_there_has_the_usual_time_alone(clock: Clock) -> None:

@@ -218,7 +218,9 @@ class TestWaiting:
             scripted(problem(429, "RATE_LIMITED", {"retry-after": "30"})) as server,
             make(server.url) as client,
         ):
-            with pytest.raises(TimeoutError, match=r"nothing was heard of run .* within 25 s: .*RATE_LIMITED"):
+            with pytest.raises(
+                TimeoutError, match=r"the state of run .* could not be read within 25 s: .*RATE_LIMITED"
+            ):
                 await client.wait_pack_run(RUN_ID, 25)
 
     async def test_a_run_that_is_not_there_ends_the_wait(self, make: MakeClient) -> None:

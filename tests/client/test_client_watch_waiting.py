@@ -80,7 +80,7 @@ class TestWaiting:
     ) -> None:
         """FLOW-416: neither the first look nor a later one, and never a ReadTimeout"""
         silent: list[Turn] = [hang] * 9
-        scripts = ((silent, "nothing was heard"), ([answer(SNAPSHOT), answer(CROWDED, 503), *silent], "RUNNING"))
+        scripts = ((silent, "could not be read within"), ([answer(SNAPSHOT), answer(CROWDED, 503), *silent], "RUNNING"))
         for turns, told in scripts:
             async with clocked(*turns, retries=retries) as (server, client):
                 with pytest.raises(TimeoutError, match=f"{told}.* 0.4 s"):

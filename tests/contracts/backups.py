@@ -190,7 +190,7 @@ class StreamsContract:
             await store.put_job("one")
             await store.put_job("two")
             await jobs.end()
-            told = [change async for change in jobs.told()]
+            told = [change async for change in jobs.arrivals()]
         assert [change.subject.rsplit(".", 1)[-1] for change in told] == ["default", "default"]
         assert [b"one" in told[0].data, b"two" in told[1].data] == [True, True]
 

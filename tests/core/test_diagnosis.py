@@ -238,7 +238,7 @@ def test_the_fix_is_the_one_for_this_trouble(change: Change, check: str, words: 
         (lambda f: found(messages=99)(with_stream(RUNS, max_msgs=100)(f)), "stream.room", "99 of max_msgs 100"),
         (of("machine", versions={}), "worker.versions", "pyoco-server 0.6.0 everywhere"),
         (on_cluster(3, GOOD, replace(GOOD, is_current=False, silent_seconds=1.0)), "stream.peers", "behind, on n2"),
-        (on_cluster(3, GOOD, GONE), "stream.peers", "away, on n4"),
+        (on_cluster(3, GOOD, GONE), "stream.peers", "offline, on n4"),
         (of("queue", jobs={"gpu": 2}, oldest_at={"gpu": NOW - 720}), "queue.unserved", "2, the oldest for 12 min"),
     ],
 )

@@ -247,7 +247,7 @@ class TestModes:
         assert admin("ledger", "mode", "--to", "joint", "--yes").code == 0
         monkeypatch.delenv("PYOCO_BUDGET_URL")
         assert admin("budget", "verify").code == 0
-        assert "nothing has to change" in admin("ledger", "mode", "--to", "joint").err
+        assert "nothing to change" in admin("ledger", "mode", "--to", "joint").err
 
     def test_a_run_that_was_resolved_asks_for_a_rebuild(
         self, admin: Run, redis: ValkeyServer, monkeypatch: pytest.MonkeyPatch
@@ -355,7 +355,7 @@ class TestLedger:
     ) -> None:
         with contextlib.closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
             theirs.execute("CREATE TABLE theirs (a INTEGER)")
-        for name, said in (("slip/ledger.db", "no such folder"), ("theirs.db", "tables of somebody else")):
+        for name, said in (("slip/ledger.db", "no such folder"), ("theirs.db", "but other tables exist there")):
             monkeypatch.setenv("PYOCO_LEDGER_URL", f"sqlite:///{tmp_path}/{name}")
             refused = admin("budget", "credit", "--tenant", "t", "--usd", "1.0000")
             assert (refused.code, refused.out) == (1, "")

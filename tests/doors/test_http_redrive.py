@@ -93,7 +93,7 @@ class TestRedrive:
         problem = {
             "id": str(bad),
             "err_id": "ERR-PYOCO-0028",
-            "detail": "the letter tells of no run that is still kept",
+            "detail": "the letter names a run that is no longer stored",
         }
         assert answer == {
             "matched": 4,

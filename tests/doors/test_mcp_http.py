@@ -10,7 +10,7 @@ import logging
 import os
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from support.doctor_commands import a_worker
 from support.gateways import listening
 from support.priced.gateways import Payer, PricedDoor, check_problem
 from support.priced.pack_scenes import TESTS, naughty_hosts
+from support.priced.points import watched
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -301,14 +302,15 @@ async def test_a_gateway_that_stops_in_a_submission_tells_its_key(
         await app(scope, receive, send)
 
     async def hold(point: str) -> None:
+        if is_between_tries and point == "submit.after_mark_reserved":
+            held.set()
+            raise DependencyUnavailable("the store is away")
         if point == "submit.after_send":
             held.set()
-            if is_between_tries:
-                raise DependencyUnavailable("the store is away")
             await asyncio.Event().wait()
 
     async with listening(noted) as port, agent_over_http(f"http://127.0.0.1:{port}/mcp/", payer.headers, mode) as agent:  # type: ignore[arg-type]
-        with door.with_priced(replace(door.priced, reached=hold)):
+        with door.with_priced(watched(door.priced, hold)):
             calling = asyncio.create_task(call(agent, DECISION, **ASK))
             await asyncio.wait_for(held.wait(), 120)
             app.state.stopping = True

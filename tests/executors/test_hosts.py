@@ -44,7 +44,7 @@ class TestATask:
     @pytest.mark.parametrize(
         ("flow", "how"),
         [
-            ("leaves", "it left with exit status 3"),
+            ("leaves", "it ended with exit status 3"),
             ("crashes", "killed by SIGSEGV"),
             ("is_killed", "killed by SIGKILL"),
         ],
@@ -154,7 +154,7 @@ class TestATask:
         number = wire.number(next_of(hosts).runs + 1).decode()
         outcome = await outcome_of(hosts, work("forges", text=number + wire.MORE.decode() + text))
         assert isinstance(outcome, Died)
-        assert "it sent what nobody had asked for or can read" in outcome.how
+        assert "it sent an unexpected or invalid message" in outcome.how
         assert hosts.restarts == 1
         await still_works(hosts)
 
@@ -167,7 +167,7 @@ class TestATask:
         assert await execution.progress() is None
         outcome = await execution.outcome()
         assert isinstance(outcome, Died)
-        assert "it sent what nobody had asked for or can read" in outcome.how
+        assert "it sent an unexpected or invalid message" in outcome.how
         await still_works(hosts)
 
     async def test_that_forges_an_answer_does_not_answer_for_the_next_run(self, hosts: HostExecutor) -> None:

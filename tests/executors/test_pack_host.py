@@ -112,7 +112,7 @@ class TestAPackThatFails:
             ("is_killed", "the pack's process ended by SIGKILL"),
             ("crashes", "the pack's process ended by SIGSEGV"),
             ("leaves", "the pack's process ended with exit status 3"),
-            ("writes_rubbish", "the pack's process sent what nobody can read"),
+            ("writes_rubbish", "the pack's process sent an invalid message"),
         ],
     )
     async def test_with_its_process_is_replaced(self, hosts: PackHosts, pack_type: str, detail: str) -> None:

@@ -163,7 +163,7 @@ def test_prices_are_those_of_the_settings() -> None:
 
 def test_executors_are_made_of_settings() -> None:
     """The answerer that asks a server is there only where it is chosen."""
-    openai = PackConfig(decision_answerer="openai", decision_url="http://127.0.0.1:9/v1", decision_model="m")
+    openai = PackConfig(decision_url="http://127.0.0.1:9/v1", decision_model="m")
     with pytest.raises(PackError, match="ANSWERER_UNAVAILABLE"):
         executors({"decision": ""}, openai)["decision"]({"question": "?"}, in_time())
 

@@ -30,14 +30,14 @@ class Machine:
 
     def __init__(self) -> None:
         self.found: dict[str, Ability] = {}
-        self.looks = 0
+        self.probes = 0
         self.outcome_of: Outcome = Executed(PackResult(data={}, actual_cost_usd_micros=10_000))
         self.calls: list[Call] = []
         self.when_called: Callable[[], None] = lambda: None
 
-    def look(self, packs: Collection[str]) -> Mapping[str, Ability]:
+    def probe(self, packs: Collection[str]) -> Mapping[str, Ability]:
         assert set(packs) == self.packs
-        self.looks += 1
+        self.probes += 1
         return dict(self.found)
 
     async def start(self) -> None: ...
@@ -82,7 +82,7 @@ async def scene(
 @contextlib.asynccontextmanager
 async def at_work(scene: Scene, machine: Machine) -> AsyncIterator[PackLane]:
     worker = PackLane(scene.priced, machine, 1, files=scene.files, tries=QUICK)
-    worker.look = machine.look
+    worker.probe = machine.probe
     await worker.start()
     try:
         yield worker
@@ -132,7 +132,7 @@ async def test_a_worker_looks_at_once_after_a_run_that_lacked_something(scene: S
     machine.outcome_of = Faulted("NO_OCR_ENGINE: it is gone", is_unavailable=True)
     machine.when_called = lambda: machine.found.update(ocr=Ability(missing="no engine"))
     async with at_work(scene, machine) as worker:
-        assert (worker.packs, machine.looks) == (("ocr",), 1)
+        assert (worker.packs, machine.probes) == (("ocr",), 1)
         run = await submit(scene)
         check_refunded(await scene.ended(run), "NO_OCR_ENGINE: it is gone")
         await eventually(lambda: worker.packs == ())

@@ -319,13 +319,15 @@ def test_secrets_are_in_neither_repr_nor_errors() -> None:
 def test_options_win_over_the_environment_over_the_file_over_the_default(tmp_path: Path) -> None:
     """FLOW-518"""
     file = tmp_path / "settings.env"
-    file.write_text("PYOCO_DEFAULT_TAG=file\nPYOCO_DLQ_STREAM=FILE\nPYOCO_HOST_RUNS_MAX=3\nPYOCO_WORKER_SLOTS=4\n")
+    file.write_text(
+        "PYOCO_DEFAULT_TAG=file\nPYOCO_DLQ_STREAM=FILE\nPYOCO_CONSUMER_MAX_DELIVER=3\nPYOCO_WORKER_SLOTS=4\n"
+    )
     environ = {"PYOCO_ENV_FILE": str(file), "PYOCO_DEFAULT_TAG": "environ", "PYOCO_DLQ_STREAM": "ENVIRON"}
     before = dict(os.environ)
 
     config = NatsBackendConfig.from_env(environ, default_tag="option", dlq_stream=None, worker_slots="5")
 
-    assert (config.default_tag, config.dlq_stream, config.host_runs_max) == ("option", "ENVIRON", 3)
+    assert (config.default_tag, config.dlq_stream, config.consumer_max_deliver) == ("option", "ENVIRON", 3)
     assert config.worker_slots == 5
     assert config.runs_kv_bucket == "pyoco_runs"
     assert dict(os.environ) == before

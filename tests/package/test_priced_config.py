@@ -139,7 +139,12 @@ def test_an_address_of_models_that_nobody_can_reach_is_refused(value: str, told:
 
 @pytest.mark.parametrize("value", ["", "http://127.0.0.1:11434/v1", "https://[::1]:1/v1", " https://a.example/v1 "])
 def test_an_address_of_models_is_taken(value: str) -> None:
-    assert read(PYOCO_DECISION_URL=value).pack.decision_url == value.strip()
+    assert read(PYOCO_DECISION_URL=value, PYOCO_DECISION_MODEL="m").pack.decision_url == value.strip()
+
+
+def test_a_server_of_models_needs_a_model() -> None:
+    with pytest.raises(SettingError, match="PYOCO_DECISION_MODEL is needed with PYOCO_DECISION_URL; example: "):
+        read(PYOCO_DECISION_URL="http://127.0.0.1:11434/v1")
 
 
 @pytest.mark.parametrize("value", ["a key", "schlüssel", "a\nb"])

@@ -190,7 +190,7 @@ async def test_jobs_that_may_have_been_missed_make_no_backup(own_nats_server: Na
         await link.until_up(60)
         await jobs.end()
         with pytest.raises(Unavailable, match="may have been missed"):
-            async for _ in jobs.told():
+            async for _ in jobs.arrivals():
                 pass
     await link.close()
 

@@ -20,7 +20,7 @@ from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.pack_queue.sqs import SqsPackQueue
 from pyoco_server.ports.results.s3 import S3Results
-from pyoco_server.wiring.priced import priced_looks
+from pyoco_server.wiring.priced import priced_openers
 from support.priced.aws_clients import settings_of
 from support.priced.ledgers import FAILS, Skew, a_reserved_run, sqlite_ledger, sqlite_url
 from support.priced.servers import Aws
@@ -30,7 +30,7 @@ HOUR = 3_600
 
 async def look(aws: AwsSettings | None = None, data_dir: Path | None = None, **settings: Any) -> PricedFacts:
     config, priced = NatsBackendConfig(data_dir=str(data_dir or "nowhere")), PricedConfig(**settings)
-    return await look_at_priced(config, priced, priced_looks(config, priced, aws or AwsSettings()))
+    return await look_at_priced(config, priced, priced_openers(config, priced, aws or AwsSettings()))
 
 
 async def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_no_responders_of_a_stream_that_exists_is_an_election_and_is_waite
         nonlocal silent
         if subject.startswith(config.work_subject_prefix) and silent:
             silent -= 1
-            raise NotStored(f"nobody answers on {subject}")
+            raise NotStored(f"no responders on {subject}")
         return await ask(subject, *args, **more)
 
     monkeypatch.setattr(link, "ask", leaderless)
@@ -123,7 +123,7 @@ async def test_an_api_that_does_not_answer_during_an_election_is_no_proof(
     link, config = prepared_link
 
     async def nobody(subject: str, *_: Any, **__: Any) -> Any:
-        raise NotStored(f"nobody answers on {subject}")
+        raise NotStored(f"no responders on {subject}")
 
     with monkeypatch.context() as patch:
         patch.setattr(link, "ask", nobody)

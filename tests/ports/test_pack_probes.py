@@ -40,7 +40,7 @@ def test_the_languages_of_the_engine_are_what_ocr_provides(monkeypatch: pytest.M
 def test_a_model_that_takes_no_connections_is_missing_and_its_address_is_not_told() -> None:
     """SAFE-3"""
     port = free_port()
-    config = PackConfig(decision_answerer="openai", decision_url=f"http://127.0.0.1:{port}/v1", decision_model="m")
+    config = PackConfig(decision_url=f"http://127.0.0.1:{port}/v1", decision_model="m")
     missing = pack_abilities(["decision"], config)["decision"].missing
     assert missing == "the model at PYOCO_DECISION_URL cannot be reached: Connection refused"
     assert str(port) not in missing

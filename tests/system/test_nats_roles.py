@@ -124,8 +124,8 @@ def _doctor(site: GuardedSite) -> None:
     """As the operator, from whom nothing is hidden."""
     doctor = site.start("admin", "pyoco-server", "doctor")
     doctor.ended()
-    assert "NATS is spoken to with TLS" in doctor.said
-    assert "NATS asks who comes" in doctor.said
+    assert "connections to NATS use TLS" in doctor.said
+    assert "NATS requires a login" in doctor.said
     assert "gave no answer" not in doctor.said
     assert "cannot be read" not in doctor.said
 

@@ -123,7 +123,8 @@ async def _copies(work: _Work) -> tuple[tuple[StreamCopy, ...], StoredFile | Non
     async with contextlib.AsyncExitStack() as stack:
         jobs = {queue: await stack.enter_async_context(work.streams.new_jobs(queue)) for queue in work.queues}
         recordings = {
-            queue: asyncio.create_task(_keep_changes(work.archive, queue, new.told())) for queue, new in jobs.items()
+            queue: asyncio.create_task(_keep_changes(work.archive, queue, new.arrivals()))
+            for queue, new in jobs.items()
         }
         try:
             copies, ledger = await _copied(work)

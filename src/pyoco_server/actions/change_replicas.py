@@ -64,8 +64,8 @@ async def plan_replicas(replicas: Replicas, count: int) -> Planned:
     away = sorted({name for each in found for name in each.away})
     if away:
         raise DeploymentRefused(
-            f"{', '.join(away)} does not answer: a node that is away cannot be given a copy, nor give one up; "
-            "start it, wait until it has caught up, and ask again"
+            f"{', '.join(away)} does not answer: replicas cannot be added to or removed from an offline node; "
+            "start it, wait until it has caught up, and run the command again"
         )
     if plan.to_change and count > 1:
         await replicas.try_count(count)
@@ -130,4 +130,4 @@ async def _until_complete(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-_AGAIN = "NATS goes on by itself when it can; the same command again goes on with the rest"
+_AGAIN = "NATS continues by itself when it can; repeat the command to continue with the rest"

@@ -83,7 +83,7 @@ async def examine(
     if isinstance(workers, Workers) and _needs_second_read(workers, time.time() - offset, config, around):
         # A worker may have been full for a long time and have a free slot only since now, or may still be loading its
         # packs: its next heartbeat shows that.
-        on_step("workers, once more")
+        on_step("workers, second read")
         await asyncio.sleep(min(config.worker_heartbeat_interval_sec + 1.0, _HEARTBEAT_SECONDS_MAX))
         workers = await deployment.workers()
     now = time.time() - offset

@@ -88,7 +88,7 @@ async def _bury(
 
 
 async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent:
-    """Return the ended run, whether it ended here or earlier, or else what was found in its place."""
+    """Return the ended run, whether it ended here or earlier, or else what was found instead."""
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()

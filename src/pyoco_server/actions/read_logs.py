@@ -57,7 +57,7 @@ async def read_logs(
     if not batches:
         return LogPage(await _forgotten(backend.logs, run, selection))
     wanted = [each for each in batches if selection.attempt in (None, each.attempt)]
-    # No more lines will come of the last one of the wanted attempts.
+    # The last one of the selected attempts gets no more lines.
     is_over = run.is_terminal and backend.clock() - run.updated_at > _LATE_SECONDS
     is_over = is_over or (bool(wanted) and wanted[-1].attempt < max(run.attempt, batches[-1].attempt))
     found: list[Line] = []

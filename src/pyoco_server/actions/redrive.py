@@ -42,13 +42,13 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
         return await _redrive_program(backend, caller, found, change)
     run = await find_run(backend, caller, found)
     if run is None:
-        raise _not_repeatable("tells of no run that is still kept", "run_gone")
+        raise _not_repeatable("names a run that is no longer stored", "run_gone")
     if not run.is_terminal:
-        raise _not_repeatable(f"tells of a run that is {run.status} now", "not_ended")
+        raise _not_repeatable(f"names a run that is {run.status} now", "not_ended")
     try:
         accepted = await rerun(backend, caller, run.run_id, change, f"redrive {run.run_id}")
     except RunNotFound as error:
-        raise _not_repeatable("tells of no run that is still kept", "run_gone") from error
+        raise _not_repeatable("names a run that is no longer stored", "run_gone") from error
     return await _delete_letter(backend, found, accepted)
 
 

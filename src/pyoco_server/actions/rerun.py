@@ -1,4 +1,4 @@
-"""Submit the work of a run once more."""
+"""Submit the work of a run again."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ async def rescue(
     is_settled = run.attempt > 0 or snapshot.at - max(run.updated_at, found.stored_at) >= submit_seconds
     if not (is_quiet and is_settled and has_no_job(found, snapshot.stock)) or await life_seconds(backend, found) > 0:
         return None
-    # A delayed run was accepted for certain: whoever released it crashed before it queued the job.
+    # A delayed run was certainly accepted: the process that released it crashed before it queued the job.
     is_owed = found.stored_at < snapshot.begun_at or (run.not_before is not None and run.status is RunState.PENDING)
     if is_owed and await queue_again(backend, found):
         return None

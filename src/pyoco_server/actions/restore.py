@@ -99,8 +99,7 @@ def _check_ledger(ledger: LedgerFile | None, here: FoundLedger | None, *, may_re
         return
     if not may_replace:
         raise BackupFailed(
-            f"there is already a ledger at {ledger.path}; --no-ledger leaves it as it is, --replace removes it first, "
-            "for good"
+            f"there is already a ledger at {ledger.path}; --no-ledger keeps it, --replace removes it first, for good"
         )
     if here.is_used and not may_disturb:
         raise BackupFailed(f"somebody uses {ledger.path} at this moment: stop that process first, or say --force")
@@ -178,7 +177,7 @@ async def restore(
         left = [name for name in plan.names if name not in done]
         error.add_note(
             f"restored: {', '.join(done) or 'nothing'}; not restored: {', '.join(left)}. "
-            "Start nothing yet: the same restore, run again, goes on from here."
+            "Start nothing yet: repeat the command to continue from here."
         )
         raise
     with contextlib.suppress(PyocoError):  # a mark that stays does no harm: it only describes the stream

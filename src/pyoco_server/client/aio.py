@@ -314,7 +314,7 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
                     await sleep(waiting.pause())
                     snapshot = await self._wire.call(reading, patience=patience, ends_at=waiting.ends_at)
         except TimeoutError as error:
-            raise TimeoutError(waiting.told(str(error))) from error.__cause__
+            raise TimeoutError(waiting.timeout_message(str(error))) from error.__cause__
         return snapshot
 
     async def start_run(self, run_id: str) -> RunSnapshot:

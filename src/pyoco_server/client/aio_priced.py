@@ -128,7 +128,7 @@ class AsyncPricedRuns:
                     pause = waiting.pause()
                 await sleep(pause)
         except TimeoutError as error:
-            raise TimeoutError(waiting.told(str(error))) from error.__cause__
+            raise TimeoutError(waiting.timeout_message(str(error))) from error.__cause__
 
     async def get_envelope(self, run_id: str) -> PackEnvelope:
         """Return the result of a completed run through the gateway, which checks its sha256 wherever it is stored.

@@ -75,9 +75,9 @@ class PackWaiting:
             raise TimeoutError(str(error)) from error
         return pause
 
-    def told(self, why: str) -> str:
+    def timeout_message(self, why: str) -> str:
         """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:
-            return f"nothing was heard of run {self.run_id} within {self.seconds:g} s{why}"
+            return f"the state of run {self.run_id} could not be read within {self.seconds:g} s{why}"
         return f"run {self.run_id} is still {self._status} after {self.seconds:g} s{why}"

@@ -311,7 +311,7 @@ class PyocoHttpClient(PricedRuns, Jobs):
                     sleep(waiting.pause())
                     snapshot = self._wire.call(reading, patience=patience, ends_at=waiting.ends_at)
         except TimeoutError as error:
-            raise TimeoutError(waiting.told(str(error))) from error.__cause__
+            raise TimeoutError(waiting.timeout_message(str(error))) from error.__cause__
         return snapshot
 
     def start_run(self, run_id: str) -> RunSnapshot:

@@ -129,7 +129,7 @@ class PricedRuns:
                     pause = waiting.pause()
                 sleep(pause)
         except TimeoutError as error:
-            raise TimeoutError(waiting.told(str(error))) from error.__cause__
+            raise TimeoutError(waiting.timeout_message(str(error))) from error.__cause__
 
     def get_envelope(self, run_id: str) -> PackEnvelope:
         """Return the result of a completed run through the gateway, which checks its sha256 wherever it is stored.

@@ -83,11 +83,11 @@ class Waiting:
         self._pause_seconds = min(self._pause_seconds * 1.5, _PAUSE_SECONDS_MAX)
         return pause
 
-    def told(self, why: str) -> str:
+    def timeout_message(self, why: str) -> str:
         """Return the text of the TimeoutError: the last known status, and the last error (`why`), if any."""
         why = why and f": {why}"
         if self._status is None:
-            return f"nothing was heard of run {self.run_id} within {self.seconds:g} s{why}"
+            return f"the state of run {self.run_id} could not be read within {self.seconds:g} s{why}"
         as_known = why and ", as far as is known"
         return f"run {self.run_id} is still {self._status} after {self.seconds:g} s{as_known}{why}"
 

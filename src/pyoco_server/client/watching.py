@@ -232,11 +232,11 @@ def _document(data: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise AnswerDamaged("an event is no JSON") from error
+        raise AnswerDamaged("an event is not JSON") from error
     try:
         is_complete = isinstance(document["snapshot"]["status"], str) and isinstance(document["run_id"], str)
     except (TypeError, KeyError, IndexError) as error:
-        raise AnswerDamaged("an event tells of no run") from error
+        raise AnswerDamaged("an event does not contain a run") from error
     if not is_complete:
-        raise AnswerDamaged("an event tells of no run")
+        raise AnswerDamaged("an event does not contain a run")
     return cast(dict[str, Any], document)

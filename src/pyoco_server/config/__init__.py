@@ -161,6 +161,7 @@ class NatsBackendConfig:
         SECONDS_OR_NONE,
         "K",
         "Workers without heartbeats for longer are removed from the registry; 0 = never.",
+        audience=Audience.EXISTING,
     )
     flow_resolver: str = declare("", RESOLVER, "WU", "Where workers find flows by name, as `module:callable`.")
     worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
@@ -173,7 +174,9 @@ class NatsBackendConfig:
     host_memory_max_bytes: int = declare(
         0, whole(0, INT64_MAX), "W", "Memory a host process may use; 0 = 80 % of the machine's or the cgroup's."
     )
-    host_runs_max: int = declare(10_000, COUNT, "W", "A host process is replaced after this many runs.")
+    host_runs_max: int = declare(
+        10_000, COUNT, "W", "A host process is replaced after this many runs.", has_variable=False
+    )
     health_port: int = declare(
         0, whole(0, 65_535), "WK", "Port on which a worker or keeper serves `/healthz` and `/readyz`; 0 = none."
     )
@@ -207,7 +210,13 @@ class NatsBackendConfig:
     )
     dlq_publish_execution_error: bool = declare(True, FLAG, "W", "Failed executions create a dead letter, too.")
     dlq_max_age_sec: float = declare(604_800.0, AGE, "GWK", "Dead letters are removed after this time.")
-    dlq_max_msgs: int = declare(100_000, BYTES, "GWK", "Maximum number of dead letters; the oldest are removed first.")
+    dlq_max_msgs: int = declare(
+        100_000,
+        BYTES,
+        "GWK",
+        "Maximum number of dead letters; the oldest are removed first.",
+        audience=Audience.EXISTING,
+    )
     dlq_max_bytes: int = declare(536_870_912, BYTES, "GWK", "Maximum size of all dead letters in bytes.")
 
     advisory_stream: str = declare(
@@ -219,24 +228,32 @@ class NatsBackendConfig:
     )
 
     # Delays.
-    clock_stream: str = declare("PYOCO_CLOCK", NAME, "GWK", "Stream of the alarms of delayed runs and schedules.")
+    clock_stream: str = declare(
+        "PYOCO_CLOCK", NAME, "GWK", "Stream of the alarms of delayed runs and schedules.", has_variable=False
+    )
     delay_max_sec: float = declare(
         31_622_400.0, SECONDS_OR_NONE, "G", "A run may be delayed by at most this time; 0 = not at all."
     )
 
     # Logs of runs.
     logs_enabled: bool = declare(True, FLAG, "GWKDP", "What runs print is captured and stored.")
-    logs_stream: str = declare("PYOCO_LOGS", NAME, "GWKDP", "Stream of log lines.")
+    logs_stream: str = declare("PYOCO_LOGS", NAME, "GWKDP", "Stream of log lines.", audience=Audience.EXISTING)
     logs_level: str = declare(
         "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "W", "Least level of `logging` records."
     )
-    logs_line_max_bytes: int = declare(16_384, whole(256, 131_072), "WP", "A longer line is cut.")
+    logs_line_max_bytes: int = declare(
+        16_384, whole(256, 131_072), "WP", "A longer line is cut.", audience=Audience.EXISTING
+    )
     logs_run_head_bytes: int = declare(
         1_048_576, whole(0, 2**30), "WP", "Kept of the beginning of each attempt; the middle is left out."
     )
     logs_run_tail_bytes: int = declare(7_340_032, whole(4096, 2**30), "WP", "Kept of the end of each attempt.")
     logs_buffer_bytes: int = declare(
-        4_194_304, whole(65_536, 2**30), "WD", "Lines of a run that a worker keeps while NATS is away."
+        4_194_304,
+        whole(65_536, 2**30),
+        "WD",
+        "Lines of a run that a worker keeps while NATS is unreachable.",
+        audience=Audience.EXISTING,
     )
     logs_max_age_sec: float = declare(2_592_000.0, AGE, "GWKDP", "Log lines are removed after this time.")
     logs_max_bytes: int = declare(
@@ -252,7 +269,11 @@ class NatsBackendConfig:
 
     # Results and outputs of runs.
     result_inline_max_bytes: int = declare(
-        16_384, MESSAGE_BYTES, "GW", "A result or output up to this size is kept in the record of its run."
+        16_384,
+        MESSAGE_BYTES,
+        "GW",
+        "A result or output up to this size is kept in the record of its run.",
+        audience=Audience.EXISTING,
     )
     output_max_bytes: int = declare(1_073_741_824, BYTES, "W", "A larger output of a task is not kept.")
     run_outputs_max_bytes: int = declare(4_294_967_296, BYTES, "W", "What one run may keep outside of its record.")
@@ -267,7 +288,9 @@ class NatsBackendConfig:
     max_run_snapshot_bytes: int = declare(
         262_144, MESSAGE_BYTES, "GWK", "A larger snapshot is compacted.", audience=Audience.EXISTING
     )
-    workflow_yaml_max_bytes: int = declare(262_144, MESSAGE_BYTES, "GW", "A larger `flow.yaml` is refused.")
+    workflow_yaml_max_bytes: int = declare(
+        262_144, MESSAGE_BYTES, "GW", "A larger `flow.yaml` is refused.", audience=Audience.EXISTING
+    )
     wheel_object_store_bucket: str = declare(
         "pyoco_wheels", NAME, "GW", "Object store of wheels.", audience=Audience.EXISTING
     )
@@ -277,7 +300,9 @@ class NatsBackendConfig:
     wheel_sync_interval_sec: float = declare(
         10.0, INTERVAL, "W", "Time between scans of the wheel registry.", audience=Audience.EXISTING
     )
-    wheel_install_timeout_sec: float = declare(180.0, INTERVAL, "W", "Time one installation of wheels may take.")
+    wheel_install_timeout_sec: float = declare(
+        180.0, INTERVAL, "W", "Time one installation of wheels may take.", audience=Audience.EXISTING
+    )
     wheel_unpacked_max_bytes: int = declare(
         0,
         whole(0, 2**62),
@@ -309,7 +334,9 @@ class NatsBackendConfig:
             "valid key counts as with `api_key`, any other is ignored."
         ),
     )
-    http_api_key_header: str = declare("X-API-Key", HEADER, "GC", "Header that carries the API key.")
+    http_api_key_header: str = declare(
+        "X-API-Key", HEADER, "GC", "Header that carries the API key.", audience=Audience.EXISTING
+    )
     http_hosts: tuple[str, ...] = declare(
         (),
         HOSTS,
@@ -414,7 +441,7 @@ class LogSettings:
         "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for people."
     )
     log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.", audience=Audience.EXISTING)
-    log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.")
+    log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.", audience=Audience.EXISTING)
     #: Problems found in the environment; `configure_logging` reports them as ERR-PYOCO-0013.
     problems: tuple[str, ...] = field(default=(), compare=False)
 
@@ -456,7 +483,7 @@ _ELSEWHERE: dict[str, Elsewhere] = {
     "PYOCO_CLIENT_CONFIG": ("C", "Path of that file. [default: `~/.config/pyoco/client.toml`]"),
     "PYOCO_DISCOVERY": ("GWKACU", "`0`: neither write nor read the discovery files of local servers. [default: 1]"),
     "PYOCO_QUIET": ("GWKAC", "`1`: do not print on stderr which local server is used. [default: 0]"),
-    "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine."),
+    "PYOCO_DISCOVERY_MODULES": ("WE", "More modules to scan for tasks; read by the engine.", Audience.EXISTING),
     "PYOCO_CUTE": ("WE", "The engine's way of printing.", Audience.EXISTING),
     TEST_SETTINGS: (
         "GWKADPF",

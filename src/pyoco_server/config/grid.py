@@ -120,7 +120,11 @@ class GridConfig:
 
     # Queue limits and attempts.
     exec_queue_max_jobs: int = _own(
-        1_000_000, whole(1, 10**9), "GDPK", "Maximum number of queued jobs; more are refused."
+        1_000_000,
+        whole(1, 10**9),
+        "GDPK",
+        "Maximum number of queued jobs; more are refused.",
+        audience=Audience.EXISTING,
     )
     exec_queue_max_bytes: int = _own(
         8 * _GIB, whole(65_536, 2**62), "GDPK", "Maximum size of all queued jobs in bytes."
@@ -182,7 +186,9 @@ class GridConfig:
 
     # Doors.
     exec_max_conns: int = _own(1_000, whole(1, 1_000_000), "D", "Maximum number of connections of a door.")
-    exec_max_conns_per_ip: int = _own(200, whole(1, 1_000_000), "D", "Maximum number of connections from one address.")
+    exec_max_conns_per_ip: int = _own(
+        200, whole(1, 1_000_000), "D", "Maximum number of connections from one address.", audience=Audience.EXISTING
+    )
     exec_drain_sec: float = _own(
         30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to disconnect."
     )

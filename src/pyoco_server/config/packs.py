@@ -70,14 +70,14 @@ _TEXT = Kind(str.strip, lambda value: None if isinstance(value, str) else "is no
 class PackConfig:
     """The settings of packs. Wrong values raise SettingError, a ValueError that names the variable."""
 
-    decision_answerer: str = declare(
-        "extractive",
-        choice("extractive", "openai"),
+    decision_url: str = declare(
+        "",
+        _ADDRESS,
         "W",
-        "What answers decisions: `extractive` picks sentences of the context, without a model; `openai` calls a "
-        "server with the chat API of OpenAI.",
+        "Base URL, including `/v1`, of the server that answers decisions: one with the chat API of OpenAI. Unset: "
+        "sentences of the context are picked, without a model.",
+        secret=True,
     )
-    decision_url: str = declare("", _ADDRESS, "W", "Base URL of that server, including `/v1`.", secret=True)
     decision_model: str = declare("", _TEXT, "W", "Model to use there.")
     decision_api_key: str = declare("", _KEY, "W", "API key for that server.", secret=True)
 
@@ -115,13 +115,10 @@ class PackConfig:
 
     def __post_init__(self) -> None:
         check_all(self)
-        if self.decision_answerer == "openai":
-            for name, example in (("decision_url", _ADDRESS.example), ("decision_model", _TEXT.example)):
-                if not getattr(self, name):
-                    raise SettingError(
-                        f"PYOCO_{name.upper()} is needed with PYOCO_DECISION_ANSWERER=openai; "
-                        f"example: PYOCO_{name.upper()}={example}"
-                    )
+        if self.decision_url and not self.decision_model:
+            raise SettingError(
+                f"PYOCO_DECISION_MODEL is needed with PYOCO_DECISION_URL; example: PYOCO_DECISION_MODEL={_TEXT.example}"
+            )
 
     @property
     def prices(self) -> Prices:

@@ -13,6 +13,9 @@ _NAME = "The name is fixed."
 REMOVED: Mapping[str, str] = {
     "PYOCO_ABANDON_AFTER_SEC": _FIXED,
     "PYOCO_ADVISORY_STREAM": _NAME,
+    "PYOCO_CLOCK_STREAM": _NAME,
+    "PYOCO_DECISION_ANSWERER": "`PYOCO_DECISION_URL` alone decides whether a model answers.",
+    "PYOCO_HOST_RUNS_MAX": _FIXED,
     "PYOCO_RECEIPTS_KV_BUCKET": _NAME,
     "PYOCO_WORKFLOW_OBJECT_STORE_BUCKET": _NAME,
     "PYOCO_WHEEL_UNPACKED_MAX_BYTES": "The limit is eight times `PYOCO_WHEEL_MAX_BYTES`.",

@@ -96,8 +96,8 @@ class Audience(enum.Enum):
     """For whom a variable exists: the table of the reference that lists it."""
 
     USERS = ""
-    #: Timers, limits and names that are right as they are. The variables exist because earlier releases had them.
-    EXISTING = "existing deployments"
+    #: Timers, limits and names whose default is right for nearly every deployment.
+    EXISTING = "rarely changed"
     TESTS = "tests"
     #: Read and checked, without an effect (FLOW-194).
     NOBODY = "nobody"
@@ -129,7 +129,7 @@ class Setting:
     secret: bool = False
     #: A bad value in the environment causes a warning, and the default is used.
     lenient: bool = False
-    #: False: an argument of the constructor only, for tests and for timers that nobody has to tune.
+    #: False: an argument of the constructor only, for tests and for timers that need no tuning.
     has_variable: bool = True
     audience: Audience = Audience.USERS
     #: Prefix of the variable. Variables of the grid have none.
@@ -449,8 +449,8 @@ A dotenv file has one `NAME=value` per line. `export` in front, `# comments`, `'
 
 ## Leave these as they are
 
-Names, timers and limits that earlier releases documented. They still work, for deployments that have set them; a new
-deployment has no reason to. Most must be the same for all processes.
+Names, timers and limits whose defaults fit nearly every deployment; the names are for deployments that share one NATS.
+Most of these must be the same for all processes.
 
 | Variable | Default | Meaning | Used by |
 |---|---|---|---|

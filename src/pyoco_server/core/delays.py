@@ -1,4 +1,4 @@
-"""When a run may start: as its caller asks for it, and as it is recorded (section 6 of the contract)."""
+"""When a run may start: as requested, and as recorded (section 6 of the contract)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NO_DELAY", "Delay", "WaitsFor", "delay_problem", "instant_text"]
 class WaitsFor(StrEnum):
     """What a PENDING run without a job waits for. An alarm of the clock queues its job."""
 
-    #: The time that its caller or its schedule asked for.
+    #: The time that its caller or its schedule requested.
     SCHEDULED = "scheduled"
     #: The next try, after a failed one.
     RETRY = "retry"

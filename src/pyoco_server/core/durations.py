@@ -1,4 +1,4 @@
-"""Durations and instants as people and programs write them (section 0 of the contract): `1h30m`,
+"""Durations and instants in text form (section 0 of the contract): `1h30m`,
 `2026-12-01T09:00:00+09:00`.
 
 Every function returns seconds, and raises ValueError with a text that names the rule and not the value. The limits
@@ -43,7 +43,7 @@ _DATE_TIME: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)"
     r"(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-9]{2})?"
 )
-#: Longer texts are no duration or instant that anybody writes.
+#: Longer texts are rejected without parsing.
 _TEXT_LENGTH_MAX: Final = 64
 
 _NOT_A_DURATION: Final = "must be a number of seconds, or a duration such as 30s, 500ms or 1h30m"

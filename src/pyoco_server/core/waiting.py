@@ -51,7 +51,7 @@ class WaitReason(StrEnum):
     DISPUTED = "disputed"
     #: Programs: its client has reached its maximum number of jobs in flight.
     AT_CAP = "at_cap"
-    #: Its caller or its schedule asked for a later start (DELAY-4).
+    #: Its caller or its schedule requested a later start (DELAY-4).
     SCHEDULED = "scheduled"
     #: A try failed, or the attempt of a program was lost, and the next one is due later.
     RETRY = "retry"
@@ -204,14 +204,14 @@ _NOT_SERVED = (
 
 #: The same, if workers report the reason (SAFE-3).
 _LACKING = (
-    "No worker that is there now can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
-    "starts once that is there, and is refunded if it waits too long.",
+    "None of the live workers can execute the pack {pack}. Workers alive: {alive}. Missing: {missing}. The run "
+    "starts once it is available, and is refunded if it waits too long.",
     "パック {pack} を実行できるworkerが現在いません。稼働中のworker: {alive}。不足しているもの: {missing}。"
     "用意できれば開始され、長く待った場合は返金されます",
 )
 
 _DISPUTED = (
-    "What is known of its money contradicts itself: nobody goes on with it until an operator decides. It is listed by "
+    "The records about its money contradict each other: an operator has to decide how it ends. It is listed by "
     "`pyoco-server-admin budget disputes`, and ended by `pyoco-server-admin budget resolve`.",
     "金額の記録が矛盾しているため、運用者が判断するまで処理は進みません。"
     "`pyoco-server-admin budget disputes` で一覧し、`pyoco-server-admin budget resolve` で終了させます",

@@ -197,7 +197,7 @@ def _plain_items(value: Mapping[object, object] | Collection[object], depth: int
 def _text_of(value: object) -> str:
     try:
         return _clean(str(value))
-    except Exception as error:  # noqa: BLE001 - somebody else's __str__; a log line must not fail for it
+    except Exception as error:  # noqa: BLE001 - a third-party __str__; a log line must not fail because of it
         return f"<{type(value).__name__}, whose text cannot be had: {type(error).__name__}>"
 
 
@@ -324,7 +324,7 @@ class _Output(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception as error:  # noqa: BLE001 - the last stop of every record: there is nobody to raise to
+        except Exception as error:  # noqa: BLE001 - the last stop of every record: no caller could handle an error
             line = json.dumps(
                 {"level": record.levelname, "logger": record.name, "message": _message(record), "reason": repr(error)}
             )
@@ -335,7 +335,7 @@ class _Output(logging.Handler):
         try:
             _write(stream, line)
         except BrokenPipeError as error:
-            # The reader is gone for good. Buffered data would fail again at exit.
+            # The reader has exited. Buffered data would fail again at exit.
             self._stream = None
             self._warn(str(error))
             with contextlib.suppress(OSError, ValueError):

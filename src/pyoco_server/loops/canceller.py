@@ -26,7 +26,7 @@ _PAGE = 500
 #: Cancelled runs checked per turn, newest first; older ones are checked once these have ended.
 _TURN_MAX = 20_000
 _AT_ONCE = 32
-#: Packs cannot be cancelled; a program is ended by the worker that claims it next.
+#: A pack is never CANCELLING: one that is not due yet ends at once. A program is ended by the next worker to claim it.
 _OF_OTHERS = (PACK, EXEC)
 
 

@@ -63,10 +63,10 @@ class _Outbox:
 
 
 class LogSender:
-    """Takes batches from executors and stores them, those of an attempt one after another.
+    """Takes batches from executors and stores them, one after another for each attempt.
 
-    While NATS is away it keeps up to `buffer_bytes` for each run; then the oldest are dropped, and a gap is stored in
-    their place. What it cannot do: keep what it holds when its process is killed.
+    While NATS is unreachable it keeps up to `buffer_bytes` for each run; then the oldest are dropped, and a gap is
+    stored in their place. What it cannot do: keep what it holds when its process is killed.
     """
 
     def __init__(

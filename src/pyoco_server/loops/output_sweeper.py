@@ -26,7 +26,7 @@ _AT_ONCE = 64
 
 
 class OutputSweeper(Loop):
-    """Removes objects whose run is gone, or was ended by another attempt: their worker died in between (RES-15).
+    """Removes objects whose run was removed, or was ended by another attempt: their worker died in between (RES-15).
 
     Objects younger than an hour stay. Several keepers may sweep concurrently: each removes what still exists. Costs a
     list of all objects, and one read of each run: when its objects are first seen, and when its retention is over.
@@ -59,7 +59,7 @@ class OutputSweeper(Loop):
                     self.removed += await self._backend.outputs.delete(each.name)
 
     async def _is_over(self, run_id: str, attempt_id: str) -> bool:
-        """Whether nobody can read the objects of this attempt any more."""
+        """Return whether the objects of this attempt are unreachable."""
         try:
             found = await self._backend.runs.find(run_id)
         except RecordUnreadable:  # an operator may repair it

@@ -16,11 +16,7 @@ from pyoco_server.ports.ledger.port import Ledger
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.results.port import Results
 
-__all__ = ["Priced", "nowhere"]
-
-
-async def nowhere(_: str) -> None:
-    """Do nothing. Tests pause or kill at these points."""
+__all__ = ["Priced"]
 
 
 async def _at_once() -> object:
@@ -53,6 +49,3 @@ class Priced:
     until_open: Callable[[], Awaitable[object]] = _at_once
     #: Returns whether the ledger is the one that the deployment uses, according to the last comparison (SAFE-12).
     owns_ledger: Callable[[], bool] = lambda: True
-    #: Called with the name of each step of a submit and of an end. Contract 23.3 asks for these names in test builds;
-    #: no setting reaches this field, so they cannot be enabled in production.
-    reached: Callable[[str], Awaitable[None]] = nowhere

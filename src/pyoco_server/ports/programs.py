@@ -16,7 +16,7 @@ from pyoco_server.ports.routes.port import Routes
 from pyoco_server.ports.slots.port import Slot, Slots
 from pyoco_server.ports.wakeups.port import Wakeups
 
-__all__ = ["Grace", "Looks", "Programs"]
+__all__ = ["Grace", "Programs", "SlotChecks"]
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Grace:
 
 
 @dataclass
-class Looks:
+class SlotChecks:
     """When each held slot was last checked for being abandoned.
 
     A client at its cap is rejected repeatedly, and each check costs a read. A cache of at most `count_max` slots:
@@ -70,6 +70,6 @@ class Programs:
     artifacts: Objects
     #: Set when JetStream is back (`loops/programs/quorum.py`), read wherever the age of a lease is judged.
     grace: Grace = field(default_factory=Grace)
-    looks: Looks = field(default_factory=Looks)
+    slot_checks: SlotChecks = field(default_factory=SlotChecks)
     #: Returns 0.0 to 1.0, for jitter (GRID-194).
     chance: Callable[[], float] = random.random

@@ -22,7 +22,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.ports.backend import Backend
 
-__all__ = ["checked_patterns", "program_lane", "those_there"]
+__all__ = ["checked_patterns", "installed_patterns", "program_lane"]
 
 log = get_logger(__name__)
 
@@ -42,7 +42,7 @@ def checked_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
-def those_there(exec_dir: str) -> tuple[str, ...]:
+def installed_patterns(exec_dir: str) -> tuple[str, ...]:
     """Return a pattern for each program installed in the directory now.
 
     So a worker does not take jobs that only other workers can run. Matches all programs if none is installed yet, or if

@@ -84,10 +84,10 @@ async def pack_lane(priced: Priced, config: NatsBackendConfig, collector: Collec
     hosts = PackHosts(slots, memory, known.packs.values(), settings.pack, LOADER, collector)
     files = Files(Scratch(Path(config.data_dir) / "tmp" / "pack-files"))
 
-    def look(packs: Collection[str]) -> Mapping[str, Ability]:
+    def probe(packs: Collection[str]) -> Mapping[str, Ability]:
         lost = {name: Ability(missing=why) for name, why in hosts.left_out.items()}
         return lost | pack_abilities(packs, settings.pack)
 
     worker = PackLane(known, hosts, slots, files=files)
-    worker.look = look
+    worker.probe = probe
     return worker

@@ -88,7 +88,7 @@ def pack_abilities(packs: Collection[str], config: PackConfig) -> dict[str, Abil
 def _decision(config: PackConfig) -> Execute:
     from pyoco_server.executors.packs import decision  # in the processes of this pack alone
 
-    if config.decision_answerer != "openai":
+    if not config.decision_url:
         return decision.executor()
     from pyoco_server.ports.answerer.openai import OpenAiAnswerer
 
@@ -169,7 +169,7 @@ def _ocr_ability(config: PackConfig) -> Ability:
 
 
 def _decision_ability(config: PackConfig) -> Ability:
-    if config.decision_answerer != "openai":
+    if not config.decision_url:
         return ABLE
     from pyoco_server.ports.answerer.reach import why_not_reached  # not without a model
 

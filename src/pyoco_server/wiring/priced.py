@@ -25,7 +25,7 @@ from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, OtherLedg
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.loops.priced.ledger_watch import LedgerWatch
 from pyoco_server.loops.priced.projector import Projector
-from pyoco_server.ports.deployment.priced import Looks
+from pyoco_server.ports.deployment.priced import StoreOpeners
 from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.known_ledger.port import KnownLedger
 from pyoco_server.ports.ledger import migrate
@@ -53,7 +53,7 @@ __all__ = [
     "open_money_of_any_mode",
     "open_pack_queue",
     "open_priced",
-    "priced_looks",
+    "priced_openers",
 ]
 
 log = get_logger(__name__)
@@ -360,9 +360,11 @@ def make_named_ledger(priced: PricedConfig) -> str | None:
         return None
     shown = _shown(url)
     if not url.startswith("postgresql") and not Path(url.removeprefix("sqlite:///")).parent.is_dir():
-        raise UsageError(f"there is no ledger at {shown}, and no such folder: correct PYOCO_LEDGER_URL, or make it")
+        raise UsageError(f"there is no ledger at {shown}, and no such folder: correct PYOCO_LEDGER_URL, or create it")
     if not migrate.is_empty(url):
-        raise LedgerOutdated(f"there is no ledger at {shown}, but tables of somebody else; `{migrate.MIGRATE}` adds it")
+        raise LedgerOutdated(
+            f"there is no ledger at {shown}, but other tables exist there; `{migrate.MIGRATE}` adds it"
+        )
     walked = migrate.upgrade(url)
     return None if walked.before == walked.after else shown  # None: another process created them first
 
@@ -382,7 +384,7 @@ async def open_pack_queue(
         await link.close()
 
 
-def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> Looks:
+def priced_openers(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettings) -> StoreOpeners:
     """Return how the doctor opens each store."""
     settings = PricedSettings(config=config, priced=priced, aws=aws, new_id=lambda: "")
 
@@ -411,10 +413,10 @@ def priced_looks(config: NatsBackendConfig, priced: PricedConfig, aws: AwsSettin
         async with aws_errors("ask S3"), open_s3(aws) as client:
             yield client
 
-    looks = Looks(ledger=ledger, redis=lambda: open_redis(priced))
+    openers = StoreOpeners(ledger=ledger, redis=lambda: open_redis(priced))
     if priced.pack_queue_url:
-        looks = replace(looks, sqs=sqs)
-    return replace(looks, s3=s3) if priced.results_url else looks
+        openers = replace(openers, sqs=sqs)
+    return replace(openers, s3=s3) if priced.results_url else openers
 
 
 def ledger_status(config: NatsBackendConfig, priced: PricedConfig) -> dict[str, Any]:

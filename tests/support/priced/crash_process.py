@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.config import NatsBackendConfig, priced_from_env
 from pyoco_server.wiring import backend as wiring
 from pyoco_server.wiring.offer import pack_lane
 from support.priced.ledgers import a_new_run
+from support.priced.points import watched
 
 _PATIENCE_SECONDS = 120
 
@@ -33,7 +33,7 @@ async def _go_as_far_as(point: str, tenant_id: str) -> None:
     async with wiring.open_backend(config, f"dies at {point}", priced=priced_from_env()) as backend:
         assert backend.priced is not None
         await backend.priced.until_open()
-        priced = replace(backend.priced, reached=reached)
+        priced = watched(backend.priced, reached)
         if _submits(point):
             await submit(priced, a_new_run(tenant_id=tenant_id, idempotency_key=point))
             return

@@ -43,7 +43,6 @@ from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
 from pyoco_server.ports.idempotency_locks.redis import RedisIdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
-from pyoco_server.ports.inputs.port import Inputs
 from pyoco_server.ports.inputs.s3 import S3Inputs
 from pyoco_server.ports.ledger.port import Balances, Ledger, Lost, Spans
 from pyoco_server.ports.nats.link import Link, Missing, open_link
@@ -58,6 +57,7 @@ from pyoco_server.ports.results.jetstream import JetStreamResults
 from pyoco_server.ports.results.s3 import S3Results
 from support.memory_nats import new_memory_url
 from support.priced.ledgers import Skew, postgres_ledger, sqlite_ledger
+from support.priced.points import Killed, Points, watched
 from support.servers import unique
 
 __all__ = [
@@ -95,49 +95,13 @@ ACME = "acme"
 _TRIES = 10
 
 
-class Killed(BaseException):
-    """The process is gone at this point: nobody catches that."""
-
-
-@dataclass
-class Points:
-    """The named points of contract 23.3."""
-
-    reached: list[str] = field(default_factory=list)
-    #: The process dies here.
-    kill_at: str | None = None
-    #: Called, and waited for, at a point.
-    meanwhile: dict[str, Callable[[], Any]] = field(default_factory=dict)
-
-    async def __call__(self, name: str) -> None:
-        self.reached.append(name)
-        if name == self.kill_at:
-            self.kill_at = None
-            raise Killed(name)
-        happening = self.meanwhile.pop(name, None)
-        if happening is not None:
-            await happening()
-
-
-class WatchedInputs:
-    """Inputs whose `put` lies between the points `upload.after_reserve` and `upload.after_store`."""
-
-    def __init__(self, real: Inputs, points: Points) -> None:
-        self._real, self._points = real, points
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    async def put(self, *args: Any) -> None:
-        await self._points("upload.after_reserve")
-        await self._real.put(*args)
-        await self._points("upload.after_store")
-
-
 @dataclass(frozen=True)
 class Stack:
     kind: str
+    #: With the points.
     priced: Priced
+    #: The same without points: the adapters themselves.
+    bare: Priced
     skew: Skew
     points: Points
     shown: list[PricedRun]
@@ -200,11 +164,9 @@ class Stack:
                 await self.give_back()
                 return got
             if isinstance(got, Started):
-                await self.points("worker.after_start")
                 ended = await self.end(got.run, fails=fails, patience=patience)
                 if isinstance(ended, Unfinished):
                     return ended
-                await self.points("worker.before_ack")
             await priced.queue.ack(delivery)
             self.in_hand.remove(delivery)
             return got if isinstance(got, Skip) else ended
@@ -235,9 +197,9 @@ class Stack:
         """Upload, claim and finish as the worker that holds the lease."""
         if fails:
             intent = intents.failure(run, Reason.PACK_FAILED)
+            await self.points("worker.after_upload")
         else:
             intent = intents.success(run, 50_000, await self.upload(run))
-        await self.points("worker.after_upload")
         claimed = await claim_end(
             self.priced, run, Basis.LEASE, Actor.WORKER, intent, lease_token=run.lease_token, patience=patience
         )
@@ -327,7 +289,8 @@ async def open_stack(
         if kind in {SPLIT, QUICK_SPLIT}:
             await ports.use_redis(opened, request)
         await ports.start(opened)
-        yield Stack(kind, ports.bundle(points, shown.append), skew, points, shown)
+        bare = ports.bundle(shown.append)
+        yield Stack(kind, watched(bare, points), bare, skew, points, shown)
 
 
 def spans_of(config: PricedConfig) -> Spans:
@@ -382,18 +345,17 @@ class _Ports:
             await port.start()
             opened.push_async_callback(port.close)
 
-    def bundle(self, points: Points, show: Callable[[PricedRun], None]) -> Priced:
+    def bundle(self, show: Callable[[PricedRun], None]) -> Priced:
         return Priced(
             config=self._config,
             ledger=self._ledger,
             budget=self._budget,
             queue=self._queue,
             results=self._results,
-            inputs=WatchedInputs(self._inputs, points),
+            inputs=self._inputs,
             idempotency_locks=self._idempotency_locks,
             new_id=lambda: str(uuid.uuid4()),
             show=show,
-            reached=points,
         )
 
 

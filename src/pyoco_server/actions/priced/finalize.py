@@ -94,7 +94,6 @@ async def claim_end(
         actor=actor.value,
     )
     priced.show(claimed)
-    await priced.reached("finalize.after_claim")
     return claimed
 
 
@@ -124,7 +123,6 @@ async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Pat
     if isinstance(done, Lost):
         log.info("another process ended the run", **facts.about(claimed), actor=actor.value)
         return done
-    await priced.reached("finalize.after_commit")
     await _forget_key(priced, claimed, done)
     return Finished(done)
 
@@ -161,7 +159,6 @@ async def decided(
 async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> PricedRun | Lost:
     """End the run in one transaction. Raises _Contradicts, DependencyUnavailable."""
     # Money and commit are one transaction: a crash between them equals a crash before it.
-    await priced.reached("finalize.after_money")
     assert run.intent is not None
     due = expected_charge(run, run.intent)
     charged = Charged(due, run.reserved_usd_micros - due)
@@ -173,7 +170,6 @@ async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: Pat
     charged = await _move_money(priced, run, actor, patience)
     if isinstance(charged, Contradiction):
         raise _Contradicts(charged.why)
-    await priced.reached("finalize.after_money")
     return await _commit(priced, run, charged, _split(run, charged, actor), patience)
 
 

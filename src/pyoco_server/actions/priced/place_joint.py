@@ -27,8 +27,6 @@ async def place_joint(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
     Raises OverBudget, KeyReused, KeyBusy: nothing changed. DependencyUnavailable: either all of it happened, or
     nothing.
     """
-    await priced.reached("submit.after_insert")
-    await priced.reached("submit.after_reserve")
     placed, expired = await priced.ledger.transact(lambda tx: _place(tx, ask))
     if expired is not None:
         log.info("expired run released its idempotency key", **facts.step(expired, expired.version - 1))
@@ -36,7 +34,6 @@ async def place_joint(priced: Priced, ask: NewRun) -> AsyncIterator[Placed]:
     if not placed.is_replayed:
         log.info("run accepted", **facts.step(placed.run, None), **facts.money(placed.run))
         priced.show(placed.run)
-        await priced.reached("submit.after_mark_reserved")
     yield placed
 
 

@@ -79,19 +79,16 @@ async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRu
         if replayed is None:  # a row that old, and another submission took its key at this very moment
             raise KeyBusy
         return replayed
-    await priced.reached("submit.after_insert")
     answer = await _reserve(priced, made)
     if isinstance(answer, Insufficient):
         await priced.ledger.transact(lambda tx: tx.runs.delete_unreserved(made.run_id))
         raise OverBudget(answer.balance_usd_micros)
-    await priced.reached("submit.after_reserve")
     run = await priced.ledger.transact(lambda tx: _confirm(tx, made))
     if isinstance(run, Lost):
         await _give_back(priced, made)
         raise DependencyUnavailable("the submission took too long and was given up; try again")
     log.info("run accepted", **facts.step(run, made.version), **facts.money(run))
     priced.show(run)
-    await priced.reached("submit.after_mark_reserved")
     await _remember(idempotency_locks, ask, run)
     balance = answer.balance_usd_micros if isinstance(answer, Reserved) else await priced.budget.balance(ask.tenant_id)
     return Placed(run, balance)

@@ -39,7 +39,6 @@ async def reconcile(priced: Priced, run: PricedRun, patience: Patience = BRIEF) 
         return taken
     log.warning("took over a stale claim", **facts.step(taken, run.version), alarm="reconcile_action")
     priced.show(taken)
-    await priced.reached("finalize.after_claim")
     assert taken.intent is not None
     if taken.intent.result is not None:
         checked = await _checked(priced, taken, taken.intent.result)

@@ -73,10 +73,9 @@ async def _queue(priced: Priced, run: PricedRun) -> PricedRun:
         await send(priced, run, run.updated_at)
     except DependencyUnavailable as error:
         return await _take_back(priced, run, error)
-    await priced.reached("submit.after_send")
     try:
         await priced.ledger.transact_softly(lambda tx: tx.runs.mark_enqueued(run.run_id))
-    except DependencyUnavailable as error:  # it is sent once more, and started once
+    except DependencyUnavailable as error:  # it is sent again, but started only once
         log.warning("sent a run, but could not record that", **facts.about(run), cause=error)
     return run
 

@@ -111,7 +111,7 @@ async def send_again(priced: Priced, run: PricedRun) -> bool:
 async def send_due(priced: Priced, run_id: str) -> int:
     """Send a delayed run whose time has come. Returns the microseconds until then; 0: nothing is left to do.
 
-    A crash after the send leaves a run that is sent once more; it is started once. Raises DependencyUnavailable.
+    A crash after the send leaves a run that is sent again; it is started once. Raises DependencyUnavailable.
     """
     row, now_us = await priced.ledger.read(lambda tx: (tx.runs.get(run_id), tx.now_us()))
     if row is None or not is_delayed(row) or row.not_before is None:

@@ -102,7 +102,7 @@ async def claim_job(
 def _read(delivery: Delivery) -> ProgramJob:
     job = decode_job(delivery.data)
     if _tokens(delivery) not in (job.subject_tokens, job.old_subject_tokens):
-        raise InvalidJob("the job lies under another subject than its own", run_id=job.run_id)
+        raise InvalidJob("the job is stored under the wrong subject", run_id=job.run_id)
     return job
 
 
@@ -159,7 +159,7 @@ async def _claim_once(claim: _Claim) -> ProgramAttempt | Passed | Lost:  # noqa:
     programs = programs_of(backend)
     is_under_way = run.status is not RunState.PENDING
     if is_under_way and (programs.grace.covers(now) or moves.is_fresh(run, now, programs.config.exec_lease_fresh_sec)):
-        return await _put_off(delivery, _BUSY_SECONDS, "somebody runs it")
+        return await _put_off(delivery, _BUSY_SECONDS, "another worker executes it")
     if moves.is_cancel_asked(run):  # GRID-162
         return await _end(claim, found, moves.cancel(run, now))
     return await _attempt(claim, found, now, was_lost=is_under_way)
@@ -196,7 +196,7 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
             await programs.events.tell(event_of(lost, EventName.ASSIGN, lost.start_time))
         await programs.events.tell(requeue_event(lost, Why.HOLDER_LOST, now))
     put_back = None if before is None else put_back_event(before, now)
-    if put_back is not None:  # for the same reason: whoever put the job back may report it later
+    if put_back is not None:  # for the same reason: the process that put the job back may report it later
         await programs.events.tell(put_back)
     try:
         filled = await programs.slots.fill(claim.slot, claim.job.run_id, claim.token, now)

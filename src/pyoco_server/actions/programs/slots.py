@@ -104,7 +104,7 @@ async def clear_abandoned(backend: Backend, group: str, client: str, checks_max:
         if not checks_max:
             break
         # A slot written recently has a live holder, or one whose lease has not expired yet.
-        if now - slot.t < every_seconds or not programs.looks.is_due(slot, now, every_seconds):
+        if now - slot.t < every_seconds or not programs.slot_checks.is_due(slot, now, every_seconds):
             continue
         checks_max -= 1
         if await _is_abandoned(backend, slot, now) and await programs.slots.free(slot):

@@ -136,7 +136,7 @@ class Group:
             self._post(job)
 
     def say_again(self, job: Job) -> None:
-        """Submit the job once more, so that the door acknowledges it again."""
+        """Submit the job again, so that the door acknowledges it again."""
         job.is_acked = False
         if self._session is not None:
             self._post(job)

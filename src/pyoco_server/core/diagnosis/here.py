@@ -33,7 +33,7 @@ _FILES_MIN = 1000
 def disks(facts: Facts) -> Iterator[Remark]:
     for disk in facts.machine.disks:
         if isinstance(disk, Unknown):
-            yield note(f"the disk cannot be looked at: {disk.why}", "it cannot be told whether it is full")
+            yield note(f"cannot check the disk: {disk.why}", "it may be full")
         else:
             yield _disk(disk)
 
@@ -68,7 +68,7 @@ def typos(facts: Facts) -> Iterator[Remark]:
     for name, meant in facts.machine.typos.items():
         yield warning(
             f"the variable {name} does nothing; perhaps {meant} was meant",
-            "you believe in a setting that nobody reads",
+            "the setting has no effect",
             f"rename {name} to {meant}, or remove it",
             about=name,
         )
@@ -78,7 +78,7 @@ def unused(facts: Facts) -> Iterator[Remark]:
     for name, instead in facts.machine.unused.items():
         yield note(
             f"the variable {name} is no longer used: {instead}",
-            "you believe in a setting that nobody reads",
+            "the setting has no effect",
             f"remove {name}",
             about=name,
         )
@@ -87,7 +87,7 @@ def unused(facts: Facts) -> Iterator[Remark]:
 def for_tests(facts: Facts) -> Iterator[Remark]:
     for name in facts.machine.for_tests:
         yield danger(
-            f"{name} is set, which is for tests alone",
+            f"{name} is set, which is for tests only",
             "timers, limits or rules differ from what the guarantees need",
             f"unset {name}",
             about=name,
@@ -101,9 +101,9 @@ def timing(facts: Facts) -> Iterator[Remark]:
     if 2 * wishes.heartbeat_seconds >= wishes.disconnect_seconds:
         strange = True
         yield warning(
-            f"a worker is taken for gone after {wishes.disconnect_seconds:g} s, and tells of itself every "
+            f"workers count as disconnected after {wishes.disconnect_seconds:g} s, and send a heartbeat every "
             f"{wishes.heartbeat_seconds:g} s",
-            "one late heartbeat, and a living worker loses its runs",
+            "after one late heartbeat a live worker loses its runs",
             f"PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC={4 * wishes.heartbeat_seconds:g}",
             about="heartbeat",
         )
@@ -111,7 +111,7 @@ def timing(facts: Facts) -> Iterator[Remark]:
         strange = True
         yield warning(
             f"PYOCO_CONSUMER_MAX_DELIVER is {wishes.max_deliver}",
-            "a delivery that finds the run in other hands counts, too: runs may fail without a second try",
+            "deliveries that find the run owned by another worker count too: runs may fail without a second try",
             "PYOCO_CONSUMER_MAX_DELIVER=20",
             about="deliveries",
         )
@@ -124,7 +124,7 @@ def timing(facts: Facts) -> Iterator[Remark]:
             about="retention",
         )
     if not strange:
-        yield ok("the times in the settings fit together")
+        yield ok("the timing settings are consistent")
 
 
 def keys(facts: Facts) -> Iterator[Remark]:
@@ -132,12 +132,12 @@ def keys(facts: Facts) -> Iterator[Remark]:
     if facts.gateway is not None:
         return
     if facts.wishes.wants_key:
-        yield ok("gateways with these settings ask for an API key")
+        yield ok("gateways with these settings require an API key")
     else:
         yield note(
-            "gateways with these settings ask for no API key",
-            "whoever reaches one may submit, read and cancel every run",
-            "PYOCO_HTTP_AUTH_MODE=api_key, when others than this machine reach it",
+            "gateways with these settings do not require an API key",
+            "anyone who can connect may submit, read and cancel every run",
+            "PYOCO_HTTP_AUTH_MODE=api_key, if other machines can reach it",
         )
 
 
@@ -145,8 +145,8 @@ def pepper(facts: Facts) -> Iterator[Remark]:
     if facts.wishes.wants_key and not facts.wishes.has_pepper:
         yield warning(
             "API keys are on, and PYOCO_AUTH_PEPPER is not set here",
-            "a copy of the store is enough to try keys against; and keys made with a pepper do not open without it",
-            "set the same long random PYOCO_AUTH_PEPPER for gateways and pyoco-server-admin, and make the keys anew",
+            "guesses of a key can be tested on a copy of the store; keys created with a pepper are rejected without it",
+            "set the same long random PYOCO_AUTH_PEPPER for gateways and pyoco-server-admin, and create new keys",
         )
 
 
@@ -159,7 +159,7 @@ def ready(facts: Facts) -> Iterator[Remark]:
     if gateway is None:
         return
     if gateway.health != 200:
-        what = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"nobody answers at {gateway.url}"
+        what = f"{gateway.url}/health says {gateway.health}" if gateway.health else f"no answer from {gateway.url}"
         fix = "pyoco-server gateway, or name the right address: --server"
         yield danger(what, "nothing can be submitted there", fix)
     elif gateway.ready != 200 and not gateway.stores:
@@ -172,7 +172,7 @@ def ready(facts: Facts) -> Iterator[Remark]:
         yield danger(
             f"{gateway.url} is alive and not ready: /ready says {gateway.ready or 'nothing'}",
             "it does not reach NATS, or has not read its lists yet; submissions get 503",
-            "see what is said about NATS here; its log says more",
+            "see the findings about NATS here, and the log of the gateway",
         )
     else:
         yield ok(f"{gateway.url} is ready; it answered in {age(gateway.seconds)}")
@@ -183,15 +183,15 @@ def open_gateway(facts: Facts) -> Iterator[Remark]:
     if gateway is None or gateway.health != 200:
         return
     if isinstance(gateway.is_open, Unknown):
-        yield note(f"whether {gateway.url} asks for an API key is not known: {gateway.is_open.why}", "it may be open")
+        yield note(f"cannot check whether {gateway.url} requires an API key: {gateway.is_open.why}", "it may be open")
     elif not gateway.is_open:
-        yield ok(f"{gateway.url} asks for an API key")
+        yield ok(f"{gateway.url} requires an API key")
     elif is_local(_host(gateway)):
-        yield ok(f"{gateway.url} asks for no API key, and was asked from this machine")
+        yield ok(f"{gateway.url} requires no API key, and is on this machine")
     else:
         yield warning(
-            f"{gateway.url} asks for no API key",
-            "whoever reaches it may submit, read and cancel every run",
+            f"{gateway.url} requires no API key",
+            "anyone who can reach it may submit, read and cancel every run",
             "PYOCO_HTTP_AUTH_MODE=api_key, then: pyoco-server-admin api-key create --tenant NAME",
         )
 
@@ -201,10 +201,10 @@ def plain_gateway(facts: Facts) -> Iterator[Remark]:
     if gateway is None or is_local(_host(gateway)):
         return
     if urlsplit(gateway.url).scheme == "https":
-        yield ok(f"{gateway.url} is spoken to with TLS")
+        yield ok(f"{gateway.url} uses TLS")
     else:
         yield warning(
-            f"{gateway.url} is spoken to without TLS",
-            "API keys, params and results can be read on the way",
-            "put a proxy that speaks TLS in front of it, and use https://",
+            f"{gateway.url} does not use TLS",
+            "API keys, params and results can be intercepted",
+            "put a TLS proxy in front of it, and use https://",
         )

@@ -60,14 +60,14 @@ def reachable(facts: Facts) -> Iterator[Remark]:
         )
     elif server.trouble is Trouble.TLS_FAILED:
         yield danger(
-            f"{url} cannot be spoken to with TLS: {server.why}",
+            f"the TLS connection to {url} failed: {server.why}",
             "no process of ours can start or connect again",
             "set `tls` in the configuration of NATS; use an address with tls:// and the name in its certificate; "
             "add its authority to this machine's certificates (SSL_CERT_FILE)",
         )
     else:
         yield danger(
-            f"nobody answers at {url}: {server.why}",
+            f"no answer from {url}: {server.why}",
             "without NATS nothing is accepted and nothing runs",
             "start NATS (`pyoco-server up` brings its own), or name the right address: --nats-url or PYOCO_NATS_URL",
         )
@@ -79,12 +79,12 @@ def version(facts: Facts) -> Iterator[Remark]:
     reported = facts.server.version
     numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", reported)
     if numbers is None:
-        yield note(f"nats-server says it is version {reported!r}", "it cannot be told whether it is new enough")
+        yield note(f"nats-server reports version {reported!r}", "it may be too old")
         return
     found = tuple(int(part or 0) for part in numbers.groups())
     fix = "install nats-server 2.15 or newer; one node after another, with SIGTERM"
     if found < _VERSION_MIN:
-        why = "it cannot let a single record expire: ended runs fill the disk, and the buckets cannot be made"
+        why = "it cannot expire single records: ended runs fill the disk, and the buckets cannot be created"
         yield danger(f"nats-server {reported} is too old; 2.12 or newer is needed", why, fix)
     elif found < _VERSION_SAFE:
         why = "before 2.12.3 a change of the cluster's members could lose what had been acknowledged"
@@ -98,11 +98,11 @@ def payload(facts: Facts) -> Iterator[Remark]:
         return
     allowed, needed = facts.server.payload_bytes_max, facts.wishes.payload_bytes
     if allowed >= needed:
-        yield ok(f"messages of {size(allowed)} are taken; ours have {size(needed)} at most")
+        yield ok(f"messages may have {size(allowed)}; ours have at most {size(needed)}")
     else:
         yield danger(
-            f"messages of {size(allowed)} are taken at most; ours may have {size(needed)}",
-            "runs with a large flow.yaml or many task records cannot be accepted, or their end not be written",
+            f"messages may have at most {size(allowed)}; ours may have {size(needed)}",
+            "runs with a large flow.yaml or many task records cannot be accepted or ended",
             f"set max_payload: {needed} in the configuration of NATS, "
             "or lower PYOCO_WORKFLOW_YAML_MAX_BYTES and PYOCO_MAX_RUN_SNAPSHOT_BYTES",
         )
@@ -118,31 +118,31 @@ def login(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.server, Server):
         return
     if facts.server.wants_login:
-        yield ok("NATS asks who comes")
+        yield ok("NATS requires a login")
     elif _is_exposed(facts, facts.server):
         yield warning(
-            "NATS takes everybody, and other machines can reach it",
-            "whoever reaches its port may read all runs and have any code run on your workers",
+            "NATS requires no login, and other machines can reach it",
+            "anyone who can reach its port may read all runs and execute any code on your workers",
             "set `authorization` (or accounts) in the configuration of NATS, or let it listen on 127.0.0.1; "
             "for `pyoco-server up`: leave --nats-listen-host away",
         )
     else:
-        yield ok("NATS takes everybody, and only this machine can reach it")
+        yield ok("NATS requires no login, and only this machine can reach it")
 
 
 def tls(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.server, Server):
         return
     if facts.server.wants_tls:
-        yield ok("NATS is spoken to with TLS")
+        yield ok("connections to NATS use TLS")
     elif _is_exposed(facts, facts.server):
         yield warning(
-            "NATS is spoken to without TLS, and other machines can reach it",
-            "passwords, params and results can be read on the way",
+            "connections to NATS do not use TLS, and other machines can reach it",
+            "passwords, params and results can be intercepted",
             "set `tls` in the configuration of NATS and use addresses with tls://",
         )
     else:
-        yield ok("NATS is spoken to without TLS, on this machine alone")
+        yield ok("connections to NATS do not use TLS, and stay on this machine")
 
 
 def sync(facts: Facts) -> Iterator[Remark]:
@@ -157,8 +157,8 @@ def sync(facts: Facts) -> Iterator[Remark]:
     else:
         reason = f": {monitor.why}" if isinstance(monitor, Unknown) else ""
         yield note(
-            f"how often NATS syncs to disk cannot be seen from here{reason}",
-            "unless it was set, it is every two minutes: a power cut loses what was accepted since",
+            f"cannot check how often NATS syncs to disk{reason}",
+            "the default is every two minutes: a power failure loses what was accepted since",
             "check that its configuration has `sync_interval: always` (or 1s) below `jetstream`; "
             "with a monitoring port: pyoco-server doctor --nats-http http://HOST:8222",
         )
@@ -166,11 +166,11 @@ def sync(facts: Facts) -> Iterator[Remark]:
     if seconds == 0:
         yield ok("NATS syncs to disk before each answer")
     elif seconds <= _SYNC_SECONDS_MAX:
-        yield ok(f"NATS syncs to disk every {age(seconds)}: a power cut loses no more than that")
+        yield ok(f"NATS syncs to disk every {age(seconds)}: a power failure loses no more than that")
     else:
         yield warning(
             f"NATS syncs to disk every {age(seconds)} only",
-            "a power cut loses all that was accepted since",
+            "a power failure loses all that was accepted since",
             f"set {where}",
         )
 
@@ -179,7 +179,7 @@ def clock(facts: Facts) -> Iterator[Remark]:
     ahead = facts.clock_ahead_seconds
     if isinstance(ahead, Unknown):
         if facts.is_reached and facts.is_set_up:
-            yield note(f"the clock of NATS cannot be read: {ahead.why}", "whether the clocks agree is not known")
+            yield note(f"cannot read the clock of NATS: {ahead.why}", "the clocks may differ")
         return
     difference = f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
     fix = "set the clock by NTP here and where NATS runs: timedatectl set-ntp true"
@@ -188,13 +188,14 @@ def clock(facts: Facts) -> Iterator[Remark]:
     elif abs(ahead) <= _CLOCK_DANGER_SECONDS:
         yield warning(
             f"the clock of this machine is {difference} that of NATS",
-            "runs go by the clock of NATS; logs and what tasks write do not, and cannot be compared",
+            "runs use the clock of NATS; the times in logs and in the output of tasks differ from it",
             fix,
         )
     else:
         yield danger(
             f"the clock of this machine is {difference} that of NATS",
-            "one of the two is wrong: certificates and keys expire at the wrong time, and runs leave too early or late",
+            "one of the two is wrong: certificates and keys expire at the wrong time, and runs are removed too early "
+            "or too late",
             fix,
         )
 
@@ -214,7 +215,7 @@ def enabled(facts: Facts) -> Iterator[Remark]:
     else:
         yield danger(
             f"JetStream gave no answer: {facts.account.why}",
-            "a cluster that has lost most of its nodes, or a user who may not ask, looks like this",
+            "the cluster may have lost most of its nodes, or the user lacks permissions",
             "start the nodes that are down; let the user publish to `$JS.API.>` and subscribe to `_INBOX.>`",
         )
 
@@ -266,15 +267,15 @@ def limits(facts: Facts) -> Iterator[Remark]:
         tight = True
         yield danger(
             f"the account may have {account.streams_max} streams; it has {account.streams}, and we need {missing} more",
-            "they cannot be made: no process of ours can start",
+            "they cannot be created: no process of ours can start",
             fix,
             about="streams",
         )
     if account.wants_stream_limits and missing:
         tight = True
         yield danger(
-            "the account takes streams with a limit of bytes only, and ours have none",
-            "they cannot be made: no process of ours can start",
+            "the account requires a byte limit for each stream, and ours have none",
+            "they cannot be created: no process of ours can start",
             "turn max_bytes_required of the account off",
             about="max_bytes",
         )
@@ -283,9 +284,9 @@ def limits(facts: Facts) -> Iterator[Remark]:
         say = danger if account.consumers >= account.consumers_max else warning
         yield say(
             f"the account has {account.consumers} of the {account.consumers_max} consumers it may have",
-            "each tag, each gateway and each download needs one; without it work on a tag or a list stands still",
+            "each tag, gateway and download needs one; without it, work on a tag stops or lists are not updated",
             fix,
             about="consumers",
         )
     if not tight:
-        yield ok("the account may make what we need")
+        yield ok("the limits of the account are sufficient")

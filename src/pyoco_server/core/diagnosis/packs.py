@@ -20,7 +20,7 @@ def installed(facts: Facts) -> Iterator[Remark]:
         return
     if packs.strangers:
         yield danger(
-            f"PYOCO_PACKS names what is not installed here: {', '.join(packs.strangers)}",
+            f"PYOCO_PACKS names packs that are not installed here: {', '.join(packs.strangers)}",
             "no gateway and no worker starts with it",
             f"install it, or correct PYOCO_PACKS; there are: {', '.join(packs.known)}",
             about="PYOCO_PACKS",
@@ -28,7 +28,7 @@ def installed(facts: Facts) -> Iterator[Remark]:
     for name, package, why in packs.left_out:
         yield warning(
             f"the pack {name} of {package} is left out: {why}",
-            "nobody can ask for it, and workers here do not execute it",
+            "it cannot be requested, and workers here do not execute it",
             f"repair {package}, or uninstall it",
             about=name,
         )
@@ -134,6 +134,6 @@ def test_allow(facts: Facts) -> Iterator[Remark]:
     if packs is not None and packs.test_allow:
         yield danger(
             f"PYOCO_URL_PACK_TEST_ALLOW={packs.test_allow} is set, which is for tests alone",
-            "whoever may submit a run reaches that address by the url pack",
+            "anyone who may submit a run can reach that address through the url pack",
             "unset PYOCO_URL_PACK_TEST_ALLOW",
         )

@@ -23,7 +23,7 @@ __all__ = [
     "version",
 ]
 
-_NO_MONEY = "priced runs are neither accepted nor ended; flows go on"
+_NO_MONEY = "priced runs are neither accepted nor ended; flows continue"
 #: Anyone who has one URL of a result can test guesses of the secret against it.
 _SECRET_LENGTH_MIN = 16
 
@@ -42,7 +42,7 @@ def reachable(facts: Facts) -> Iterator[Remark]:
     elif isinstance(known.ledger, Absent):
         yield note(
             f"there is no ledger at {known.ledger.where}",
-            "priced runs are not accepted from here, and workers and keepers here know of none",
+            "processes here accept, execute and end no priced runs",
             "`pyoco-server up` creates it unless the deployment uses another ledger; "
             "PYOCO_LEDGER_URL names another, --data-dir another folder; "
             "PYOCO_PRICED_ENABLED=0 where none is wanted",
@@ -103,8 +103,8 @@ def file(facts: Facts) -> Iterator[Remark]:
     if ledger.mode & 0o077:
         strange = True
         yield warning(
-            f"others than its owner may open {ledger.where} (mode {ledger.mode:o})",
-            "it holds every tenant's money and the inputs of priced runs",
+            f"users other than its owner may open {ledger.where} (mode {ledger.mode:o})",
+            "it contains every tenant's money and the inputs of priced runs",
             f"chmod 600 {ledger.where}",
             about="permissions",
         )
@@ -112,12 +112,12 @@ def file(facts: Facts) -> Iterator[Remark]:
         strange = True
         yield warning(
             f"{ledger.where} has journal mode {ledger.journal}, not WAL",
-            "readers and writers wait for each other; a file system without shared memory (NFS) cannot do better",
+            "readers and writers wait for each other; a file system without shared memory (NFS) does not support WAL",
             "put the ledger on a local disk, or into PostgreSQL",
             about="journal",
         )
     if not strange:
-        yield ok(f"{ledger.where} is its owner's alone, and in WAL mode")
+        yield ok(f"only its owner can open {ledger.where}, which is in WAL mode")
 
 
 def disputed(facts: Facts) -> Iterator[Remark]:
@@ -125,7 +125,7 @@ def disputed(facts: Facts) -> Iterator[Remark]:
     if ledger is not None and ledger.disputed:
         yield danger(
             f"priced runs whose money facts contradict each other: {some(ledger.disputed)}",
-            "what they hold stays held, and they do not end, until an operator decides",
+            "they do not end, and their money stays reserved, until an operator decides",
             "pyoco-server-admin budget disputes, then: pyoco-server-admin budget resolve --run-id ID --refund --memo …",
         )
 
@@ -135,7 +135,7 @@ def overdue(facts: Facts) -> Iterator[Remark]:
     if ledger is not None and ledger.overdue:
         yield danger(
             f"priced runs that a keeper should have ended minutes ago: {some(ledger.overdue)}",
-            "the money they hold does not come back before a keeper ends them",
+            "their money stays reserved until a keeper ends them",
             "pyoco-keeper, with the same PYOCO_LEDGER_URL and PYOCO_BUDGET_URL as the gateways; or see its log",
         )
 
@@ -160,11 +160,11 @@ def _fitness(found: Redis) -> Iterator[Remark]:
     for each in found.dangers:
         yield danger(
             each,
-            "budgets that Redis forgets have to be written anew from the journal, and nothing may be spent meanwhile",
+            "budgets that Redis loses must be rebuilt from the journal, and nothing can be spent meanwhile",
             "set `maxmemory-policy noeviction` and `appendonly yes` in its configuration",
         )
     if not found.dangers:
-        yield ok("the Redis of budgets answers, evicts nothing and writes all it does to disk")
+        yield ok("the Redis of budgets answers, evicts nothing and stores every write on disk")
 
 
 def queue(facts: Facts) -> Iterator[Remark]:
@@ -176,13 +176,13 @@ def queue(facts: Facts) -> Iterator[Remark]:
     elif isinstance(known.sqs, Absent):
         yield warning(
             f"there is no queue {known.sqs.where}",
-            "either nothing was started yet, or this is another account or region than the one you mean",
-            "start a gateway: it makes it; or check PYOCO_PACK_QUEUE_URL, AWS_REGION and AWS_ENDPOINT_URL",
+            "nothing was started yet, or this is not the intended account or region",
+            "start a gateway, which creates it; or check PYOCO_PACK_QUEUE_URL, AWS_REGION and AWS_ENDPOINT_URL",
         )
     else:
         yield danger(
             f"the queue of priced runs does not answer: {known.sqs.why}",
-            "submits are refused, and nothing begins",
+            "submissions are rejected, and nothing starts",
             "check PYOCO_PACK_QUEUE_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS",
         )
 
@@ -198,9 +198,9 @@ def letters(facts: Facts) -> Iterator[Remark]:
             count = stream.state.messages
     if count:
         yield note(
-            f"messages of priced runs that were delivered three times and not dealt with: {count}",
-            "workers could not begin these runs; each gets its money back when it has waited for too long",
-            "look at the logs of workers; the ledger was away, or a worker died again and again",
+            f"messages of priced runs that were delivered three times and not processed: {count}",
+            "workers could not start these runs; each is refunded after its maximum waiting time",
+            "check the logs of workers: the ledger was unreachable, or workers crashed repeatedly",
         )
 
 
@@ -214,7 +214,7 @@ def bucket(facts: Facts) -> Iterator[Remark]:
         yield danger(
             f"the bucket of results does not answer: {known.bucket.why}",
             "no priced run can complete, and no result can be read",
-            "check PYOCO_RESULTS_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway makes the bucket",
+            "check PYOCO_RESULTS_URL, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway creates the bucket",
         )
 
 
@@ -228,7 +228,7 @@ def inputs_bucket(facts: Facts) -> Iterator[Remark]:
         yield danger(
             f"the bucket of inputs does not answer: {known.inputs_bucket.why}",
             "no file can be uploaded, and workers take no priced run",
-            "check PYOCO_PACK_INPUT_BUCKET, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway makes it",
+            "check PYOCO_PACK_INPUT_BUCKET, AWS_REGION, AWS_ENDPOINT_URL and the keys of AWS; a gateway creates it",
         )
 
 
@@ -239,6 +239,6 @@ def secret(facts: Facts) -> Iterator[Remark]:
     if known.secret_length < _SECRET_LENGTH_MIN:
         yield warning(
             f"PYOCO_RESULTS_SECRET has {known.secret_length} characters",
-            "whoever guesses it can read every result",
-            "unset it: one is made and kept in NATS; or set 32 random characters, the same for all gateways",
+            "anyone who guesses it can read every result",
+            "unset it, and one is generated and stored in NATS; or set 32 random characters, the same for all gateways",
         )

@@ -29,7 +29,7 @@ _LAG_MAX = 1000
 _SILENT_SECONDS = 5.0
 
 #: The fix for settings that cannot be changed in place.
-_ANEW = "let runs finish and stop everything; `nats stream rm {name}`; start a gateway, which makes it anew, and empty"
+_ANEW = "let runs finish and stop everything; `nats stream rm {name}`; start a gateway, which creates it again, empty"
 
 
 def _found(facts: Facts) -> Iterator[tuple[Stream, Found]]:
@@ -56,15 +56,15 @@ def present(facts: Facts) -> Iterator[Remark]:
     unread = [stream for stream in facts.streams if isinstance(stream.state, Unknown)]
     if len(missing) == len(facts.streams):
         yield warning(
-            "nothing of ours is on this NATS yet",
-            "either nothing was ever started here, or this is another server or account than the one you mean",
-            "start a gateway: it makes what it needs; or check PYOCO_NATS_URL and the names in your settings",
+            "this NATS has none of our streams yet",
+            "nothing was ever started here, or this is not the intended server or account",
+            "start a gateway, which creates what it needs; or check PYOCO_NATS_URL and the names in your settings",
         )
         return
     for name in missing:
         yield danger(
-            f"{name} is missing, though others are there",
-            "what it held is lost, and requests that need it fail; a running keeper creates queues again within 30 s, "
+            f"{name} is missing, while others exist",
+            "its contents are lost, and requests that need it fail; a running keeper creates queues again within 30 s, "
             "and nothing else",
             f"pyoco-server-admin restore --from DIR --only {name}; or, to create it empty, pyoco-server-admin prepare",
             about=name,
@@ -78,7 +78,7 @@ def present(facts: Facts) -> Iterator[Remark]:
             about=stream.name,
         )
     if not missing and not unread:
-        yield ok(f"all {len(facts.streams)} streams, buckets and object stores are there")
+        yield ok(f"all {len(facts.streams)} streams, buckets and object stores exist")
 
 
 def medium(facts: Facts) -> Iterator[Remark]:
@@ -99,14 +99,14 @@ def retention(facts: Facts) -> Iterator[Remark]:
     found = [
         danger(
             f"{stream.name} has retention {state.settings.get('retention')!r}, not {stream.wanted['retention']!r}",
-            "records leave too early, or jobs that are done never leave and fill the disk",
+            "records are removed too early, or finished jobs stay and fill the disk",
             _ANEW.format(name=stream.name),
             about=stream.name,
         )
         for stream, state in _found(facts)
         if state.settings.get("retention", "limits") != stream.wanted["retention"]
     ]
-    yield from _or_ok(found, facts, "every stream keeps its messages for as long as it should")
+    yield from _or_ok(found, facts, "the retention of every stream is right")
 
 
 def subjects(facts: Facts) -> Iterator[Remark]:
@@ -115,14 +115,14 @@ def subjects(facts: Facts) -> Iterator[Remark]:
         have, wanted = set(state.settings.get("subjects") or ()), set(stream.wanted["subjects"])
         fix = f"nats stream edit {stream.name} --subjects='{','.join(sorted(wanted))}'"
         if wanted - have:
-            why = "what is written there is stored nowhere: it fails"
+            why = "writes to these subjects fail"
             found.append(
                 danger(f"{stream.name} does not listen on {some(sorted(wanted - have))}", why, fix, stream.name)
             )
         elif have - wanted:
-            why = "messages that are not ours end up among our records"
+            why = "foreign messages are stored among our records"
             found.append(warning(f"{stream.name} also listens on {some(sorted(have - wanted))}", why, fix, stream.name))
-    yield from _or_ok(found, facts, "every stream listens where it should")
+    yield from _or_ok(found, facts, "the subjects of every stream are right")
 
 
 def ages(facts: Facts) -> Iterator[Remark]:
@@ -133,14 +133,14 @@ def ages(facts: Facts) -> Iterator[Remark]:
         fix = f"nats stream edit {stream.name} --max-age={wanted // _SECOND}s"
         if have and not wanted:
             what = f"{stream.name} forgets everything after {age(have / _SECOND)}; it should keep it"
-            why = "what was accepted disappears by itself"
+            why = "accepted data disappears"
             found.append(danger(what, why, fix, stream.name))
         elif have and have < wanted:
             what = f"{stream.name} forgets after {age(have / _SECOND)}; the settings say {age(wanted / _SECOND)}"
-            found.append(warning(what, "what you expect to find may be gone", fix, stream.name))
+            found.append(warning(what, "data may already have been removed", fix, stream.name))
         elif have != wanted:
             what = f"{stream.name} forgets {f'after {age(have / _SECOND)}' if have else 'nothing'}"
-            why = f"the settings say {age(wanted / _SECOND)}; what exists is left as it is, and takes more disk"
+            why = f"the settings say {age(wanted / _SECOND)}; existing streams are not changed, and use more disk space"
             found.append(note(what, why, fix, stream.name))
     yield from _or_ok(found, facts, "nothing is forgotten before its time")
 
@@ -156,7 +156,7 @@ def room(facts: Facts) -> Iterator[Remark]:
         drops = bool(is_limited) and settings.get("discard", "old") == "old"
         if drops and stream.wanted.get("discard") != "old":  # the oldest dead letters are dropped by design
             what = f"{name} drops its oldest messages when it is full"
-            why = "jobs or records that were accepted disappear without a word"
+            why = "accepted jobs or records are lost silently"
             fix = f"nats stream edit {name} --max-msgs=-1 --max-bytes=-1 --max-msgs-per-subject={history or -1}"
             found.append(danger(what, why, fix, name))
         elif not drops:
@@ -164,10 +164,10 @@ def room(facts: Facts) -> Iterator[Remark]:
         biggest, needed = _limit(settings, "max_msg_size"), facts.wishes.payload_bytes
         needed = _limit(stream.wanted, "max_msg_size") or needed  # jobs of programs are small by design
         if biggest and biggest < needed:
-            what = f"{name} takes messages of {size(biggest)} at most; ours may have {size(needed)}"
-            why = "larger runs cannot be accepted, or their end not be written"
+            what = f"{name} accepts messages of at most {size(biggest)}; ours may have {size(needed)}"
+            why = "larger runs cannot be accepted or ended"
             found.append(danger(what, why, f"nats stream edit {name} --max-msg-size=-1", name))
-    yield from _or_ok(found, facts, "no stream is full, and none drops what was accepted")
+    yield from _or_ok(found, facts, "no stream is full or drops accepted messages")
 
 
 def _fullness(name: str, state: Found, limits: dict[str, int]) -> Iterator[Remark]:
@@ -178,7 +178,7 @@ def _fullness(name: str, state: Found, limits: dict[str, int]) -> Iterator[Remar
             shown = str if key == "max_msgs" else size
             yield say(
                 f"{name} is at {shown(used[key])} of {key} {shown(limit)}",
-                "when it is full, it takes nothing more: submissions fail",
+                "when it is full, it accepts nothing more: submissions fail",
                 f"nats stream edit {name} --{key.replace('_', '-')}=-1",
                 name,
             )
@@ -187,10 +187,10 @@ def _fullness(name: str, state: Found, limits: dict[str, int]) -> Iterator[Remar
 #: A setting, the value that blocks or endangers writes, its description, and the consequence.
 _TRAPS: tuple[tuple[str, object, str, str], ...] = (
     ("sealed", True, "is sealed", "nothing can be written to it"),
-    ("no_ack", True, "does not acknowledge", "every write waits in vain, and fails"),
+    ("no_ack", True, "does not acknowledge", "every write times out"),
     ("persist_mode", "async", "acknowledges before it has written", "a crash of NATS loses what was accepted"),
-    ("allow_rollup_hdrs", False, "takes no rollups", "no file can be stored in it"),
-    ("deny_purge", True, "cannot be purged", "removed and replaced files stay on disk for ever"),
+    ("allow_rollup_hdrs", False, "does not accept rollups", "no file can be stored in it"),
+    ("deny_purge", True, "cannot be purged", "removed and replaced files stay on disk forever"),
 )
 
 
@@ -212,7 +212,7 @@ def writable(facts: Facts) -> Iterator[Remark]:
         if state.settings.get("mirror"):
             what = f"{name} mirrors another stream"
             found.append(danger(what, "nothing can be written to it", _ANEW.format(name=name), name))
-    yield from _or_ok(found, facts, "every stream is set up to take writes and acknowledge them; none was tried")
+    yield from _or_ok(found, facts, "the settings of every stream allow acknowledged writes; none was tried")
 
 
 def records(facts: Facts) -> Iterator[Remark]:
@@ -222,12 +222,12 @@ def records(facts: Facts) -> Iterator[Remark]:
         name, settings, wanted = stream.name, state.settings, stream.wanted
         if wanted.get("allow_msg_ttl") and not settings.get("allow_msg_ttl"):
             what, why = (
-                f"{name} cannot let a single record expire",
-                "ended runs and old workers stay for ever: the disk fills",
+                f"{name} cannot expire single records",
+                "ended runs and old workers stay forever: the disk fills",
             )
             found.append(warning(what, why, f"nats stream edit {name} --allow-msg-ttl", name))
         elif wanted.get("subject_delete_marker_ttl") and not settings.get("subject_delete_marker_ttl"):
-            what, why = f"{name} does not tell of records that expire", "lists may go on showing runs that are gone"
+            what, why = f"{name} does not report expired records", "lists may keep showing removed runs"
             found.append(warning(what, why, f"nats stream edit {name} --subject-del-markers-ttl=24h", name))
         history = _limit(settings, "max_msgs_per_subject")
         if wanted.get("max_msgs_per_subject") == 1 and history != 1:
@@ -249,7 +249,7 @@ def programs(facts: Facts) -> Iterator[Remark]:
             found.append(danger(what, why, _ANEW.format(name=stream.name), stream.name))
     yield from found
     if of_programs and not found:
-        yield ok("the queue of programs holds each job once")
+        yield ok("the queue of programs stores each job once")
 
 
 def copies(facts: Facts) -> Iterator[Remark]:
@@ -283,7 +283,7 @@ def copies(facts: Facts) -> Iterator[Remark]:
     if facts.wishes.replicas < 3 and not by_count.keys() & {1, 2}:
         yield warning(
             f"PYOCO_JETSTREAM_REPLICAS is {facts.wishes.replicas} here, and this is a cluster",
-            "whatever is made from now on lies on too few nodes",
+            "new streams get too few replicas",
             "PYOCO_JETSTREAM_REPLICAS=3, in all processes",
             about="PYOCO_JETSTREAM_REPLICAS",
         )
@@ -300,13 +300,13 @@ def peers(facts: Facts) -> Iterator[Remark]:
         if not state.leader:
             trouble = (danger, "no node leads", "nothing can be read or written")
         elif 2 * len(away) > len(state.peers):
-            trouble = (danger, f"most copies are away, on {some(away)}", "nothing can be written")
+            trouble = (danger, f"most replicas are offline, on {some(away)}", "nothing can be written")
         elif away:
-            why = "it works, and does not survive the loss of one more node"
-            trouble = (warning, f"a copy is away, on {some(away)}", why)
+            why = "it works, but does not survive the loss of another node"
+            trouble = (warning, f"a replica is offline, on {some(away)}", why)
         elif behind:
             why = "until it has caught up, the loss of another node may stop everything"
-            trouble = (warning, f"a copy is behind, on {some(behind)}", why)
+            trouble = (warning, f"a replica is behind, on {some(behind)}", why)
         else:
             continue
         troubled.setdefault(trouble, []).append(stream.name)
@@ -315,7 +315,7 @@ def peers(facts: Facts) -> Iterator[Remark]:
         say(f"{what}: {some(names)}", why, fix.format(name=names[0]), what)
         for (say, what, why), names in troubled.items()
     ]
-    yield from _or_ok(found, facts, "every copy is there and up to date")
+    yield from _or_ok(found, facts, "all replicas are online and up to date")
 
 
 def _is_away(peer: Peer) -> bool:

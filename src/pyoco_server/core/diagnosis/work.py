@@ -55,9 +55,9 @@ def _unavailable(facts: Facts, what: str, unknown: Unknown) -> Iterator[Remark]:
     """Report facts that could not be read: no remark would look like health. Skipped if nothing has been set up yet."""
     if facts.is_reached and facts.is_set_up:
         yield danger(
-            f"{what} cannot be looked at: {unknown.why}",
-            "gateways, workers and keepers ask the same, and wait in vain",
-            "mend what is said about NATS and the streams first; then look again",
+            f"cannot read {what}: {unknown.why}",
+            "gateways, workers and keepers read the same, and fail too",
+            "fix the findings about NATS and the streams first; then run the doctor again",
         )
 
 
@@ -80,7 +80,7 @@ def unserved(facts: Facts) -> Iterator[Remark]:
             since = f", the oldest for {age(facts.now - oldest)}" if oldest is not None else ""
             yield danger(
                 f"no worker takes the jobs of tag {tag}; waiting: {count}{since}",
-                "these runs do not begin, or are not begun again",
+                "these runs are not started",
                 start_command(tag),
                 about=tag,
             )
@@ -98,22 +98,24 @@ def lanes(facts: Facts) -> Iterator[Remark]:
         slots = 0
         if isinstance(facts.workers, Workers):
             slots = sum(record.slots for record in _alive(facts, facts.workers) if lane.tag in record.tags)
-        anew = f"nats consumer rm {stream} pyoco_worker_{lane.tag} while no job is in hand: a worker makes it anew"
+        anew = (
+            f"nats consumer rm {stream} pyoco_worker_{lane.tag} while no job is in progress: a worker creates it again"
+        )
         if lane.is_paused:
             what, why = f"the queue of tag {lane.tag} is paused", "none of its jobs is delivered"
             found.append(danger(what, why, f"nats consumer resume {stream} pyoco_worker_{lane.tag}", lane.tag))
         if 0 < lane.max_deliver < _MAX_DELIVER_MIN:
-            what = f"jobs of tag {lane.tag} are delivered {lane.max_deliver} times at most"
-            why = "a delivery that finds the run in other hands counts, too: runs may fail without a second try"
+            what = f"jobs of tag {lane.tag} are delivered at most {lane.max_deliver} times"
+            why = "deliveries that find the run owned by another worker count too: runs may fail without a second try"
             found.append(warning(what, why, f"PYOCO_CONSUMER_MAX_DELIVER=20, then {anew}", lane.tag))
         if 0 < lane.in_hand_max < slots:
-            what = f"tag {lane.tag} may have {lane.in_hand_max} jobs in hand, and its workers have {slots} slots"
+            what = f"tag {lane.tag} may have {lane.in_hand_max} unacknowledged jobs, and its workers have {slots} slots"
             fix = f"PYOCO_CONSUMER_MAX_ACK_PENDING={2 * slots}, then {anew}"
             found.append(warning(what, "the other slots stay empty", fix, lane.tag))
         wishes = facts.wishes
         have = (lane.ack_wait_seconds, lane.max_deliver, lane.in_hand_max)
         if have != (wishes.ack_wait_seconds, wishes.max_deliver, wishes.in_hand_max):
-            what = f"the queue of tag {lane.tag} has other settings than those here"
+            what = f"the queue of tag {lane.tag} has settings other than those here"
             why = (
                 f"ack wait {have[0]:g} s, deliveries {have[1]}, in hand {have[2]}; the settings say "
                 f"{wishes.ack_wait_seconds:g} s, {wishes.max_deliver}, {wishes.in_hand_max}; what exists is left"
@@ -129,8 +131,8 @@ def strangers(facts: Facts) -> Iterator[Remark]:
         return
     for name in facts.queue.strangers:
         yield danger(
-            f"the consumer {name} takes jobs, and it is not a worker's",
-            "a job goes to one consumer alone: runs are taken away and never executed, or workers cannot bind",
+            f"the consumer {name} takes jobs, and belongs to no worker",
+            "each job goes to one consumer only: runs are never executed, or workers cannot bind",
             f"nats consumer rm {facts.wishes.work_stream} {name}",
             about=name,
         )
@@ -142,8 +144,8 @@ def repeats(facts: Facts) -> Iterator[Remark]:
     for lane in facts.queue.lanes:
         if lane.repeated >= _REPEATED_MAX:
             yield warning(
-                f"jobs of tag {lane.tag} that were delivered before and are still not done: {lane.repeated}",
-                "workers die, or lose their connection, while they execute: such runs start again and again",
+                f"redelivered jobs of tag {lane.tag} that are not finished: {lane.repeated}",
+                "workers crash or lose their connection during execution: such runs are restarted again and again",
                 f"look at the logs of the workers of tag {lane.tag}, and at `pyoco-client dlq list`",
                 about=lane.tag,
             )
@@ -156,11 +158,10 @@ def alive(facts: Facts) -> Iterator[Remark]:
     living = _alive(facts, facts.workers)
     if living:
         slots = sum(record.slots for record in living)
-        yield ok(f"workers: {len(living)}, with {slots} slots; gone: {len(facts.workers.records) - len(living)}")
+        others = len(facts.workers.records) - len(living)
+        yield ok(f"workers: {len(living)}, with {slots} slots; stopped or disconnected: {others}")
     elif facts.is_set_up:
-        yield warning(
-            "no worker is there", "runs are accepted and wait", "pyoco-worker --flow-resolver MODULE:CALLABLE"
-        )
+        yield warning("no worker is running", "accepted runs wait", "pyoco-worker --flow-resolver MODULE:CALLABLE")
 
 
 def hearing(facts: Facts) -> Iterator[Remark]:
@@ -171,9 +172,9 @@ def hearing(facts: Facts) -> Iterator[Remark]:
         if is_deaf(record, facts.now, facts.wishes.disconnect_seconds):
             say = warning if set(record.tags) <= good else danger
             yield say(
-                f"worker {record.worker_id} has a free slot and has not heard from the queue for "
+                f"worker {record.worker_id} has a free slot and has received nothing from the queue for "
                 f"{age(facts.now - (record.last_pull_at or 0.0))}",
-                "it lives and takes no work, unless it is stopping",
+                "it is alive but takes no work, unless it is stopping",
                 "restart it, and look at its log for `queue is silent`",
                 about=record.worker_id,
             )
@@ -187,7 +188,7 @@ def default_tag(facts: Facts) -> Iterator[Remark]:
     if living and not any(tag in record.tags for record in living):
         yield warning(
             f"no worker serves the default tag {tag}",
-            "submissions that name no tag wait for ever",
+            "submissions without a tag wait forever",
             f"{start_command(tag)}, or set PYOCO_DEFAULT_TAG to a tag that is served",
         )
 
@@ -203,7 +204,7 @@ def versions(facts: Facts) -> Iterator[Remark]:
             shown = ", ".join(f"{version} on {count}" for version, count in sorted(seen.items()))
             yield warning(
                 f"{package} differs: {shown}; here: {here or 'none'}",
-                "during an update that is as it should be; after it, runs may behave differently from worker to worker",
+                "during an update this is expected; afterwards, runs may behave differently on different workers",
                 "update the others, and stop the old workers with SIGTERM",
                 about=package,
             )
@@ -223,7 +224,7 @@ def wheels(facts: Facts) -> Iterator[Remark]:
         failures = [f"{each.get('wheel_name')}: {each.get('error')}" for each in entries if isinstance(each, dict)]
         yield warning(
             f"worker {record.worker_id} could not install wheels: {some(failures, 2) or 'it does not say which'}",
-            "its runs go on with the code it had; new code does not reach it",
+            "its runs keep using the previous code",
             "upload a newer one that can be installed, or remove it: pyoco-client wheel delete NAME",
             about=record.worker_id,
         )
@@ -233,22 +234,22 @@ def registry(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.workers, Workers) and facts.workers.unreadable:
         yield warning(
             f"records of workers that cannot be read: {some(facts.workers.unreadable)}",
-            "these workers are in no list, and their runs may be taken for abandoned",
-            "find out who writes to the bucket of workers; a worker that starts writes its record anew",
+            "these workers are missing from lists, and their runs may count as abandoned",
+            "find out who writes to the bucket of workers; a restarted worker writes its record again",
         )
 
 
 def keeper(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.keeper, Unknown):
-        yield from _unavailable(facts, "the trace of keepers", facts.keeper)
+        yield from _unavailable(facts, "the keepers' records", facts.keeper)
     elif not facts.is_set_up:
         return
     elif facts.keeper.is_listening:
-        yield ok("a keeper is there")
+        yield ok("a keeper is running")
     else:
         yield danger(
-            "no keeper is there" if facts.keeper.was_here else "no keeper has ever been here",
-            "cancelled runs that nobody works on, and runs whose job was lost or given up, never end",
+            "no keeper is running" if facts.keeper.was_here else "no keeper has ever run here",
+            "cancelled runs without a worker, and runs whose job was lost or given up, never end",
             "pyoco-keeper (one is enough), or `pyoco-server up` without --no-keeper",
         )
 
@@ -260,7 +261,7 @@ def notices(facts: Facts) -> Iterator[Remark]:
     waited = facts.now - found.oldest_at
     if waited > _NOTICE_SECONDS_MAX:
         yield danger(
-            f"jobs that were given up and not dealt with: {found.notices}, the oldest for {age(waited)}",
+            f"given-up jobs that were not processed: {found.notices}, the oldest for {age(waited)}",
             "their runs hang: they are neither executed again nor ended",
             "start a keeper, or look at its log: pyoco-keeper",
         )
@@ -269,15 +270,15 @@ def notices(facts: Facts) -> Iterator[Remark]:
 def stuck(facts: Facts) -> Iterator[Remark]:
     """Check the runs that workers owned when their heartbeats stopped: not every run is read."""
     if isinstance(facts.left_behind, Unknown):
-        yield from _unavailable(facts, "what silent workers left behind", facts.left_behind)
+        yield from _unavailable(facts, "the runs of disconnected workers", facts.left_behind)
         return
     seconds = max(facts.wishes.abandon_seconds, 2 * facts.wishes.ack_wait_seconds) + 60
     for run in facts.left_behind:
         silent = facts.now - max(run.updated_at, run.heartbeat_at)
         if not run.is_terminal and silent > seconds:
             yield danger(
-                f"run {run.run_id} is {run.status} on worker {run.worker_id}, without a sign for {age(silent)}",
-                "nobody has taken it over and nobody has ended it",
+                f"run {run.run_id} is {run.status} on worker {run.worker_id}, without a heartbeat for {age(silent)}",
+                "no worker has taken it over, and no keeper has ended it",
                 f"start a worker of its tag ({start_command(run.tag)}) and a keeper (pyoco-keeper)",
                 about=run.run_id,
             )
@@ -289,18 +290,18 @@ def readable(facts: Facts) -> Iterator[Remark]:
     if not facts.is_reached or not facts.is_set_up:
         return
     if isinstance(found, Unknown):
-        yield note("records of runs cannot be looked at", found.why)
+        yield note("cannot check the records of runs", found.why)
         return
     for run_id in found.run_ids:
         yield danger(
             f"the record of run {run_id} cannot be read",
-            "nobody knows what became of the run; requests for it are answered with 503",
+            "the state of the run is unknown; requests for it are answered with 503",
             f"restore it from a backup; or remove it: pyoco-server-admin run discard {run_id}",
             about=run_id,
         )
-    part = "" if found.is_all else "; there are more than could be looked at in time"
+    part = "" if found.is_all else "; not all were checked in time"
     if not found.run_ids:
-        yield ok(f"all {found.looked_at} records of runs that were looked at can be read{part}")
+        yield ok(f"all {found.looked_at} checked records of runs can be read{part}")
 
 
 def letters(facts: Facts) -> Iterator[Remark]:
@@ -311,7 +312,7 @@ def letters(facts: Facts) -> Iterator[Remark]:
                 yield ok("no dead letters")
                 continue
             newest = f"; the newest came {age(facts.now - state.last_at)} ago" if state.last_at is not None else ""
-            why = "each is a run that failed, with its reason; they leave by themselves"
+            why = "each describes a failed run, with its reason; they expire by themselves"
             yield note(f"dead letters: {state.messages}{newest}", why, "pyoco-client dlq list")
 
 
@@ -319,11 +320,11 @@ def orphans(facts: Facts) -> Iterator[Remark]:
     for each in facts.orphans:
         if isinstance(each, Unknown):
             if facts.is_set_up:
-                yield note(f"not every file was looked at: {each.why}", "there may be parts that belong to none")
+                yield note(f"not every file was checked: {each.why}", "there may be parts that belong to no file")
         elif each.count:
             yield note(
-                f"{each.bucket} holds parts of files that belong to none: {each.count}, up to {size(each.size_bytes)}",
-                "an upload was cut off by a crash; they take room and do no other harm",
+                f"{each.bucket} holds file parts that belong to no file: {each.count}, up to {size(each.size_bytes)}",
+                "a crash interrupted an upload; they use disk space and do no other harm",
                 "pyoco-keeper (it removes them within half an hour)",
                 about=each.bucket,
             )

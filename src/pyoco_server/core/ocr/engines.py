@@ -12,9 +12,9 @@ _RAPIDOCR: Final = "the packages of pip install 'pyoco-server[ocr]'"
 #: By the value of the setting. Written for operators, but the owner of a run may read it too.
 NO_ENGINE: Final = {
     "auto": f"this worker has no OCR engine: it needs {_TESSERACT} or {_RAPIDOCR}",
-    "tesseract": f"this worker was told to read with tesseract and does not have {_TESSERACT}; "
+    "tesseract": f"this worker is set to use tesseract, and lacks {_TESSERACT}; "
     f"PYOCO_OCR_ENGINE=rapidocr needs {_RAPIDOCR} instead",
-    "rapidocr": f"this worker was told to read with rapidocr and does not have {_RAPIDOCR}; "
+    "rapidocr": f"this worker is set to use rapidocr, and lacks {_RAPIDOCR}; "
     f"PYOCO_OCR_ENGINE=tesseract needs {_TESSERACT} instead",
 }
 

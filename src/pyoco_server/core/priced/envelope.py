@@ -299,7 +299,7 @@ def _checked(artifact: Any) -> Artifact:
     if not isinstance(artifact.name, str) or not is_artifact_name(artifact.name):
         raise BadPackResult("the name of an artifact has 1 to 64 of: a-z 0-9 _ . -")
     if not isinstance(artifact.data, bytes):
-        raise BadPackResult("an artifact is made of bytes")
+        raise BadPackResult("the data of an artifact must be bytes")
     kind = artifact.content_type
     if not isinstance(kind, str) or len(kind) > _CONTENT_TYPE_LENGTH_MAX or not _CONTENT_TYPE.fullmatch(kind):
         raise BadPackResult("the content type of an artifact has a form such as text/markdown")

@@ -22,7 +22,7 @@ def input_prefix(tenant_id: str) -> str:
     """Return the key prefix of a tenant. Raises ValueError for an invalid id, such as one with a slash, which would
     place the files among another tenant's."""
     if not is_tenant(tenant_id):
-        raise ValueError("the prefix of a tenant's files is made of its id")
+        raise ValueError("not the id of a tenant")
     return f"dpp/{tenant_id}/"
 
 

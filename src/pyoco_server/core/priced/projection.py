@@ -74,7 +74,7 @@ def project(row: PricedRun) -> Run | None:
 
 
 def is_delayed(row: PricedRun) -> bool:
-    """Whether the message of the run is only sent at its time. Not by the clock, which the ledger alone knows."""
+    """Return whether the message of the run is still to be sent when the run is due. Independent of any clock."""
     return row.not_before is not None and row.enqueued_at is None and row.at == _READY
 
 

@@ -55,8 +55,8 @@ _REASONS: dict[str | None, DeadReason] = {
     ErrorCode.EXEC_NOT_ALLOWED: DeadReason.EXEC_NOT_ALLOWED,
 }
 _BUDGET_TEXTS = {
-    ErrorCode.MAX_ATTEMPTS: "every attempt failed, and there is none left",
-    ErrorCode.MAX_LOST: "its attempts were lost with their workers, and there is none left",
+    ErrorCode.MAX_ATTEMPTS: "every attempt failed, and no more are allowed",
+    ErrorCode.MAX_LOST: "its attempts were lost with their workers, and no more are allowed",
 }
 _TASKS = {
     S.PENDING: TaskState.PENDING,

@@ -101,7 +101,7 @@ class _Piece:
 
 
 class AttemptLog:
-    """Takes what an attempt prints and returns batches to be stored. Knows no clock and no store.
+    """Turns the output of an attempt into batches to be stored. Uses no clock and no store.
 
     Memory: the bound of the head and that of the tail, while nothing is taken; one stored line per stream and task for
     lines that are still open. Time: O(bytes), a few passes in C for lines that will be dropped.
@@ -195,7 +195,7 @@ class AttemptLog:
         self._add(_Piece(Stream.SYSTEM, None, ts, text.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n"))
 
     def finish(self, ts: float) -> None:
-        """The attempt is over: lines that are still open are lines."""
+        """The attempt is over: unfinished lines count as lines."""
         self._close_all(ts)
         self._is_finished = True
 
@@ -246,7 +246,7 @@ class AttemptLog:
 
     @property
     def is_over(self) -> bool:
-        """Everything has been taken, and no more will come."""
+        """All batches have been taken, and no more will come."""
         return self._is_finished and (self._is_last_taken or not self.is_touched)
 
     def due_at(self) -> float | None:

@@ -28,9 +28,9 @@ class Why(StrEnum):
     LIMIT = "limit"
     #: The worker's buffer was full while NATS was away.
     BUFFER = "buffer"
-    #: The worker was killed before it had sent them.
+    #: The worker was killed before it sent them.
     LOST = "lost"
-    #: They were deleted by their age, or because the stream was full.
+    #: They were deleted because of their age, or because the stream was full.
     RETENTION = "retention"
 
 

@@ -1,4 +1,4 @@
-"""Puts stored batches together again: lines in order, each once, with a gap wherever some are missing (LOG-9)."""
+"""Reassembles stored batches: lines in order, each once, with a gap wherever some are missing (LOG-9)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Assembly:
         self._is_closed = self._is_closed or batch.is_last
 
     def _open(self, attempt: int) -> Iterator[Line]:
-        """Begin a new attempt: nothing more can come of the one before."""
+        """Begin a new attempt: the previous one gets no more lines."""
         yield from self.end()
         self._attempt, self._next, self._bytes, self._is_closed = attempt, 1, 0, False
 

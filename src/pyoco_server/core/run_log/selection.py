@@ -1,4 +1,4 @@
-"""Which lines of a log are wanted (LOG-11 to LOG-19). Pure functions of a line."""
+"""Selects lines of a log (LOG-11 to LOG-19). Pure functions of a line."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Selection:
     level: str | None = None
     since: float | None = None
     until: float | None = None
-    #: Without regard to case.
+    #: Case-insensitive.
     search: str | None = None
     #: Lines after this one.
     after: LineId | None = None
 
     def has(self, line: Line) -> bool:
-        """Whether the line is wanted. A gap stands for lines that nobody has seen: only a filter by stream, `attempt`
+        """Return whether the line is selected. A gap represents unknown lines: only a filter by stream, `attempt`
         and `after` remove it (LOG-9)."""
         if self.attempt is not None and line.attempt != self.attempt:
             return False

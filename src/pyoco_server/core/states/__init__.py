@@ -30,7 +30,7 @@ class RunState(StrEnum):
     PENDING = "PENDING"
     #: A worker executes it and renews its heartbeat. If the heartbeats stop, the queue redelivers the job.
     RUNNING = "RUNNING"
-    #: Cancellation was requested. Its worker stops it; without one, the next worker to receive the job ends it.
+    #: Cancellation was requested. Its worker stops it; without one, a keeper or the next worker to get the job ends it.
     CANCELLING = "CANCELLING"
     #: Ended normally.
     COMPLETED = "COMPLETED"

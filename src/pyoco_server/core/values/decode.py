@@ -17,7 +17,7 @@ __all__ = ["Undecodable", "decode_value"]
 
 
 class Undecodable(ValueError):
-    """The bytes are no value that this version can read. It never guesses (RES-22)."""
+    """This version cannot read these bytes as a value (RES-22)."""
 
 
 def decode_value(data: bytes, content_type: str) -> Any:

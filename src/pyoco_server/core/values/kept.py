@@ -1,6 +1,6 @@
 """What the record of a run says about its values: where each is, and how large.
 
-Most outputs are small and JSON, so they are in the task record and need no more words. Every other output has an entry
+Most outputs are small and JSON, so they are in the task record only. Every other output has an entry
 here, as has the result:
 
     {"task": NAME}                                      the result is the output of this task
@@ -129,7 +129,7 @@ Where = InRecord | InStore | NotKept
 
 
 def whole_output(value: Any) -> InRecord:
-    """Return the stored form of an output that is whole in its task record."""
+    """Return the stored form of an output that is complete in its task record."""
     return InRecord(JSON_TYPE, to_bytes(_encode(value)))
 
 

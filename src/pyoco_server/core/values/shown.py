@@ -26,7 +26,7 @@ __all__ = [
 
 #: The default of PYOCO_RESULT_INLINE_MAX_BYTES.
 RESULT_BYTES_MAX = 16_384
-#: No entry for a value that its record does not hold: the run had too many of them, or ended without a report.
+#: A value is missing in its record: the run had too many of them, or ended without a report.
 _NOT_KEPT = NotKept(55, "the run has more outputs than its record can list")
 _LEFT_OUT = NotKept(55, "it was left out of the record for its size")
 _NEVER_REPORTED = NotKept(56, "the process that executed the task ended before it could report the value")
@@ -117,7 +117,7 @@ def _error(found: NotKept) -> dict[str, Any]:
 
 
 def shown_records(run: Run) -> Mapping[str, Any]:
-    """RES-4: mark each output that is not whole, and say where it is or why it was not kept. O(tasks)."""
+    """RES-4: mark each incomplete output, and say where it is or why it was not kept. O(tasks)."""
     return {name: _shown_record(run, name, record) for name, record in run.task_records.items()}
 
 

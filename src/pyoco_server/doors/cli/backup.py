@@ -107,11 +107,11 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
 
     options = _RestoreOptions(**given)
     if options.no_ledger and "ledger" in options.only:
-        raise UsageError("--no-ledger leaves the ledger as it is, and --only names it: use one of them")
+        raise UsageError("--no-ledger keeps the ledger, and --only names it: use one of them")
     config, archive = configured(), backup_folder(_path(folder))
     plan = run_until_told(lambda: _plan(config, archive, options))
     if plan.already:
-        click.echo(f"restored before, and left as it is: {', '.join(plan.already)}", err=True)
+        click.echo(f"already restored, not changed: {', '.join(plan.already)}", err=True)
     if (plan.lost or plan.replaces_ledger) and not options.yes:  # outside of any event loop, which would block Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
     run_until_told(lambda: _put_back(config, archive, plan, options))

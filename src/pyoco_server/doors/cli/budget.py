@@ -162,7 +162,7 @@ def rebuild(config: Config, tenant: str, yes: bool) -> None:
         }
     )
     if plan.is_needless:
-        click.echo("nothing has to change", err=True)
+        click.echo("nothing to change", err=True)
         return
     if not yes and not (sys.stdin.isatty() and click.confirm("Write this?", err=True)):
         click.echo("nothing was written; use --yes to do it", err=True)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 import httpx
+from rich.console import Console
 
 from pyoco_server.actions.examine import Surroundings, examine
 from pyoco_server.config import (
@@ -43,7 +44,7 @@ from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, 
 from pyoco_server.ports.deployment.priced import look_at_priced
 from pyoco_server.wiring.backend import ledger_file, open_deployment, versions
 from pyoco_server.wiring.offer import packs_here
-from pyoco_server.wiring.priced import priced_looks
+from pyoco_server.wiring.priced import priced_openers
 
 __all__ = ["DoctorOptions", "doctor"]
 
@@ -114,8 +115,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda word: None
         return
-    from rich.console import Console  # only on a terminal
-
     with Console(stderr=True).status("checking") as status:
         yield lambda word: status.update(f"checking {word}")
 
@@ -151,7 +150,7 @@ async def _examine(
     money = None
     if priced is not None:
         tell("the ledger")
-        money = await look_at_priced(config, priced, priced_looks(config, priced, settings.aws))
+        money = await look_at_priced(config, priced, priced_openers(config, priced, settings.aws))
     async with open_deployment(config, priced, settings.grid) as deployment:
         return await examine(deployment, config, Surroundings(machine, monitor, gateway, money), tell)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyoco_server.doors.cli.shell import Command, run
+from pyoco_server.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -54,8 +55,7 @@ def _fitting(grid: GridConfig, config: NatsBackendConfig) -> GridConfig | None:
     No door and no worker would start with invalid settings, so there are no programs to keep; the other duties still
     run.
     """
-    from pyoco_server.errors import SettingError  # noqa: PLC0415 - not for --help
-    from pyoco_server.logs import get_logger  # noqa: PLC0415
+    from pyoco_server.logs import get_logger  # noqa: PLC0415 - not for --help
 
     try:
         grid.check_ack_wait(config.consumer_ack_wait_sec)

@@ -89,7 +89,7 @@ def mode(config: Config, to: str, yes: bool) -> int:
     ]
     print_json({"before": plan.before, "after": after, "tenants": tenants})
     if plan.before is after:
-        click.echo("nothing has to change", err=True)
+        click.echo("nothing to change", err=True)
         return 0
     if not yes and not (sys.stdin.isatty() and click.confirm("Is everything stopped? Change it?", err=True)):
         click.echo("nothing was written; use --yes to do it", err=True)

@@ -49,8 +49,8 @@ def adopt(config: Callable[[], NatsBackendConfig], yes: bool) -> int:
     document = {"before": plan.before, "after": plan.ledger_id, "ledger": here.where, "changed": False}
     needs_id = here.exists and here.ledger_id is None
     if not plan.changes and not needs_id:
-        why = "uses this ledger already" if here.exists else f"remembers no ledger, and there is none at {here.where}"
-        click.echo(f"this deployment {why}: nothing has to change", err=True)
+        why = "already uses this ledger" if here.exists else f"remembers no ledger, and {here.where} contains none"
+        click.echo(f"this deployment {why}: nothing to change", err=True)
         print_json(document)
         return 0
     if not _ask(plan, here, yes=yes):
@@ -92,7 +92,7 @@ def _ask(plan: Adoption, here: LedgerHere, *, yes: bool) -> bool:
         click.echo(f"It will use the one at {here.where}{named}.", err=True)
     else:
         click.echo(
-            f"There is none at {here.where}. None will be remembered, and the next gateway that starts creates an "
+            f"{here.where} contains no ledger. None will be remembered, and the next gateway that starts creates an "
             "empty one.",
             err=True,
         )

@@ -21,9 +21,9 @@ __all__ = ["nats_permissions", "prepare"]
 _ROLES = ("gateway", "worker", "keeper", "door", "admin")
 
 _HEAD = """\
-# The users of pyoco-server, and what each may do. Made of its settings by
+# The users of pyoco-server and their permissions. Generated from its settings by
 #   pyoco-server-admin nats-permissions
-# and to be made again after an upgrade or when names in the settings change.
+# Generate it again after an upgrade, or when names in the settings change.
 #
 # Passwords are variables: put each, best as a bcrypt hash, into passwords.conf beside this file, as
 #   {variable}: "$2y$11$..."

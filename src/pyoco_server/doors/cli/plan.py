@@ -55,7 +55,7 @@ class UpOptions:
     programs: bool = True
     #: The port of a door for frames over TCP. None: no door.
     frames_port: int | None = None
-    #: That door may ask nobody for a key although HTTP does.
+    #: That door may accept peers without a key although HTTP does not.
     open_frames: bool = False
 
 

@@ -70,7 +70,7 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 @click.option(
     "--open-frames",
     is_flag=True,
-    help="That door asks nobody for a key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
+    help="That door requires no key (EXEC_AUTH=none) although HTTP does (PYOCO_HTTP_AUTH_MODE=api_key).",
 )
 @click.option("--workers", type=click.IntRange(0, 256), default=1, show_default=True, help="Workers to start.")
 @click.option("--no-worker", is_flag=True, help="The same as --workers 0.")

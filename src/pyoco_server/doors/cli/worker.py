@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,10 +86,8 @@ def cli(
 
 def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None) -> Programs | None:
     """Return settings and patterns of programs. None: this worker runs none, because no directory is configured."""
-    import os  # noqa: PLC0415 - not for --help
-
-    from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415
-    from pyoco_server.wiring.lane import checked_patterns, those_there  # noqa: PLC0415
+    from pyoco_server.config import GridConfig, grid_from_env  # noqa: PLC0415 - not for --help
+    from pyoco_server.wiring.lane import checked_patterns, installed_patterns  # noqa: PLC0415
 
     if slots is not None and not slots.strip().isdecimal():
         raise UsageError("--exec-slots must be a whole number; example: --exec-slots 4")
@@ -96,7 +95,7 @@ def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None
     is_wanted = exec_dir is not None or bool(patterns) or slots is not None
     if not is_wanted and "EXEC_DIR" not in os.environ and grid.exec_dir == GridConfig().exec_dir:
         return None
-    return grid, checked_patterns(patterns) if patterns else those_there(grid.exec_dir)
+    return grid, checked_patterns(patterns) if patterns else installed_patterns(grid.exec_dir)
 
 
 async def _work(
@@ -108,7 +107,6 @@ async def _work(
     flow_resolver: str | None,
 ) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
-    import os  # noqa: PLC0415
 
     from pyoco_server.core.run import Owner  # noqa: PLC0415
     from pyoco_server.core.worker_description import WorkerDescription  # noqa: PLC0415

@@ -90,7 +90,7 @@ class DeadLetterPage(msgspec.Struct):
 
     items: list[DeadLetter]
     next_cursor: Annotated[
-        str | None, Meta(description="Pass it as `cursor` to get the next page; null: there is none.")
+        str | None, Meta(description="Pass it as `cursor` to get the next page; null: this is the last one.")
     ]
     next: Annotated[int | None, Meta(description="The same position, as a number for `before`.")]
 
@@ -136,13 +136,15 @@ class DeadLetterProblem(msgspec.Struct):
 
 
 class DeadLettersRedriven(msgspec.Struct):
-    """What became of the request, in numbers."""
+    """The result of the request, in numbers."""
 
-    matched: Annotated[Count, Meta(description="Letters looked at; some may have gone just before.")]
+    matched: Annotated[Count, Meta(description="Letters checked; some may have been deleted just before.")]
     redriven: Count
     failed: Annotated[Count, Meta(description="Cannot be redriven; they stay.")]
     more: Annotated[bool, Meta(description="More letters may match.")]
-    next_cursor: Annotated[str | None, Meta(description="Continues after the letters that failed; null: none is left.")]
+    next_cursor: Annotated[
+        str | None, Meta(description="Continues after the letters that failed; null: none are left.")
+    ]
     problems: Annotated[list[DeadLetterProblem], Meta(max_length=PROBLEMS_MAX)]
 
 
@@ -154,9 +156,9 @@ class DeadLetterDeleted(msgspec.Struct):
 
 
 class DeadLettersDeleted(msgspec.Struct):
-    """What became of the request, in numbers."""
+    """The result of the request, in numbers."""
 
-    matched: Annotated[Count, Meta(description="Letters looked at; some may have gone just before.")]
+    matched: Annotated[Count, Meta(description="Letters checked; some may have been deleted just before.")]
     deleted: Count
     more: Annotated[bool, Meta(description="More letters may match: repeat the request.")]
 

@@ -49,7 +49,7 @@ class ExecAclRequest(Shape):
 
 
 class ExecAcl(msgspec.Struct, kw_only=True):
-    """Who may act as this client or worker, and what it may do. The last two members are for clients only."""
+    """Keys that may act as this client or worker, and its permissions. The last two members are for clients only."""
 
     kind: Annotated[str, one_of(KINDS)]
     id: str
@@ -96,7 +96,7 @@ async def delete_acl(request: Request) -> Response:
 
 
 def _subject(request: Request) -> tuple[AclKind, str]:
-    """Return whose record is meant; for operators only. Raises GridRefused."""
+    """Return the subject of the record; for operators only. Raises GridRefused."""
     admit_operator(programs_of(request), caller_of(request))
     found = read_subject(request.path_params["kind"], request.path_params["id"])
     if found is None:

@@ -72,7 +72,7 @@ SCHEMAS: dict[str, Any] = {
     "RunListResponse": schemas.object_of(
         {"items": _ITEMS, "next_cursor": schemas.or_null(schemas.TEXT)},
         ["items", "next_cursor"],
-        "A page of runs. Send `next_cursor` as `cursor` with the same filters for the next page; null: there is none.",
+        "A page of runs. Send `next_cursor` as `cursor` with the same filters for the next page; null: the last one.",
     ),
 }
 

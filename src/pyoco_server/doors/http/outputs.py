@@ -138,13 +138,7 @@ _DESCRIPTION = """\
 on results; a value that is itself bytes is sent as it is. 404: no such run or task; 409: not ended yet, ended without \
 a value, or the value was too large or not encodable (`err_id` says which); 410: it was stored and is no longer there. \
 If stored data proves damaged, the response is cut off before its announced length."""
-_RANGE_PARAMETER = {
-    "name": "Range",
-    "in": "header",
-    "required": False,
-    "schema": schemas.TEXT,
-    "description": "One range of bytes, such as `bytes=0-999`.",
-}
+_RANGE_PARAMETER = schemas.header("Range", "One range of bytes, such as `bytes=0-999`.")
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(

@@ -165,13 +165,7 @@ OPERATIONS: tuple[Operation, ...] = (
         query=LogStreamQuery,
         parameters=(
             schemas.path_run_id,
-            {
-                "name": "Last-Event-ID",
-                "in": "header",
-                "required": False,
-                "schema": schemas.TEXT,
-                "description": "The `id` of the last event received: the stream continues after it.",
-            },
+            schemas.header("Last-Event-ID", "The `id` of the last event received: the stream continues after it."),
         ),
         answer={
             "description": "The lines, as they come.",

@@ -24,6 +24,7 @@ __all__ = [
     "TEXT",
     "TEXTS",
     "array_of",
+    "header",
     "json_body",
     "json_response",
     "object_of",
@@ -55,6 +56,10 @@ def query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
+def header(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": TEXT, "description": description}
+
+
 path_run_id: dict[str, Any] = {
     "name": "run_id",
     "in": "path",
@@ -69,13 +74,7 @@ FLAG = {"type": "boolean"}
 COUNT = {"type": "integer"}
 OBJECT = {"type": "object", "additionalProperties": True}
 
-IF_NONE_MATCH: dict[str, Any] = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "schema": TEXT,
-    "description": "The `ETag` of the copy you have.",
-}
+IF_NONE_MATCH = header("If-None-Match", "The `ETag` of the copy you have.")
 TEXTS = array_of(TEXT)
 
 

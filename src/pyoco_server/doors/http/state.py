@@ -135,10 +135,10 @@ class State:
         Raises Unavailable if lists cannot be current.
         """
         if not self.backend.is_up():
-            raise Unavailable("lists stand still while there is no connection to NATS")
+            raise Unavailable("lists are not updated while there is no connection to NATS")
         if not await self.feeder.caught_up(_SETTLE_SECONDS):
             await self._check_missing(Holds.RUNS)
-            raise Unavailable("lists are not true: the index is still being made, or hears of no change")
+            raise Unavailable("lists are not current: the index is still being built, or receives no changes")
         self.feeder.hurry()
         revision = self._revision
         if not await self.backend.index.applied(revision, _OWN_WRITE_SECONDS):
@@ -169,10 +169,12 @@ class State:
     async def letters_settled(self) -> None:
         """Wait until the lists of dead letters are current. Raises Unavailable if they cannot be."""
         if not self.backend.is_up():
-            raise Unavailable("lists stand still while there is no connection to NATS")
+            raise Unavailable("lists are not updated while there is no connection to NATS")
         if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
             await self._check_missing(Holds.LETTERS)
-            raise Unavailable("lists are not true: the index of dead letters is still being made, or hears of none")
+            raise Unavailable(
+                "lists are not current: the index of dead letters is still being built, or receives no changes"
+            )
 
 
 def state_of(request: Request) -> State:

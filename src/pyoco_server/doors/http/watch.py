@@ -157,13 +157,9 @@ OPERATIONS: tuple[Operation, ...] = (
         query=WatchQuery,
         parameters=(
             schemas.path_run_id,
-            {
-                "name": "Last-Event-ID",
-                "in": "header",
-                "required": False,
-                "schema": schemas.TEXT,
-                "description": "The `id` of the last event received: a first snapshot with this id is skipped.",
-            },
+            schemas.header(
+                "Last-Event-ID", "The `id` of the last event received: a first snapshot with this id is skipped."
+            ),
         ),
         answer={
             "description": "The events, as they happen.",

@@ -160,11 +160,11 @@ SCHEMAS: dict[str, Any] = {
 
 _ANSWER = schemas.ref("AgentAnswer")
 _REFUSALS = {
-    400: "It is no JSON-RPC message, or one of a version that is not served.",
+    400: "It is not a JSON-RPC message, or one of an unsupported version.",
     404: "There is no such method (2026-07-28 and later).",
     406: "The caller does not accept JSON.",
-    413: "The body is larger than it may be.",
-    415: "The body is said to be no JSON.",
+    413: "The body is too large.",
+    415: "The content type of the body is not JSON.",
 }
 
 

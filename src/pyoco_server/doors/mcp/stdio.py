@@ -34,7 +34,7 @@ pyoco-mcp --profile staging""",
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a tool keeps trying while the gateway is away or busy.",
+    help="How long a tool keeps trying while the gateway is unreachable or busy.",
 )
 def cli(server: str | None, profile: str | None, patience: float) -> int:
     """Offer priced runs to an agent as tools (Model Context Protocol over stdin and stdout).

@@ -1,8 +1,8 @@
 """The host's side of the capture: marks between the bytes of different tasks and runs.
 
-A byte in a pipe does not tell who wrote it. So the host writes a mark behind the bytes of each task: everything since
-the previous mark belongs to it. A mark is written only if something was printed: a silent run costs a few microseconds.
-What has no mark yet belongs to the owner on the shared page.
+A byte in a pipe does not show which task wrote it. So the host writes a mark behind the bytes of each task: everything
+since the previous mark belongs to it. A mark is written only if something was printed: a silent run costs a few
+microseconds. What has no mark yet belongs to the owner on the shared page.
 
 Marks and records also carry a sequence, by which the guard restores the order between the two pipes and the records.
 """
@@ -81,7 +81,7 @@ class Marks:
         self.direct = 0
         self._is_touched = False
         self._is_active = True
-        #: The names of tasks as they stand in marks.
+        #: The encoded names of tasks.
         self._escaped: dict[str, bytes] = {}
         # A process that a task forks prints as part of its task; it must not write marks from its copy of this state.
         os.register_at_fork(after_in_child=self._disable)
@@ -96,13 +96,13 @@ class Marks:
     # Runs and tasks.
 
     def begin_run(self, number: int) -> None:
-        """Call it when the run before has ended: nothing was printed since then."""
+        """Call this when the previous run has ended: nothing was printed since then."""
         with self._lock:
             self._set(Owner(number))
             self._is_touched = False
 
     def end_run(self) -> None:
-        """Call it when nothing of the run is left that could print."""
+        """Call this when no code of the run is left that could print."""
         with self._lock:
             number = self._owner.run
             self._tasks.clear()

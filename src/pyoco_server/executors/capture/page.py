@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 __all__ = ["TASK_BYTES_MAX", "Owner", "Page"]
 
-#: A longer name of a task is shortened in log lines.
+#: Longer names of tasks are shortened in log lines.
 TASK_BYTES_MAX = 1024
 _READS, _VERSION, _RUN, _LENGTH = range(4)
 _TASK_AT = 64

@@ -25,10 +25,10 @@ __all__ = ["Reader"]
 
 _LENGTH = struct.Struct("<I")
 _INT = struct.Struct("i")
-#: A pipe that had little to read is left alone for this long, so that several short runs cost one wake-up.
+#: A pipe with little data is not read again for this long, so that several short runs cost one wake-up.
 _REST_SECONDS = 0.01
 _MUCH_BYTES = 32_768
-#: A mark that was only half read stands at most this far from the end.
+#: A mark that was read only in part begins at most this far from the end.
 _MARK_BYTES_MAX = 8192
 #: How often the pipes are read again, until everything that was written before something that was read is there.
 _ROUNDS = 4
@@ -40,7 +40,7 @@ _PASSED_ON_BYTES = 512
 
 
 class _Item(NamedTuple):
-    """Something that was read: bytes, a record, or the end of a run."""
+    """One unit of input: bytes, a record, or the end of a run."""
 
     order: float
     run: int
@@ -78,7 +78,7 @@ class Reader:
         self._frames = bytearray()
         self.limits = Limits()
         self._logs: dict[int, AttemptLog] = {}
-        #: The last run that has ended: nothing more belongs to it.
+        #: The last run that has ended; it gets no more output.
         self._ended = 0
         self._order = 0
         self._unsent = b""
@@ -122,7 +122,7 @@ class Reader:
             self._logs.clear()
 
     def _discard(self) -> None:
-        """Keep the pipes empty: a host must never wait for its guard."""
+        """Drain the pipes: a host must never block on its guard."""
         self._read()
         for pipe in self._pipes:
             pipe.held.clear()

@@ -19,7 +19,7 @@ def see_records(handle: Callable[[logging.LogRecord], None], *, lowest: int | No
     def call(self: logging.Logger, record: logging.LogRecord) -> None:
         if _reaches_root(self):
             handle(record)
-        # Without any handler, `logging` would print the message to stderr as a last resort: once more.
+        # Without any handler, `logging` would print the message to stderr as a last resort, a second time.
         if lowest is None or self.hasHandlers():
             call_handlers(self, record)
 

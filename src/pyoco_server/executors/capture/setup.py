@@ -18,7 +18,7 @@ from pyoco_server.executors.capture.wire import read_argument
 __all__ = ["Capture"]
 
 _PIPE_BYTES = 1 << 20
-#: Our descriptors in the host stand above those that tasks usually get.
+#: Our descriptors in the host have higher numbers than those that tasks usually get.
 _HIGH = 200
 
 
@@ -31,7 +31,7 @@ class Capture:
         self._page, self._secret = Page(), secrets.token_hex(8).encode()
         self._out, self._err, self._records = os.pipe(), os.pipe(), os.pipe()
         for _, end in (self._out, self._err, self._records):
-            with contextlib.suppress(OSError):  # the user has no room for more large pipes
+            with contextlib.suppress(OSError):  # the limit of pipe memory for this user is reached
                 fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @property
@@ -39,7 +39,7 @@ class Capture:
         return self._out[0], self._err[0], self._records[0], self._line.fileno()
 
     def in_guard(self) -> Reader:
-        """Call it after all other descriptors were closed: the pipes end with the host."""
+        """Call this after all other descriptors were closed: the pipes end with the host."""
         pipes = {1: self._out[0], 2: self._err[0]}
         reader = Reader(self._page, self._secret, pipes, self._records[0], self._line)
         reader.limits = self._limits

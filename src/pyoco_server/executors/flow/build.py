@@ -22,8 +22,8 @@ from pyoco_server.core.flow_file import FlowFile
 from pyoco_server.core.job import Job
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
+from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.offer import Offer, homes_of, package_of
-from pyoco_server.executors.flow.told import told
 from pyoco_server.ports.flow_files import FlowFiles
 
 __all__ = ["FlowBuilder", "load_resolver"]
@@ -124,7 +124,7 @@ class FlowBuilder:
             raise
         except BaseException as error:  # FLOW-326: whatever prevents building the flow, including sys.exit()
             hint = " ".join(output.getvalue().split())
-            raise FlowNotResolved(told(error) + (f" ({hint})" if hint else "")) from error
+            raise FlowNotResolved(exception_text(error) + (f" ({hint})" if hint else "")) from error
 
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed

@@ -17,17 +17,17 @@ from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.states import TaskState
 from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
+from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
-from pyoco_server.executors.flow.told import told
 
 __all__ = ["EngineRun", "Tasks"]
 
 
 class Tasks(Protocol):
-    """Is told which task a thread executes. Called in that thread."""
+    """Called with the task that a thread executes, in that thread."""
 
     def begin_task(self, name: str) -> None: ...
     def end_task(self) -> None:
@@ -94,19 +94,19 @@ class EngineRun:
         try:
             flow = self._resolve(self._job)
         except (InvalidFlow, WorkflowTooLarge) as error:
-            return Failed(message=told(error), why=DeadReason.INVALID_JOB)  # FLOW-325
+            return Failed(message=exception_text(error), why=DeadReason.INVALID_JOB)  # FLOW-325
         except CallableRefused as error:
             return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
-            return Failed(message=f"building the flow failed: {told(error)}")  # FLOW-323
+            return Failed(message=f"building the flow failed: {exception_text(error)}")  # FLOW-323
         self._graph = graph_of(flow)
         try:
             # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
             _Engine(trace_backend=self._trace).run(flow, params=dict(self._job.params), run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
-            return Failed(message=told(error), progress=self._last_progress())
+            return Failed(message=exception_text(error), progress=self._last_progress())
         return self._returned(flow)
 
     def _returned(self, flow: Flow) -> Outcome:

@@ -16,8 +16,8 @@ from importlib import metadata
 from pyoco.discovery.loader import TaskLoader
 from pyoco.discovery.plugins import PluginRegistry
 
+from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.paths import is_below
-from pyoco_server.executors.flow.told import told
 
 __all__ = ["PlugIn", "PlugIns"]
 
@@ -49,7 +49,7 @@ class PlugIn:
         try:
             self._point.load()(PluginRegistry(loader, self._point.name))
         except BaseException as error:  # noqa: BLE001  (third-party code: even sys.exit() is only a fault)
-            return f"Plug-in {self._point.name!r} failed to load: {told(error)}"[:_FAULT_LENGTH_MAX]
+            return f"Plug-in {self._point.name!r} failed to load: {exception_text(error)}"[:_FAULT_LENGTH_MAX]
         return None
 
     def ask(self) -> None:

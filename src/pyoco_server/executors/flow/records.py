@@ -11,7 +11,7 @@ from pyoco_server.core.values.forms import KIND
 __all__ = ["plain", "plain_records", "plain_whole", "slim_records"]
 
 DEPTH_MAX = 32
-#: A value with more parts than this is shown as text: nobody reads it, and converting it is expensive.
+#: A value with more parts than this is shown as text: it is unreadable anyway, and converting it is expensive.
 PARTS_MAX = 20_000
 #: The maximum length of the text for a value that JSON cannot hold.
 TEXT_LENGTH_MAX = 4096

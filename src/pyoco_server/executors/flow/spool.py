@@ -83,4 +83,4 @@ class SpoolFile:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()  # of an outcome that nobody asked for, such as that of a run with a new owner
+        self.close()  # of an unexpected outcome, such as that of a run with a new owner

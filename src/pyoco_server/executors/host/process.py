@@ -20,7 +20,7 @@ from pyoco_server.executors.strays.guard import DONE, END, TERMINATE
 from pyoco_server.executors.strays.marks import end_marked, new_mark, with_mark
 from pyoco_server.logs import get_logger
 
-__all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "launch", "whole"]
+__all__ = ["READY_SECONDS_MAX", "ChildProcess", "Launched", "Reader", "completed_start", "launch"]
 
 log = get_logger(__name__)
 
@@ -282,7 +282,7 @@ class ChildProcess:
 
         `collector` gets what its runs print; None: that is not captured.
         """
-        return await whole(cls._spawn(settings, collector))
+        return await completed_start(cls._spawn(settings, collector))
 
     @classmethod
     async def _spawn(cls, settings: Any, collector: Collector | None) -> Self:
@@ -381,17 +381,17 @@ class ChildProcess:
         if self._killed_because is not None:
             return self._killed_because
         if self._work_reader.gave_up or self._control_reader.gave_up:
-            return "it sent what nobody had asked for or can read; did a task write on the worker's line?"
+            return "it sent an unexpected or invalid message; did a task write to the worker's socket?"
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        return f"it left with exit status {status}"
+        return f"it ended with exit status {status}"
 
 
 C = TypeVar("C", bound=ChildProcess)
 
 
-async def whole(spawning: Coroutine[Any, Any, C]) -> C:
+async def completed_start(spawning: Coroutine[Any, Any, C]) -> C:
     """Complete a start even if the caller is cancelled: otherwise the process would be lost."""
     task = asyncio.ensure_future(spawning)
     try:

@@ -97,7 +97,7 @@ class PackHost(ChildProcess):
         self._end_all()
         status = await self.wait()
         if self._work_reader.gave_up or self._control_reader.gave_up:
-            return "the pack's process sent what nobody can read"
+            return "the pack's process sent an invalid message"
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"the pack's process ended by {name}"
@@ -142,7 +142,7 @@ class HostExecution:
 
     def _kill(self) -> None:
         if not self._answer.done():
-            self._host.kill_now("it did not stop when it was told to")
+            self._host.kill_now("it did not stop on request")
 
     async def _conclude(self, when_over: Callable[[], None]) -> Outcome:
         """Determine the outcome. A result that arrives after the timebox or a stop is discarded: the verdict stands

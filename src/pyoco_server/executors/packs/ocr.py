@@ -161,7 +161,7 @@ class _Run:
 
     def _seconds_left(self) -> float:
         if self.ctx.cancelled.is_set():
-            raise PackError("CANCELLED", "nobody waits for this run any more")
+            raise PackError("CANCELLED", "the run was cancelled")
         return self.ctx.seconds_left - self.reserve_seconds
 
     def _written(self) -> PackResult:
@@ -220,7 +220,7 @@ class _Run:
             "pages_read": len(self.reads),
             "pages_skipped": sum(self.skipped.values()),
             "pages": [
-                {"source": text.source, "page": text.page} | read.told()
+                {"source": text.source, "page": text.page} | read.meta()
                 for text, read in zip(self.texts, self.reads, strict=True)
             ],
         }

@@ -33,7 +33,7 @@ class PageRead:
     preprocessing: tuple[str, ...]
     passes: tuple[str, ...]
 
-    def told(self) -> dict[str, Any]:
+    def meta(self) -> dict[str, Any]:
         """Return the entry for `meta.ocr`."""
         return {
             "layout": self.layout,

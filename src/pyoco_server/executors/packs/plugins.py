@@ -29,7 +29,7 @@ from pyoco_server.core.packs.spec import Here, is_pack_name
 from pyoco_server.core.priced.input_key import is_own_key
 from pyoco_server.core.priced.plain_text import plain
 from pyoco_server.errors import Problem
-from pyoco_server.executors.flow.told import told
+from pyoco_server.executors.flow.exception_text import exception_text
 
 __all__ = ["GROUP", "Installed", "LeftOut", "installed_packs", "known_names"]
 
@@ -171,7 +171,7 @@ def _loaded(point: metadata.EntryPoint) -> PackSpec | str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  (third-party code: even a sys.exit() only counts as a fault)
-        return f"it cannot be imported: {plain(told(error), _WHY_LENGTH_MAX)}; repair it, or uninstall it"
+        return f"it cannot be imported: {plain(exception_text(error), _WHY_LENGTH_MAX)}; repair it, or uninstall it"
     if not isinstance(spec, PackSpec):
         return f"its entry point names no PackSpec, but: {type(spec).__name__}; see pyoco_server.packs"
     if spec.name != point.name:

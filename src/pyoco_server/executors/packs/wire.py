@@ -76,7 +76,7 @@ def check_ready(data: bytes, packs: Iterable[str]) -> None:
     """Validate the READY message: it must name exactly these packs. A process that named more would receive the calls
     of other packs."""
     if not data.startswith(READY) or _read(data.removeprefix(READY)) != sorted(packs):
-        raise ValueError("not the packs it was told to execute")
+        raise ValueError("not the packs that it should execute")
 
 
 def pack_call(call: Call) -> bytes:

@@ -145,7 +145,7 @@ class Shelf:
             await file_work(shutil.rmtree, place, True)
 
     async def receive(self, wheel_name: str, chunks: AsyncIterable[bytes]) -> Path:
-        """Write a wheel file. It appears in its place only when complete; after a failure nothing of it is left."""
+        """Write a wheel file. It appears only when complete; a failure leaves nothing behind."""
         async with self.open_workplace() as place:
             file = place / "file"
             waiting = bytearray()

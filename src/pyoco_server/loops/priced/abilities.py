@@ -10,13 +10,13 @@ from pyoco_server.core.packs.ability import ABLE, Ability
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
 
-__all__ = ["Abilities", "Look"]
+__all__ = ["Abilities", "Probe"]
 
 log = get_logger(__name__)
 
 #: Checks what this machine can execute of these packs. The result may also name problems with other packs; requested
 #: packs that it does not name lack nothing. Blocks.
-Look = Callable[[Collection[str]], Mapping[str, Ability]]
+Probe = Callable[[Collection[str]], Mapping[str, Ability]]
 
 #: Time between checks; the second one while something is missing.
 _CHECK_SECONDS: Final = 30.0
@@ -31,12 +31,12 @@ class Abilities(Loop):
     It cannot detect a loss before the next check. A run that is started meanwhile fails and is refunded.
     """
 
-    def __init__(self, packs: Iterable[str], look: Look) -> None:
+    def __init__(self, packs: Iterable[str], probe: Probe) -> None:
         super().__init__(every_seconds=_CHECK_SECONDS, turn_seconds_max=_TURN_SECONDS_MAX)
-        self._packs, self._look = frozenset(packs), look
+        self._packs, self._probe = frozenset(packs), probe
         self._found: Mapping[str, Ability] = {}
         #: Set after the first check, whatever its result.
-        self.looked = asyncio.Event()
+        self.checked = asyncio.Event()
         #: Called when something has changed.
         self.when_changed: Callable[[], None] = lambda: None
 
@@ -63,9 +63,9 @@ class Abilities(Loop):
     async def turn(self) -> None:
         before = self._found
         try:
-            self._found = await asyncio.to_thread(self._look, self._packs)
+            self._found = await asyncio.to_thread(self._probe, self._packs)
         finally:
-            self.looked.set()
+            self.checked.set()
         self._every_seconds = _MISSING_SECONDS if self.missing else _CHECK_SECONDS
         if self._found != before:
             self._log_changes(before)

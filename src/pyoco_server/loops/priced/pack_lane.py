@@ -17,7 +17,7 @@ from pyoco_server.executors.packs.port import PackExecutor, WarmProcess
 from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
 from pyoco_server.loops.cancelling import cancelled, unless
-from pyoco_server.loops.priced.abilities import Abilities, Look
+from pyoco_server.loops.priced.abilities import Abilities, Probe
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import PackProcessor, TakenMessage
@@ -67,7 +67,7 @@ class PackLane:
         self._files, self._tries, self._patience = files, tries or Tries(), patience
         self._fitness = Fitness(priced)
         #: Reports what is missing for its packs; None: nothing ever is. Set it before the start.
-        self.look: Look | None = None
+        self.probe: Probe | None = None
         self._abilities: Abilities | None = None
         self._gate = asyncio.Lock()
         self._stopping = asyncio.Event()
@@ -152,12 +152,12 @@ class PackLane:
 
     async def _checked(self, served: frozenset[str]) -> Abilities:
         """Return what this worker can execute, after a first check."""
-        look = self.look
-        abilities = Abilities(served, look or (lambda _: {}))
-        if look is not None:
+        probe = self.probe
+        abilities = Abilities(served, probe or (lambda _: {}))
+        if probe is not None:
             abilities.when_changed = self._notify
             await abilities.start()
-            await abilities.looked.wait()
+            await abilities.checked.wait()
         return abilities
 
     async def stop(self, drain_seconds: float | None = None) -> None:

@@ -114,7 +114,6 @@ class PackProcessor:
             return None
         taken.run = started.run
         taken.when_started()
-        await self._priced.reached("worker.after_start")
         async with Lease(self._pulse, self._priced, started.run, delivery, held_at) as lease:
             intent = await lease.while_mine(self._intend(started, seat, taken))
             await lease.stop()
@@ -175,7 +174,6 @@ class PackProcessor:
         if isinstance(ended, Unfinished):
             self._fitness.doubt()
             return None
-        await self._priced.reached("worker.before_ack")
         await self._ack(delivery)
         return ended.run.status if isinstance(ended, Finished) else None
 
@@ -192,7 +190,6 @@ class PackProcessor:
                 self._abilities.nudge()
         if intent.status is Status.FAILED:
             await self._store_failed(started.run, intent)
-        await self._priced.reached("worker.after_upload")
         return intent
 
     async def _execute(self, started: Started, seat: WarmProcess, taken: TakenMessage) -> Outcome:

@@ -93,9 +93,9 @@ def _parse_content(content: str) -> tuple[str, float | None]:
     try:
         reply = _decoder.decode(content)
     except (ValueError, RecursionError) as error:
-        raise BadAnswer("the model was asked for an object, and did not end it") from error
+        raise BadAnswer("the model returned an incomplete object") from error
     if not isinstance(reply.get("answer"), str):
-        raise BadAnswer("the model was asked for an object with an answer, and left it out")
+        raise BadAnswer("the model returned an object without an answer")
     sure = reply.get("confidence")
     is_known = isinstance(sure, int | float) and not isinstance(sure, bool) and 0 <= sure <= 1
     return _clean(reply["answer"]), round(float(sure), 4) if is_known else None

@@ -103,11 +103,11 @@ class OpenAiAnswerer:
             if later.pause_seconds > _PAUSE_SECONDS_MAX or time.monotonic() + 2 * later.pause_seconds >= deadline:
                 raise AnswererUnavailable(str(later), is_operators_fault=True) from later
             if cancelled.wait(later.pause_seconds):
-                raise NobodyWaits("nobody waits for the answer any more") from later
+                raise NobodyWaits("the run was cancelled") from later
         try:
             return self._request(body, deadline, cancelled)
         except _Later as later:
-            raise AnswererUnavailable(f"{later}; it was asked twice", is_operators_fault=True) from later
+            raise AnswererUnavailable(f"{later}, also on a second try", is_operators_fault=True) from later
 
     def _request(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
         """Run the exchange in its own thread.
@@ -136,7 +136,7 @@ class OpenAiAnswerer:
                 if done.done():
                     return done.result()
                 if cancelled.is_set():
-                    raise NobodyWaits("nobody waits for the answer any more")
+                    raise NobodyWaits("the run was cancelled")
                 if left <= 0:
                     raise _TooSlow(is_operators_fault=not line.is_connected)
         finally:

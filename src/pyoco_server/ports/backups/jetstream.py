@@ -308,7 +308,7 @@ class _NewJobs:
         self._link, self._heard, self._settle = link, heard, settle
         self._connection = link.connection
 
-    async def told(self) -> AsyncGenerator[Change, None]:
+    async def arrivals(self) -> AsyncGenerator[Change, None]:
         while (message := await self._heard.get()) is not None:
             yield Change(0, message.subject, message.data, message.headers)
         if self._connection != self._link.connection:

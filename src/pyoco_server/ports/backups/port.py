@@ -43,7 +43,7 @@ class Copying:
 class NewJobs(Protocol):
     """The jobs published to the queue since listening began."""
 
-    def told(self) -> AsyncGenerator[Change, None]:
+    def arrivals(self) -> AsyncGenerator[Change, None]:
         """Yield jobs as they arrive, until `end`. Raises Unavailable if some may have been missed."""
 
     async def end(self) -> None:

@@ -101,7 +101,7 @@ async def _read(link: Link, stream: str, after: int, last: int, window: int) -> 
                 if waited > _CATCH_UP_SECONDS:
                     raise BackupFailed(f"{stream} changes faster than it can be read")
                 if message.status == _NOBODY_THERE and waited > link.patience.unanswered_seconds:
-                    raise Unavailable(f"nobody lets us read {stream}")
+                    raise Unavailable(f"NATS does not permit reading {stream}")
                 if message.status not in {None, _NOTHING_THERE, _NOBODY_THERE}:
                     raise BackupFailed(f"NATS broke off reading {stream}: {message.status} {message.description}")
                 if message.status is not None:

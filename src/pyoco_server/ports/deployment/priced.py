@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
     from types_aiobotocore_sqs import SQSClient
 
-__all__ = ["Looks", "look_at_priced"]
+__all__ = ["StoreOpeners", "look_at_priced"]
 
 T = TypeVar("T")
 
@@ -46,12 +46,12 @@ class _RedisLink(Protocol):
 
 
 def _none() -> contextlib.AbstractAsyncContextManager[None]:
-    """Stand in for a store that is not used."""
+    """Placeholder for a store that is not used."""
     return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looks:
+class StoreOpeners:
     """How to open each store for inspection. Opening creates nothing."""
 
     ledger: Callable[[], contextlib.AbstractAsyncContextManager[LedgerPort]]
@@ -60,14 +60,14 @@ class Looks:
     s3: Callable[[], contextlib.AbstractAsyncContextManager[S3Client | None]] = _none
 
 
-async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, looks: Looks) -> PricedFacts:
+async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> PricedFacts:
     """Never raises. O(1), whatever the number of runs."""
     ledger, redis, sqs, bucket, inputs_bucket = await asyncio.gather(
-        _known(_ledger(config, priced, looks)),
-        _known(_redis(looks)),
-        _known(_sqs(priced, looks)),
-        _known(_bucket(urlsplit(priced.results_url).netloc, looks)),
-        _known(_bucket(priced.pack_input_bucket, looks)),
+        _known(_ledger(config, priced, openers)),
+        _known(_redis(openers)),
+        _known(_sqs(priced, openers)),
+        _known(_bucket(urlsplit(priced.results_url).netloc, openers)),
+        _known(_bucket(priced.pack_input_bucket, openers)),
     )
     return PricedFacts(
         ledger=ledger,
@@ -92,7 +92,7 @@ async def _known(looking: Awaitable[T]) -> T | Unknown:
         return Unknown(type(error).__name__)
 
 
-async def _ledger(config: NatsBackendConfig, priced: PricedConfig, looks: Looks) -> Ledger | Absent:
+async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> Ledger | Absent:
     url = priced.ledger_address(config.data_dir)
     where = address(url)
     path = file_of(where)
@@ -113,7 +113,7 @@ async def _ledger(config: NatsBackendConfig, priced: PricedConfig, looks: Looks)
         found = replace(found, mode=mode, journal=journal)
     if not found.is_current:
         return found
-    async with looks.ledger() as ledger:
+    async with openers.ledger() as ledger:
         disputed, overdue = await ledger.read(lambda tx: (_ids(tx, Scan.DISPUTED), _overdue(tx, priced)))
     return replace(found, disputed=disputed, overdue=overdue)
 
@@ -144,8 +144,8 @@ def _made_before(tx: LedgerTx, kind: Scan, at_us: int) -> list[str]:
     return [run.run_id for run in tx.runs.scan(kind, _ROWS_MAX) if run.created_at < at_us]
 
 
-async def _redis(looks: Looks) -> Redis | None:
-    async with looks.redis() as link:
+async def _redis(openers: StoreOpeners) -> Redis | None:
+    async with openers.redis() as link:
         if link is None:
             return None
         try:
@@ -155,8 +155,8 @@ async def _redis(looks: Looks) -> Redis | None:
         return Redis(dangers=link.warnings())
 
 
-async def _sqs(priced: PricedConfig, looks: Looks) -> Sqs | Absent | None:
-    async with looks.sqs() as client:
+async def _sqs(priced: PricedConfig, openers: StoreOpeners) -> Sqs | Absent | None:
+    async with openers.sqs() as client:
         if client is None:
             return None
         name = urlsplit(priced.pack_queue_url).netloc
@@ -171,8 +171,8 @@ async def _sqs(priced: PricedConfig, looks: Looks) -> Sqs | Absent | None:
         return Sqs(name, *counts)
 
 
-async def _bucket(name: str, looks: Looks) -> Bucket | None:
-    async with looks.s3() as client:
+async def _bucket(name: str, openers: StoreOpeners) -> Bucket | None:
+    async with openers.s3() as client:
         if client is None:
             return None
         await client.head_bucket(Bucket=name)

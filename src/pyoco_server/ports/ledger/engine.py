@@ -210,7 +210,7 @@ class TransactionThreads:
                     self._do_one(held, jobs[0])
                 else:
                     self._do_together(held, jobs)
-        except BaseException as error:  # noqa: BLE001  (the top of a thread: whoever waits hears of it)
+        except BaseException as error:  # noqa: BLE001  (the top of a thread: the waiting caller gets the error)
             if isinstance(error, DependencyUnavailable):
                 held.drop()
             for job in jobs:

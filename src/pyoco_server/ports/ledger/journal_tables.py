@@ -28,7 +28,7 @@ from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import AuditReport, Balances, CreditNote, JournalLine, Spend
 from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import credit_confirmations, ledger_entries, ledger_txns
-from pyoco_server.ports.ledger.sums import halves, whole
+from pyoco_server.ports.ledger.sums import combined, halves
 from pyoco_server.ports.ledger.types import Instant
 
 __all__ = ["SqlJournal"]
@@ -138,7 +138,7 @@ class SqlJournal:
     def balances(self, tenant_id: str) -> Balances:
         names = {"tenant": tenant_id, "available": available(tenant_id), "held": held(tenant_id)}
         rows = self._sql.connection.execute(_BALANCES, names)
-        sums = {account: whole(high, low) for account, high, low in rows}
+        sums = {account: combined(high, low) for account, high, low in rows}
         return Balances(
             tenant_id=tenant_id,
             available_usd_micros=sums.get(names["available"], 0),

@@ -33,7 +33,7 @@ class OpenedFile:
         except FileNotFoundError:
             now = None
         except OSError as error:
-            raise DependencyUnavailable(f"the ledger cannot be looked at ({error.strerror})") from error
+            raise DependencyUnavailable(f"cannot check the ledger's file ({error.strerror})") from error
         if now != self._opened:
             what = "deleted or moved away" if now is None else "replaced by another file"
             raise OtherLedger(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, ColumnElement, func, literal_column
 
-__all__ = ["halves", "sum_of", "whole", "written_sum"]
+__all__ = ["combined", "halves", "sum_of", "written_sum"]
 
 _BITS: Final = 32
 _LOW: Final = 2**_BITS - 1
@@ -14,7 +14,7 @@ _BETWEEN: Final = ":"
 
 
 def halves(amount: ColumnElement[Any]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Two sums, for `whole`: of the bits above 32, with the sign, and of the bits below. Sufficient for 2^31
+    """Two sums, for `combined`: of the bits above 32, with the sign, and of the bits below. Sufficient for 2^31
     amounts."""
     # Literals and not bind parameters: for some of PostgreSQL's operators a parameter would be a NUMERIC.
     high = amount.op(">>", return_type=BigInteger())(literal_column(str(_BITS)))
@@ -22,7 +22,7 @@ def halves(amount: ColumnElement[Any]) -> tuple[ColumnElement[Any], ColumnElemen
     return func.sum(high), func.sum(low)
 
 
-def whole(high: Any, low: Any) -> int:
+def combined(high: Any, low: Any) -> int:
     """Combine the two sums. In PostgreSQL a sum of BIGINT is a NUMERIC."""
     return (int(high or 0) << _BITS) + int(low or 0)
 
@@ -41,4 +41,4 @@ def sum_of(amount: str, *, on_postgres: bool) -> str:
 def written_sum(found: Any) -> int:
     text = str(found)
     high, between, low = text.partition(_BETWEEN)
-    return whole(high, low) if between else int(text)
+    return combined(high, low) if between else int(text)

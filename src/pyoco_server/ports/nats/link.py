@@ -250,7 +250,7 @@ class Link:
             self._pending.remove(token)
             self._gate.release()
         if message.status == "503":
-            raise NotStored(f"nobody answers on {subject}")
+            raise NotStored(f"no responders on {subject}")
         return message
 
     async def _sweep(self) -> None:

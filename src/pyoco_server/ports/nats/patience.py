@@ -17,7 +17,7 @@ class Patience:
     down_seconds: float = 2.0
     #: While there is a connection but no answer: an election takes 4 to 9 s.
     unanswered_seconds: float = 15.0
-    #: While NATS stores nothing because its disk was full. It does not recover before somebody makes room and restarts
+    #: While NATS stores nothing because its disk was full. It recovers only after space was freed and it was restarted
     #: it, so only a caller that would lose finished work waits for that.
     full_seconds: float = 0.0
     #: For one request, before it is retried.

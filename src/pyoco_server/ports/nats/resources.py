@@ -405,7 +405,9 @@ async def _ensure_patiently(link: Link, resource: Resource) -> None:
             if error.code not in NOT_YET or time.monotonic() > deadline:
                 raise Unavailable(f"cannot make {resource.name}: {error}") from error
         except NotPermitted as error:
-            raise Unavailable(f"{resource.name} is missing, or not to be looked at: {error}; {_PREPARE}") from error
+            raise Unavailable(
+                f"{resource.name} is missing, or the user may not read it: {error}; {_PREPARE}"
+            ) from error
         except Unavailable as error:
             if isinstance(error, Futile) or time.monotonic() > deadline:
                 raise Unavailable(f"cannot make {resource.name}: {error}") from error

@@ -240,7 +240,7 @@ class _Reader:
             await self._link.nc.publish(stalled, b"")
             return False
         if int(headers.get("Nats-Last-Consumer", self._delivered)) != self._delivered:
-            raise _Gap("a heartbeat tells of messages that did not arrive")
+            raise _Gap("according to a heartbeat, messages are missing")
         return True
 
     def _entry(self, message: Raw) -> Entry:

@@ -145,7 +145,7 @@ class JetStreamReplicas:
         """Yield all consumers of a stream, fetched in pages."""
         offset = 0
         while True:
-            with _refusals(f"tell of the consumers of {stream}"):
+            with _refusals(f"list the consumers of {stream}"):
                 page = await self._page(stream, offset)
             found = page.consumers or []
             for name in page.missing or ():

@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 #: Answers to the deletion of a message that does not exist, or no longer.
 _ALREADY_DELETED = frozenset({10037, 10043, 10057})
-#: A batch meets at most two surprises: its own earlier copy, or the deletion of all earlier batches by their age.
+#: A write can conflict at most twice: with its own earlier copy, and with the expiry of all earlier batches.
 _TRIES = 3
 
 
@@ -51,7 +51,7 @@ class JetStreamRunLogs:
             written = await self._bucket.write(key, payload, after)
             if written is not None:
                 return written.revision
-            # Not what we have expected: the response of an earlier try was lost, or the batches before have expired.
+            # Unexpected sequence: the response of an earlier try was lost, or the previous batches have expired.
             newest = await self._bucket.get(key)
             if newest is not None and newest.value == payload:
                 return newest.revision

@@ -200,7 +200,7 @@ def _read(entry: Entry) -> Run:
     except Corrupt as error:
         raise RecordUnreadable(entry.key, str(error), entry.revision) from None
     if run.run_id != entry.key:
-        raise RecordUnreadable(entry.key, "it tells of another run than its key", entry.revision)
+        raise RecordUnreadable(entry.key, "its run id differs from its key", entry.revision)
     return run
 
 
@@ -218,9 +218,10 @@ def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
     if min(program.max_attempts, program.lost, program.slot or 0) < 0:
         return None
     run = _read_quickly(data)
-    # Safe: no one else holds this object yet. A copy with two more members would take three times as long as all of
+    # Safe: no one else holds this object yet. A copy with three other members would take three times as long as all of
     # this.
     object.__setattr__(run, "program", program)
     object.__setattr__(run, "not_before", None)  # programs have their own, which their retries use, too
     object.__setattr__(run, "attempt_id", _read_text(members.get("token", _NULL)))
+    object.__setattr__(run, "not_before", None)  # that of a program is its own
     return run

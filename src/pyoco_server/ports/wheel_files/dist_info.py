@@ -52,7 +52,7 @@ def check_metadata(data: bytes, name: WheelName) -> None:
     package, version = _one(headers, "Name", "METADATA"), _one(headers, "Version", "METADATA")
     if canonicalize_name(package) != name.package or not _is_version(version, name.version):
         raise InvalidWheel(
-            f"METADATA tells of {shown(package)} {shown(version)}, the file name of "
+            f"METADATA names {shown(package)} {shown(version)}, the file name of "
             f"{name.package} {name.version}; do not rename wheels"
         )
     requires = [str(each) for each in headers.get_all("Requires-Dist", ())]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -144,9 +147,7 @@ class _Launch:
 @contextlib.contextmanager
 def _announced(launch: _Launch, config: NatsBackendConfig) -> Iterator[None]:
     """Let commands on this machine discover this door and its NATS for the duration of the block (FIND-1)."""
-    from pathlib import Path  # noqa: PLC0415 - not for --help
-
-    from pyoco_server.discovery.announcement import announced  # noqa: PLC0415
+    from pyoco_server.discovery.announcement import announced  # noqa: PLC0415 - not for --help
     from pyoco_server.embedded import reachable_host  # noqa: PLC0415
 
     if launch.is_child:
@@ -165,9 +166,7 @@ def _grid(grid: GridConfig, role: str) -> GridConfig:
 
 
 async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, beside: Beside | None) -> int:
-    import os  # noqa: PLC0415 - not for --help
-
-    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415
+    from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415 - not for --help
 
     # Exiting immediately is safe: running programs continue and are attached to another door. The kernel sends SIGTERM
     # to the NATS server beside it, which shuts down cleanly.
@@ -226,9 +225,7 @@ async def _open(
     watch_disk: Callable[[Callable[[], StoreState]], Awaitable[None]] | None = None,
 ) -> int:
     """Serve until `stop`. Return the exit code."""
-    import signal  # noqa: PLC0415 - not for --help
-
-    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415
+    from pyoco_server.doors.cli.grid.effective import log_settings  # noqa: PLC0415 - not for --help
     from pyoco_server.doors.frames.door import Door  # noqa: PLC0415
     from pyoco_server.doors.frames.server import FrameServer  # noqa: PLC0415
     from pyoco_server.doors.http.probe_server import metrics_server  # noqa: PLC0415

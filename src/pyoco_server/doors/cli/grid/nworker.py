@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,7 +44,6 @@ def nworker(
     other workers.
     """
     import socket  # noqa: PLC0415 - not for --help
-    from pathlib import Path  # noqa: PLC0415
 
     import uvloop  # noqa: PLC0415
 
@@ -77,9 +78,7 @@ async def _work(
     patterns: tuple[str, ...],
     metrics_port: int | None,
 ) -> int:
-    import os  # noqa: PLC0415 - not for --help
-
-    from pyoco_server.core.run import Owner  # noqa: PLC0415
+    from pyoco_server.core.run import Owner  # noqa: PLC0415 - not for --help
     from pyoco_server.core.worker_description import WorkerDescription  # noqa: PLC0415
     from pyoco_server.core.worker_record import EXEC_NATIVE  # noqa: PLC0415
     from pyoco_server.doors.cli.signals import StopSignal  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,6 @@ class _Opening:
 
 async def _serve(config: NatsBackendConfig, grid: GridConfig, opening: _Opening) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
-    import os  # noqa: PLC0415
     import signal  # noqa: PLC0415
 
     from pyoco_server.client.frames.link import LinkSettings  # noqa: PLC0415

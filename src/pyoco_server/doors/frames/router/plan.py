@@ -54,13 +54,11 @@ class RouterPlan:
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate is not None:
             raise UsageError(
-                f"--backend {duplicate} is there twice; example: --backend {duplicate}=host:5000|host:5001"
+                f"--backend {duplicate} is given twice; example: --backend {duplicate}=host:5000|host:5001"
             )
         invalid = next((rule for rule in self.rules if rule.target not in (*names, DENY)), None)
         if invalid is not None:
-            raise UsageError(
-                f"a rule names the backend {invalid.target!r}, which is none; there are {', '.join(names)}"
-            )
+            raise UsageError(f"a rule names an unknown backend, {invalid.target!r}; known: {', '.join(names)}")
 
     def target(self, exec_name: str, client_id: str) -> str | None:
         """Return the target of the first rule that matches. None: no rule matches. O(rules)."""

@@ -7,7 +7,7 @@ from typing import Any
 from pyoco_server.core.priced.constants import PACK_TYPES, PROFILE_VERSION, TIMEBOX_SEC_DEFAULT, TIMEBOX_SEC_MAX
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RUN_FAILURES
 from pyoco_server.core.states.priced import Money, Status
-from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, object_of, or_null, ref
+from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, header, object_of, or_null, ref
 from pyoco_server.doors.http.v1.submissions import CLIENT_VERSION_LENGTH_MAX, KEY_LENGTH_MAX, KEY_LENGTH_MIN
 
 __all__ = ["KEY_PARAMETER", "SCHEMAS", "TRACE_PARAMETER"]
@@ -36,13 +36,7 @@ KEY_PARAMETER: dict[str, Any] = {
         "is refused with 409."
     ),
 }
-TRACE_PARAMETER: dict[str, Any] = {
-    "name": "X-Trace-Id",
-    "in": "header",
-    "required": False,
-    "schema": TEXT,
-    "description": "Returned in the response. An invalid trace id is replaced.",
-}
+TRACE_PARAMETER = header("X-Trace-Id", "Returned in the response. An invalid trace id is replaced.")
 
 
 def _closed(properties: dict[str, Any], required: list[str], description: str) -> dict[str, Any]:
@@ -166,7 +160,7 @@ SCHEMAS: dict[str, Any] = {
         {
             **_SIGNED,
             "artifacts": array_of(ref("PricedArtifact")),
-            "inline": object_of({"data": OBJECT}, ["data"], "The result itself, when it was asked for and is small."),
+            "inline": object_of({"data": OBJECT}, ["data"], "The result itself, if it was requested and is small."),
             "inline_omitted": {"type": "string", "enum": ["TOO_LARGE", "UNAVAILABLE"]},
         },
         [*_SIGNED, "artifacts"],

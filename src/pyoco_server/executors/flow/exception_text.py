@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyoco_server.errors import PyocoError
 
-__all__ = ["told"]
+__all__ = ["exception_text"]
 
 
-def told(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Return the exception in one line, with the problems that a refusal lists. Never raises."""
     if isinstance(error, PyocoError) and error.problems:
         return "; ".join(f"{'.'.join(map(str, item.loc))}: {item.msg}" for item in error.problems)
