@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from pyoco_server.config import NatsBackendConfig
+from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.ledger import migrate
-from pyoco_server.ports.nats.resources import resources_of
-from support.backup_commands import RESOURCES, Admin, admin, write_fact
+from pyoco_server.ports.nats.resources import priced_resources
+from support.backup_commands import Admin, admin, write_fact
 from support.relays import RelayWire
 from support.waiting import eventually
 from support.warm_processes import WarmProcess, started
@@ -227,8 +227,7 @@ async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
 
 async def test_where_there_are_no_priced_runs_nothing_of_theirs_is_missed(admin: Admin) -> None:
     """A script for cron says nothing unless something is wrong."""
-    config = NatsBackendConfig()
-    for resource in RESOURCES[len(resources_of(config, {config.clock_stream})) :]:
+    for resource in priced_resources(NatsBackendConfig(), PricedConfig()):
         await admin.link.api(f"STREAM.DELETE.{resource.name}", {}, dict[str, Any])
     process = await started(
         admin.arguments("backup", "--to", "monday", "--json"),
