@@ -218,10 +218,9 @@ def _read_known(data: bytes, members: dict[str, msgspec.Raw]) -> Run | None:
     if min(program.max_attempts, program.lost, program.slot or 0) < 0:
         return None
     run = _read_quickly(data)
-    # Safe: no one else holds this object yet. A copy with three other members would take three times as long as all of
+    # Safe: no one else holds this object yet. A copy with two more members would take three times as long as all of
     # this.
     object.__setattr__(run, "program", program)
     object.__setattr__(run, "not_before", None)  # programs have their own, which their retries use, too
     object.__setattr__(run, "attempt_id", _read_text(members.get("token", _NULL)))
-    object.__setattr__(run, "not_before", None)  # that of a program is its own
     return run
