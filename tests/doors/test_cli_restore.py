@@ -169,10 +169,10 @@ async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
         ended = await admin.end(process)
     assert ended.code == 130
     assert "not restored: " in ended.err
-    assert "Start nothing yet: the same restore, run again, goes on from here." in ended.err
+    assert "Start nothing yet: repeat the command to continue from here." in ended.err
     again = await admin("restore", "--from", "monday")
     assert again.code == 0, again.err
-    assert "restored before, and left as it is: PYOCO_DLQ" in again.err
+    assert "already restored, not changed: PYOCO_DLQ" in again.err
     assert await admin.keys() == {"kept"}
 
 
@@ -184,7 +184,7 @@ async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
     await admin.forget(with_ledger=False)
     refused = await admin("restore", "--from", "monday")
     assert refused.code == 1
-    assert f"there is already a ledger at {admin.ledger}; --no-ledger leaves it as it is" in refused.err
+    assert f"there is already a ledger at {admin.ledger}; --no-ledger keeps it" in refused.err
     unasked = await admin("restore", "--from", "monday", "--replace")
     assert "This removes the ledger that is there, with every money fact in it" in unasked.err
     assert facts_in(admin.ledger) == ["first", "later"]
@@ -211,7 +211,7 @@ def test_a_ledger_that_is_both_wanted_and_not_is_refused(tmp_path: Path, capsys:
     """FLOW-426: of no names all would be restored, the ledger included."""
     words = ["restore", "--from", str(tmp_path), "--only", "ledger", "--no-ledger"]
     assert outcome(cli, "pyoco-server-admin", words) == 1
-    assert "--no-ledger leaves the ledger as it is, and --only names it: use one of them" in capsys.readouterr().err
+    assert "--no-ledger keeps the ledger, and --only names it: use one of them" in capsys.readouterr().err
 
 
 async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
