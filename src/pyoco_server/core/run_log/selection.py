@@ -37,13 +37,17 @@ class Selection:
     search: str | None = None
     #: Lines after this one.
     after: LineId | None = None
+    #: Lines before this one.
+    before: LineId | None = None
 
     def has(self, line: Line) -> bool:
-        """Whether the line is wanted. A gap stands for lines that nobody has seen: only a filter by stream, `attempt`
-        and `after` remove it (LOG-9)."""
+        """Whether the line is wanted. A gap stands for lines that nobody has seen: only a filter by stream, `attempt`,
+        `after` and `before` remove it (LOG-9)."""
         if self.attempt is not None and line.attempt != self.attempt:
             return False
         if self.after is not None and line.id <= self.after:
+            return False
+        if self.before is not None and line.id >= self.before:
             return False
         if self.streams and line.stream not in self.streams:
             return False
