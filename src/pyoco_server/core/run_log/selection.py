@@ -40,6 +40,12 @@ class Selection:
     #: Lines before this one.
     before: LineId | None = None
 
+    @property
+    def takes_all_lines(self) -> bool:
+        """Whether all lines between `after` and `before` are wanted."""
+        bounds = (self.since, self.until, self.level, self.search)
+        return not (self.tasks or self.streams or any(each is not None for each in bounds))
+
     def has(self, line: Line) -> bool:
         """Whether the line is wanted. A gap stands for lines that nobody has seen: only a filter by stream, `attempt`,
         `after` and `before` remove it (LOG-9)."""
