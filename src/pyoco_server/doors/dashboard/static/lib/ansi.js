@@ -96,7 +96,7 @@ class State {
   apply(sequence) {
     this.made = undefined;
     // `38:2::r:g:b` has an empty place for a colour space, which `38;2;r;g;b` has not.
-    const codes = sequence.replace(/([34]8:2):\d*:(\d*:\d*:\d*)/g, "$1:$2").split(/[;:]/).map(Number);
+    const codes = sequence.replace(/([345]8:2):\d*:(\d*:\d*:\d*)/g, "$1:$2").split(/[;:]/).map(Number);
     for (let at = 0; at < codes.length; at += 1) at += this.one(codes, at);
     if (this.flags?.size === 0 && this.ink === null && this.ground === null) this.made = null;
   }
@@ -118,10 +118,10 @@ class State {
     else if (code >= 100 && code <= 107) this.ground = code - 92;
     else if (code === 39) this.ink = null;
     else if (code === 49) this.ground = null;
-    else if (code === 38 || code === 48) {
+    else if (code === 38 || code === 48 || code === 58) {
       const [colour, taken] = extended(codes, at + 1);
       if (code === 38) this.ink = colour;
-      else this.ground = colour;
+      else if (code === 48) this.ground = colour; // and 58 is the colour of an underline
       return taken;
     }
     return 0;

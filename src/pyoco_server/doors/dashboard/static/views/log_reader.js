@@ -55,6 +55,8 @@ export class LogReader {
     /** @type {LogLine[]} came and are not shown yet */
     this.fresh = [];
     this.isPaging = false;
+    /** How often it was read anew. */
+    this.readings = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.flushing = undefined;
     /** Ends with the question: another filter. */
@@ -65,7 +67,10 @@ export class LogReader {
     const { signal } = this.stopping;
     document.addEventListener("visibilitychange", () => this.watchLooks(), { signal });
     const unfollow = connection.follow((state) => {
-      if (state === "locked") this.forget();
+      if (state !== "locked") return;
+      this.forget();
+      this.window.clear(); // what came with a key that counts no more is not shown
+      this.listener.onChange();
     });
     signal.addEventListener("abort", unfollow, { once: true });
     this.polling = poll(TURN_SECONDS, (turn) => this.turn(turn));
@@ -103,7 +108,7 @@ export class LogReader {
   }
 
   /**
-   * Read anew: other lines, or from another end.
+   * Read anew: other lines, or from another end. Until they are there, the old ones stay.
    * @param {LogFilter} filter
    * @param {"start" | "end"} from
    */
@@ -121,7 +126,6 @@ export class LogReader {
     clearTimeout(this.flushing);
     this.flushing = undefined;
     this.fresh = [];
-    this.window.clear();
     this.isReady = this.isComplete = this.isPaging = false;
     this.refusal = "";
     this.listener.onChange();
@@ -155,6 +159,7 @@ export class LogReader {
       this.window.hasLater = fromStart && page.hasMore;
       this.isOff = page.isOff;
       this.isReady = true;
+      this.readings += 1;
     });
   }
 
@@ -216,6 +221,9 @@ export class LogReader {
       const ended = await this.source.follow(this.filter, this.window.last, AbortSignal.any([signal, this.streaming.signal]),
         (line) => this.take(line));
       if (asking === this.asking && !this.streaming.signal.aborted) this.settle(ended);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      if (asking === this.asking) await this.readOn(); // there are too many streams
     } finally {
       this.streaming = null;
       giveBack?.();
@@ -252,6 +260,8 @@ export class LogReader {
     if (!ended || this.window.hasLater) return;
     this.isComplete = true;
     clearTimeout(this.checking);
-    this.checking = setTimeout(() => void this.readOn(), 1000 * LATE_SECONDS);
+    this.checking = setTimeout(() => {
+      if (this.isReady && !this.isPaging) void this.readOn();
+    }, 1000 * LATE_SECONDS);
   }
 }

@@ -28,6 +28,8 @@ export class LogRows {
     this.wraps = true;
     /** At the end, and staying there. */
     this.isFollowing = true;
+    /** The last of these lines is the last one that there is. */
+    this.hasEnd = true;
     this.lineHeight = 20;
     this.columns = CHARACTERS;
     /** @type {WeakMap<LogLine, number>} of those that were drawn once */
@@ -169,7 +171,7 @@ export class LogRows {
 
   onScroll() {
     const { scrollTop, clientHeight, scrollHeight } = this.element;
-    this.isFollowing = scrollTop + clientHeight >= scrollHeight - NEAR;
+    this.isFollowing = this.hasEnd && scrollTop + clientHeight >= scrollHeight - NEAR;
     this.later();
   }
 

@@ -29,6 +29,8 @@ export class LogsSection {
     this.run = null;
     this.hasOpened = false;
     this.made = "";
+    this.readings = 0;
+    this.wantsFocus = false;
     /** Lines that were there a moment ago, for those who hear the page. */
     this.spoken = { at: 0, count: 0 };
     this.rows = new LogRows({ label: t("logs.lines"), onMove: () => this.fetchMore() });
@@ -69,6 +71,7 @@ export class LogsSection {
     this.run = run;
     this.element.hidden = /** @type {any} */ (run).redacted === true;
     this.tools.show(run);
+    this.rows.element.classList.toggle("log-no-tasks", this.tools.task.hidden);
     this.rows.marksAttempts = (run.attempt ?? 1) > 1 && this.page.logFilter.value.attempt === null;
     this.reader.show(run);
     this.draw();
@@ -80,26 +83,30 @@ export class LogsSection {
   /** @param {import("../lib/log_filter.js").LogFilter} filter */
   ask(filter) {
     this.rows.search = filter.search;
-    this.rows.isFollowing = true;
     this.reader.ask(filter, "end");
   }
 
   /** @param {number} jumps */
   jump(jumps) {
     if (jumps === 0 || !this.hasOpened) return;
-    if (!this.rows.isFollowing) this.goTo("end");
     // Once the page has its height: other sections are drawn in the same turn.
     requestAnimationFrame(() => this.element.scrollIntoView({ block: "start" }));
+    this.wantsFocus = true;
+    this.takeFocus();
+  }
+
+  /** Who has jumped here goes on with the keys here, as soon as there are lines. */
+  takeFocus() {
+    if (!this.wantsFocus || this.rows.element.hidden) return;
+    this.wantsFocus = false;
     this.rows.element.focus({ preventScroll: true });
   }
 
   /** @param {"start" | "end"} end */
   goTo(end) {
     const { window } = this.reader;
-    if (end === "start" ? window.hasEarlier : window.hasLater) {
-      this.rows.isFollowing = end === "end";
-      this.reader.ask(this.page.logFilter.value, end);
-    } else if (end === "start") this.rows.toStart();
+    if (end === "start" ? window.hasEarlier : window.hasLater) this.reader.ask(this.page.logFilter.value, end);
+    else if (end === "start") this.rows.toStart();
     else this.rows.toEnd();
   }
 
@@ -125,7 +132,7 @@ export class LogsSection {
   fetchMore() {
     const { reader, rows } = this;
     const count = rows.lines.length;
-    if (count === 0 || rows.lines !== reader.window.lines) return;
+    if (count === 0 || !reader.isReady || rows.lines !== reader.window.lines) return;
     const { scrollTop, clientHeight } = rows.element;
     if (reader.window.hasEarlier && rows.indexAt(scrollTop) < NEAR_LINES) void reader.earlier();
     else if (reader.window.hasLater && rows.indexAt(scrollTop + clientHeight) > count - NEAR_LINES) void reader.later();
@@ -134,14 +141,18 @@ export class LogsSection {
   draw() {
     const { reader, rows } = this;
     const { lines } = reader.window;
+    rows.element.setAttribute("aria-busy", String(!reader.isReady));
     if (lines !== rows.lines) {
       this.speak(lines.length - rows.lines.length);
-      // There is no end to stay at while there are more lines than these.
-      if (reader.window.hasLater) rows.isFollowing = false;
       rows.element.hidden = lines.length === 0;
+      const isAnew = this.readings !== reader.readings;
+      this.readings = reader.readings;
+      if (isAnew) rows.isFollowing = reader.from === "end";
       rows.show(lines);
+      if (isAnew && reader.from === "start") rows.toStart();
+      this.takeFocus();
     }
-    rows.element.hidden = lines.length === 0;
+    rows.hasEnd = !reader.window.hasLater;
     this.showNote();
     this.showFoot();
   }
@@ -185,6 +196,7 @@ export class LogsSection {
     this.tools.element.hidden = isEmpty && isEverything(this.page.logFilter.value);
     if (isEmpty) return;
     const isLive = !reader.isComplete && !isTerminal(String(this.run?.status));
+    this.told.hidden = !isLive;
     write(this.told, isLive ? t(rows.isFollowing && !hasLater ? "logs.live" : "logs.paused") : "");
     write(this.counted, t(hasEarlier || hasLater ? "logs.part" : "logs.shown", { n: count(lines.length) }));
   }
