@@ -86,6 +86,9 @@ async def lines(gateway: Gateway, run_id: str, **query: Any) -> list[dict[str, A
         ({"tail": "2"}, "1.3 2.4 2.5"),
         ({"after": "2.3"}, "2.4 2.5"),
         ({"after": "1.2", "limit": "2"}, "1.3 2.1"),
+        ({"before": "2.2"}, "1.1 1.2 1.3 2.1"),
+        ({"before": "2.4", "tail": "2"}, "1.3 2.2 2.3"),
+        ({"before": "2.4", "after": "1.3"}, "2.1 2.2 2.3"),
     ],
 )
 async def test_lines_are_selected(gateway: Gateway, run_id: str, query: dict[str, Any], expected: str) -> None:

@@ -51,5 +51,5 @@ const KINDS = new Map([
  * @returns {Sections}
  */
 export function sectionsOf(kind) {
-  return KINDS.get(kind ?? "flow") ?? { main: COMMON_MAIN, aside: COMMON_ASIDE };
+  return KINDS.get(kind ?? "flow") ?? { main: [...COMMON_MAIN, LogsSection], aside: COMMON_ASIDE };
 }

@@ -52,8 +52,10 @@ export class LogsSection {
     this.rows.element.addEventListener("keydown", (event) => this.onKey(event));
     this.unfollow = page.logFilter.follow((filter) => this.ask(filter));
     this.unfollowJumps = page.logJump.follow((jumps) => this.jump(jumps));
-    this.looks = new IntersectionObserver((entries) => this.reader.look(entries.at(-1)?.isIntersecting === true),
-      { rootMargin: "300px" });
+    this.looks = new IntersectionObserver((entries) => {
+      this.reader.look(entries.at(-1)?.isIntersecting === true);
+      this.showNote();
+    }, { rootMargin: "300px" });
     this.looks.observe(this.element);
   }
 
@@ -170,11 +172,12 @@ export class LogsSection {
     const { reader } = this;
     const isEmpty = reader.window.lines.length === 0;
     const isAll = isEverything(this.page.logFilter.value);
-    const made = [isEmpty, reader.refusal, reader.isReady, reader.isOff, isAll, this.run?.status].join();
+    const made = [isEmpty, reader.refusal, reader.isReady, reader.isLooked, reader.isOff, isAll, this.run?.status].join();
     if (made === this.made) return;
     this.made = made;
     if (reader.refusal !== "") put(this.note, h("p", { class: "mark" }, `${t("logs.refused")} ${reader.refusal}`));
     else if (!isEmpty) put(this.note);
+    else if (!reader.isReady && !reader.isLooked) put(this.note); // it is read once somebody comes here
     else if (!reader.isReady) put(this.note, h("p", { class: "unseen" }, t("logs.loading")), skeleton(3));
     else if (reader.isOff) put(this.note, h("p", { class: "dim" }, t("logs.off")));
     else if (!isAll) put(this.note, nothing(t("logs.no_match"), button(t("logs.clear"), () => this.page.logFilter.set(everything))));
