@@ -289,5 +289,7 @@ async def test_with_logs_disabled_the_routes_answer_with_nothing(link: Any, nats
         run_id = await submit(gateway)
         await ended(gateway, run_id, Completed())
         assert await lines(gateway, run_id) == []
+        answer = await gateway.client.get(f"/runs/{run_id}/logs")
+        assert answer.headers["pyoco-logs"] == "off"
         answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
         assert [event[1] for event in events_in(answer.text)] == ["end"]

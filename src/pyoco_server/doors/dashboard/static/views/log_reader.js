@@ -138,12 +138,13 @@ export class LogReader {
     if (this.isReady && !this.isComplete && !this.window.hasLater && this.mayGrow()) await this.live(signal);
   }
 
-  /** It has been started; and if it has ended, that was just now. */
+  /** It has been started; and if it has ended, or its attempt has, that was just now. */
   mayGrow() {
     const run = /** @type {Run} */ (this.run);
     if (this.isOff || run.status === "PENDING") return false;
     const ended = run.end_time ?? run.updated_at;
-    this.isComplete = isTerminal(run.status) && typeof ended === "number" && now() - ended > LATE_SECONDS;
+    const isPast = this.filter.attempt !== null && this.filter.attempt < (run.attempt ?? 1);
+    this.isComplete = isPast || (isTerminal(run.status) && typeof ended === "number" && now() - ended > LATE_SECONDS);
     if (this.isComplete) this.listener.onChange();
     return !this.isComplete;
   }

@@ -4,7 +4,7 @@ import { h, put, write } from "../lib/dom.js";
 import { count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { everything, isEverything } from "../lib/log_filter.js";
-import { lineText } from "../lib/log_window.js";
+import { isGap, lineText } from "../lib/log_window.js";
 import { button, card, copy, nothing, skeleton } from "../lib/parts.js";
 import { isTerminal } from "../lib/run_facts.js";
 import { recall, remember } from "../lib/settings.js";
@@ -201,6 +201,6 @@ export class LogsSection {
     const isLive = !reader.isComplete && !isTerminal(String(this.run?.status));
     this.told.hidden = !isLive;
     write(this.told, isLive ? t(rows.isFollowing && !hasLater ? "logs.live" : "logs.paused") : "");
-    write(this.counted, t(hasEarlier || hasLater ? "logs.part" : "logs.shown", { n: count(lines.length) }));
+    write(this.counted, t(hasEarlier || hasLater ? "logs.part" : "logs.shown", { n: count(lines.filter((line) => !isGap(line)).length) }));
   }
 }
