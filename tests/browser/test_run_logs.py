@@ -54,7 +54,7 @@ def opened(page: Page) -> Locator:
     return page.get_by_role("log")
 
 
-def test_a_million_lines_are_scrolled_through_with_a_few_of_them_in_the_page(page: Page) -> None:
+def test_a_million_lines_scroll_with_few_of_them_in_the_page(page: Page) -> None:
     """LOG-17, LOG-18, LOG-19: from the end, from the beginning, and on from there; each line once"""
     asked: list[Query] = []
     pretend(page, a_run(**ENDED), lambda _: [])
@@ -161,7 +161,7 @@ def test_lines_are_filtered_by_the_gateway_and_the_address_says_how(page: Page) 
     assert page.evaluate("location.hash") == f"#/runs/{RUN_ID}"
 
 
-def test_one_gets_there_from_a_task_and_from_an_error(page: Page) -> None:
+def test_a_task_and_an_error_lead_to_their_lines(page: Page) -> None:
     def answer(query: Query) -> list[dict[str, Any]]:
         task = query.get("task", ["load"])[0]
         return [a_line(seq, f"{task} {seq}", task=task) for seq in range(1, 201)]
@@ -183,7 +183,7 @@ def test_one_gets_there_from_a_task_and_from_an_error(page: Page) -> None:
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_a_log_without_lines_says_why(page: Page, language: str, watched: Watched) -> None:
-    """LOG-22; SAFE-5: of a run that is not told in full, nothing is asked for"""
+    """LOG-22, SAFE-5: for a redacted run, no log is requested"""
     page.add_init_script(f"localStorage.setItem('pyoco.language', '{language}')")
     words = {
         "en": ("has not started", "Nothing printed yet. Lines", "printed nothing", "keeps no logs"),
@@ -206,7 +206,7 @@ def test_a_log_without_lines_says_why(page: Page, language: str, watched: Watche
     assert not [url for url in watched.requested[before:] if "/logs" in url]
 
 
-def test_new_lines_come_at_the_end_unless_one_reads_elsewhere(page: Page) -> None:
+def test_new_lines_are_followed_only_at_the_end(page: Page) -> None:
     """LOG-21: the stream goes on after the last line that is known"""
     streams: list[Paused] = []
     pretend(page, a_run(), lambda _: [])

@@ -43,7 +43,7 @@ class Assembly:
         self._is_closed = self._is_closed or batch.is_last
 
     def skip(self, attempt: int, head: Head, following: Head, stored_at: float) -> Iterator[Line]:
-        """The same for a batch that the next one continues and whose lines are not wanted: yields the gap before it."""
+        """Pass over a batch that the next one continues. Yields only the gap before it, if any."""
         yield from self.add(attempt, Batch(first=head.first, before=head.before), stored_at)
         if following.first > self._next:
             self._next, self._bytes = following.first, following.before

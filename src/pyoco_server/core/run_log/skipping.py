@@ -1,4 +1,4 @@
-"""Which stored batches need not be decoded to return a page of a log: those with lines that are not wanted anyway."""
+"""Finds the stored batches that need not be decoded to return a page of a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD_BYTES = 120
 
 
 class Head(NamedTuple):
-    """What a batch says of itself before its lines."""
+    """The members of a stored batch that precede its lines."""
 
     first: int
     before: int
@@ -26,7 +26,7 @@ class Head(NamedTuple):
 
 
 def read_head(payload: bytes) -> Head | None:
-    """Read it without decoding the lines. None: unreadable, or of another version."""
+    """Read the head without decoding the lines. Returns None if it is unreadable or of another version."""
     try:
         match = _HEAD.match(zlib.decompressobj().decompress(payload, _HEAD_BYTES))
     except zlib.error:
@@ -36,13 +36,13 @@ def read_head(payload: bytes) -> Head | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """Batches are named by their place in the list."""
+    """Which batches to decode. Batches are identified by their index in the list."""
 
-    #: Lines of these are not wanted, and none are missing between them and the next batch: its head stands beside them.
+    #: Batches without selected lines that the next batch continues without a gap, with the heads of both.
     skipped: dict[int, tuple[Head, Head]]
-    #: Batches from here on are not needed.
+    #: Batches from this index on are not needed.
     end: int
-    #: Some of the last attempt that is needed are not: nothing can be said about its end.
+    #: The last attempt is cut at `end`, so it is unknown whether its end was lost.
     is_cut: bool
 
 
@@ -55,7 +55,7 @@ def plan_of(batches: Sequence[tuple[int, bytes]], selection: Selection, tail: in
     if selection.before is not None:
         while end and attempts[end - 1] > selection.before[0]:
             end -= 1
-        # One of the attempt stays, so that the end of the attempt before is known.
+        # Keep one batch of the attempt: it shows that the attempt before has ended.
         while end > 1 and attempts[end - 2] == attempts[end - 1] == selection.before[0]:
             head = heads[end - 1]
             if head is None or head.first <= selection.before[1]:
@@ -74,7 +74,7 @@ def plan_of(batches: Sequence[tuple[int, bytes]], selection: Selection, tail: in
 
 
 def _joined(attempts: Sequence[int], heads: Sequence[Head | None], at: int) -> tuple[Head, Head] | None:
-    """The heads of a batch and of the next one, if that continues it."""
+    """Return the heads of a batch and the next one, if no lines are missing between them."""
     one, other = heads[at], heads[at + 1]
     if one is None or other is None or attempts[at] != attempts[at + 1]:
         return None
@@ -82,7 +82,7 @@ def _joined(attempts: Sequence[int], heads: Sequence[Head | None], at: int) -> t
 
 
 def _tail_start(attempts: Sequence[int], heads: Sequence[Head | None], tail: int) -> int:
-    """The place of a batch from which on there are at least so many lines; those of the last batch do not count."""
+    """Return the index from which on the batches before the last one have at least `tail` lines."""
     count = 0
     for at in range(len(attempts) - 2, -1, -1):
         pair = _joined(attempts, heads, at)

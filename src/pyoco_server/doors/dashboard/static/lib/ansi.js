@@ -1,19 +1,19 @@
-// What a program wrote for a terminal, as pieces of text with a look. Nothing in it is executed: of all sequences only
-// those that set colours and weight (SGR) are read, and every other control character is shown as what it is. No DOM.
+// Parses terminal output into styled pieces of text. Only SGR sequences (colours, weight) are interpreted; every other
+// control character is replaced by its visible form. No DOM.
 
 /**
  * @typedef {object} Look
  * @property {string[]} classes
- * @property {string | null} ink      a colour that is none of the sixteen, as CSS
+ * @property {string | null} ink      a CSS colour, if it is not one of the sixteen
  * @property {string | null} ground
  */
 /** @typedef {{ text: string, look: Look | null, isControl: boolean }} Piece */
-/** @typedef {number | string | null} Colour one of the sixteen, or a colour as CSS */
+/** @typedef {number | string | null} Colour the number of one of the sixteen, or a CSS colour */
 
 const SGR = /\x1b\[([0-9;:]{0,40})m/g;
-/** Control characters except TAB, line separators, and characters that turn the direction of the text around them. */
+/** Control characters except TAB, line separators, and characters that override the text direction. */
 const CONTROL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
-/** A line with more changes of its look than this is shown without them from there on. */
+/** The rest of a line with more styled pieces than this is shown unstyled. */
 const PIECES_MAX = 1000;
 
 /** @type {Record<number, string>} */
@@ -22,7 +22,7 @@ const FLAGS = { 1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 
 const FLAGS_OFF = { 22: ["bold", "dim"], 23: ["italic"], 24: ["underline"], 27: ["inverse"], 29: ["strike"] };
 
 /**
- * A text without colours, with control characters shown: `\x07`, `\u202e`.
+ * Strip colours and escape control characters: `\x07`, `\u202e`.
  * @param {string} text
  */
 export function plain(text) {
@@ -36,7 +36,7 @@ function shown(character) {
 }
 
 /**
- * O(characters). Each text begins without a look: what one line has set does not reach the next.
+ * O(characters). Each text starts unstyled: styles do not carry over from one line to the next.
  * @param {string} text
  * @returns {Piece[]}
  */
@@ -88,14 +88,14 @@ class State {
     this.ink = null;
     /** @type {Colour} */
     this.ground = null;
-    /** @type {Look | null | undefined} made once for each change */
+    /** @type {Look | null | undefined} cached until the next change */
     this.made = null;
   }
 
   /** @param {string} sequence */
   apply(sequence) {
     this.made = undefined;
-    // `38:2::r:g:b` has an empty place for a colour space, which `38;2;r;g;b` has not.
+    // `38:2::r:g:b` has a colour space field, which may be empty; `38;2;r;g;b` does not.
     const codes = sequence.replace(/([345]8:2):\d*:(\d*:\d*:\d*)/g, "$1:$2").split(/[;:]/).map(Number);
     for (let at = 0; at < codes.length; at += 1) at += this.one(codes, at);
     if (this.flags?.size === 0 && this.ink === null && this.ground === null) this.made = null;
@@ -104,7 +104,7 @@ class State {
   /**
    * @param {number[]} codes
    * @param {number} at
-   * @returns {number} how many more of them belonged to it
+   * @returns {number} the number of further codes consumed
    */
   one(codes, at) {
     const code = /** @type {number} */ (codes[at]);
@@ -121,7 +121,7 @@ class State {
     else if (code === 38 || code === 48 || code === 58) {
       const [colour, taken] = extended(codes, at + 1);
       if (code === 38) this.ink = colour;
-      else if (code === 48) this.ground = colour; // and 58 is the colour of an underline
+      else if (code === 48) this.ground = colour; // 58, the underline colour, is ignored
       return taken;
     }
     return 0;
@@ -142,10 +142,10 @@ class State {
 }
 
 /**
- * `5;n` and `2;r;g;b`.
+ * Parse an extended colour: `5;n` or `2;r;g;b`.
  * @param {number[]} codes
  * @param {number} at
- * @returns {[Colour, number]} the colour, and how many codes it took
+ * @returns {[Colour, number]} the colour and the number of codes consumed
  */
 function extended(codes, at) {
   if (codes[at] === 5) return [fromTable(codes[at + 1] ?? 0), 2];
@@ -154,7 +154,7 @@ function extended(codes, at) {
 }
 
 /**
- * The table of 256 colours: the sixteen, a cube of 6 by 6 by 6, and greys.
+ * The 256-colour palette: the sixteen, a 6x6x6 cube, and a grey ramp.
  * @param {number} number
  * @returns {Colour}
  */

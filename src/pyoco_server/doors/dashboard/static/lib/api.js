@@ -107,7 +107,7 @@ export async function getText(path, signal) {
 }
 
 /**
- * Lines of JSON, as logs have them. `hasMore`: the gateway says that more follow. `isOff`: it keeps none.
+ * Fetch NDJSON. `hasMore`: more lines follow. `isOff`: the gateway stores no logs.
  * @param {string} path
  * @param {AbortSignal} [signal]
  * @returns {Promise<{ lines: unknown[], hasMore: boolean, isOff: boolean }>}

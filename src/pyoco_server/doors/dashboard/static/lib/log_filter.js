@@ -1,23 +1,23 @@
-// Which lines of a log are wanted, as the gateway is asked for them and as the address of the page keeps it. No DOM.
+// The filter of a log, and its forms in requests and in the page's address. No DOM.
 
 /**
  * @typedef {object} LogFilter
- * @property {string | null} task     `-`: lines of no task
- * @property {number | null} attempt  null: all of them
- * @property {string | null} level    and above
- * @property {string[]} streams       none: all of them
+ * @property {string | null} task     `-` selects lines without a task
+ * @property {number | null} attempt  null: all attempts
+ * @property {string | null} level    the lowest level shown
+ * @property {string[]} streams       empty: all streams
  * @property {string} search
  */
 /**
- * What the sections of a run's page share about its log.
+ * Log state shared by the sections of a run's page.
  * @typedef {object} LogPlace
  * @property {import("./events.js").Signal<LogFilter>} logFilter
- * @property {import("./events.js").Signal<number>} logJump  changes when somebody wants to see the last of these lines
+ * @property {import("./events.js").Signal<number>} logJump  incremented to scroll to the last matching lines
  */
 
 export const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 export const STREAMS = ["stdout", "stderr", "log"];
-/** Of the gateway. */
+/** The gateway's limit. */
 export const SEARCH_MAX = 200;
 export const NO_TASK = "-";
 
@@ -30,7 +30,7 @@ export function isEverything(filter) {
 }
 
 /**
- * For the gateway. With a choice of streams the system's are asked for, too: those lines say where others are missing.
+ * Query parameters for the gateway. A stream filter always includes `system`, so that gaps stay visible.
  * @param {LogFilter} filter
  * @returns {[string, string][]}
  */
@@ -46,7 +46,7 @@ export function queryOf(filter) {
 }
 
 /**
- * For the address of the page.
+ * Query parameters for the page's address.
  * @param {LogFilter} filter
  * @returns {Record<string, string | null>}
  */
@@ -58,7 +58,7 @@ export function placeOf(filter) {
 }
 
 /**
- * What is not understood is left out: it may have been typed, or be of another version.
+ * The inverse of `placeOf`. Invalid values are ignored: addresses may be typed, or come from another version.
  * @param {URLSearchParams} query
  * @returns {LogFilter}
  */
@@ -75,7 +75,7 @@ export function readPlaceOf(query) {
 }
 
 /**
- * Go to the last lines of a task, or of everything.
+ * Scroll to the last lines that match `wanted`.
  * @param {LogPlace} place
  * @param {Partial<LogFilter>} wanted
  */

@@ -1,4 +1,4 @@
-// The log of one run, from the gateway: by pages, and as it grows.
+// Reads the log of one run from the gateway, by pages or as a live stream.
 
 import { getLines, stream } from "./api.js";
 import { readLine } from "./log_window.js";
@@ -17,7 +17,7 @@ export class LogSource {
   }
 
   /**
-   * The last lines, or the last ones before one. `hasMore`: there may be more before them.
+   * The last page, or the page before a line. `hasMore`: there may be earlier lines.
    * @param {LogFilter} filter
    * @param {LogLine | undefined} before
    * @param {AbortSignal} signal
@@ -29,7 +29,7 @@ export class LogSource {
   }
 
   /**
-   * The first lines, or the first ones after one. `hasMore`: more follow.
+   * The first page, or the page after a line. `hasMore`: more lines follow.
    * @param {LogFilter} filter
    * @param {LogLine | undefined} after
    * @param {AbortSignal} signal
@@ -51,7 +51,7 @@ export class LogSource {
   }
 
   /**
-   * New lines as they come. Resolves with true when the log is complete, with false when it was cut off: go on later.
+   * Stream new lines. Resolves with true once the log is complete, and with false if the stream ended early.
    * @param {LogFilter} filter
    * @param {LogLine | undefined} after
    * @param {AbortSignal} signal

@@ -1,21 +1,21 @@
-// The part of a log that the page has in memory: lines without a hole between them, as many as are bearable. No DOM.
+// The part of a log that is held in memory: consecutive lines, bounded in number and size. No DOM.
 
 import { plain } from "./ansi.js";
 
 /** @typedef {import("./wire.js").LogLine} LogLine */
 
 export const LINES_MAX = 10_000;
-/** Lines may be long. */
+/** A bound besides the number of lines: a line may have 16 KiB. */
 export const CHARACTERS_MAX = 8_000_000;
 
 export class LogWindow {
   /** @param {{ lines: number, characters: number }} [max] */
   constructor(max = { lines: LINES_MAX, characters: CHARACTERS_MAX }) {
     this.max = max;
-    /** @type {LogLine[]} another array at each change */
+    /** @type {LogLine[]} replaced, never mutated */
     this.lines = [];
     this.characters = 0;
-    /** There may be more before, and after. */
+    /** Whether there are matching lines before and after the window. */
     this.hasEarlier = false;
     this.hasLater = false;
   }
@@ -43,7 +43,7 @@ export class LogWindow {
   }
 
   /**
-   * Lines from here on; those at the beginning make room. What is here already is left out: O(lines).
+   * Add lines at the end and drop excess lines from the start. Lines already present are ignored. O(lines).
    * @param {LogLine[]} more
    */
   append(more) {
@@ -57,7 +57,7 @@ export class LogWindow {
   }
 
   /**
-   * Lines up to here; those at the end make room.
+   * Add lines at the start and drop excess lines from the end.
    * @param {LogLine[]} more
    */
   prepend(more) {
@@ -78,7 +78,7 @@ export class LogWindow {
   }
 
   /**
-   * How many of them have to go, from the first on.
+   * The number of lines to drop from the start of the list.
    * @param {LogLine[]} lines
    */
   excess(lines) {
@@ -93,7 +93,7 @@ export class LogWindow {
 
 /** @param {LogLine} line */
 function charactersOf(line) {
-  return line.text.length + (line.exc?.length ?? 0) + 100; // and what is around it
+  return line.text.length + (line.exc?.length ?? 0) + 100; // overhead per line
 }
 
 /** @param {LogLine[]} lines */
@@ -102,7 +102,7 @@ function charactersIn(lines) {
 }
 
 /**
- * The order of lines: by attempt, then by number.
+ * Lines are ordered by attempt, then by sequence number.
  * @param {LogLine} one
  * @param {LogLine} other
  */
@@ -116,7 +116,7 @@ export function isGap(line) {
 }
 
 /**
- * A line from the wire; null: it is none.
+ * Validate a line from the wire. Returns null if it is not one.
  * @param {unknown} told
  * @returns {LogLine | null}
  */
@@ -128,7 +128,7 @@ export function readLine(told) {
 }
 
 /**
- * As `GET /runs/{id}/logs?format=text` has it: time, task, stream, text. What a terminal would execute is shown.
+ * Format a line like `GET /runs/{id}/logs?format=text`: time, task, stream, text, with control characters escaped.
  * @param {LogLine} line
  */
 export function lineText(line) {

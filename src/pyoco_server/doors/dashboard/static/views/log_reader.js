@@ -1,4 +1,4 @@
-// Reads the log of a run: the part that is looked at, and what is added to it, for as long as somebody looks.
+// Loads the visible part of a run's log and follows new lines while the log is on the screen.
 
 import { Refused } from "../lib/api.js";
 import { now } from "../lib/clock.js";
@@ -16,16 +16,16 @@ import { takeSlot } from "../lib/slots.js";
 /**
  * @typedef {object} Listener
  * @property {() => void} onChange
- * @property {() => boolean} isFollowing  the end is looked at: lines at the beginning make room for new ones
+ * @property {() => boolean} isFollowing  scrolled to the end: old lines may be dropped for new ones
  */
 
-/** Without a stream: as often as that feels live. With one, the pause before it is taken up again. */
+/** The polling interval without a stream, and the pause before a stream is reopened. */
 const TURN_SECONDS = 1.5;
-/** Whoever scrolls away, or to another window, may be back at once. */
+/** How long the stream stays open after the log was scrolled or switched away. */
 const AWAY_MS = 2000;
-/** New lines are shown together. */
+/** New lines are batched for this long before drawing. */
 const FLUSH_MS = 40;
-/** Lines come for so long after the end of a run, at most. Then the gateway also knows whether some were lost. */
+/** No lines arrive later than this after the end of a run. By then the gateway also reports lost lines. */
 const LATE_SECONDS = 12;
 
 export class LogReader {
@@ -41,25 +41,25 @@ export class LogReader {
     this.filter = everything;
     /** @type {Run | null} */
     this.run = null;
-    /** The first answer has come. */
+    /** The first page was loaded. */
     this.isReady = false;
-    /** Nothing more will come. */
+    /** No more lines will arrive. */
     this.isComplete = false;
-    /** The gateway keeps no logs. */
+    /** The gateway stores no logs. */
     this.isOff = false;
-    /** What the gateway said when it did not give them. */
+    /** The gateway's error text, if it refused the last request. */
     this.refusal = "";
     this.isLooked = false;
-    /** @type {"start" | "end"} where to read from when it is read anew */
+    /** @type {"start" | "end"} which end of the log to load first */
     this.from = "end";
-    /** @type {LogLine[]} came and are not shown yet */
+    /** @type {LogLine[]} received but not yet drawn */
     this.fresh = [];
     this.isPaging = false;
-    /** How often it was read anew. */
+    /** Incremented each time the log is loaded from scratch. */
     this.readings = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.flushing = undefined;
-    /** Ends with the question: another filter. */
+    /** Aborted when the filter changes. */
     this.asking = new AbortController();
     /** @type {AbortController | null} */
     this.streaming = null;
@@ -69,7 +69,7 @@ export class LogReader {
     const unfollow = connection.follow((state) => {
       if (state !== "locked") return;
       this.forget();
-      this.window.clear(); // what came with a key that counts no more is not shown
+      this.window.clear(); // lines read with a revoked key must not stay visible
       this.listener.onChange();
     });
     signal.addEventListener("abort", unfollow, { once: true });
@@ -95,7 +95,7 @@ export class LogReader {
     this.polling.soon();
   }
 
-  /** Whether the lines are on the screen. @param {boolean} isLooked */
+  /** Report whether the log is on the screen. @param {boolean} isLooked */
   look(isLooked) {
     this.isLooked = isLooked;
     this.watchLooks();
@@ -108,7 +108,7 @@ export class LogReader {
   }
 
   /**
-   * Read anew: other lines, or from another end. Until they are there, the old ones stay.
+   * Load from scratch with another filter or from the other end. The old lines stay until the new ones arrive.
    * @param {LogFilter} filter
    * @param {"start" | "end"} from
    */
@@ -138,7 +138,7 @@ export class LogReader {
     if (this.isReady && !this.isComplete && !this.window.hasLater && this.mayGrow()) await this.live(signal);
   }
 
-  /** It has been started; and if it has ended, or its attempt has, that was just now. */
+  /** Whether new lines may arrive: the run has started, and it or the selected attempt has not ended long ago. */
   mayGrow() {
     const run = /** @type {Run} */ (this.run);
     if (this.isOff || run.status === "PENDING") return false;
@@ -164,7 +164,7 @@ export class LogReader {
     });
   }
 
-  /** More of them, at the beginning of the window. */
+  /** Load the page before the window. */
   async earlier() {
     if (!this.isReady || this.isPaging || !this.window.hasEarlier) return;
     await this.page(async (signal) => {
@@ -172,11 +172,11 @@ export class LogReader {
       if (signal.aborted) return;
       this.window.hasEarlier = page.hasMore;
       this.window.prepend(page.lines);
-      if (this.window.hasLater) this.streaming?.abort(); // what comes now does not stand next to what is here
+      if (this.window.hasLater) this.streaming?.abort(); // its lines would not be adjacent to the window
     });
   }
 
-  /** More of them, at its end. */
+  /** Load the page after the window. */
   async later() {
     if (!this.isReady || this.isPaging || !this.window.hasLater) return;
     await this.readOn();
@@ -192,7 +192,7 @@ export class LogReader {
     });
   }
 
-  /** One question at a time. @param {(signal: AbortSignal) => Promise<void>} work */
+  /** Run one request at a time. @param {(signal: AbortSignal) => Promise<void>} work */
   async page(work) {
     const { asking } = this;
     this.isPaging = true;
@@ -224,7 +224,7 @@ export class LogReader {
       if (asking === this.asking && !this.streaming.signal.aborted) this.settle(ended);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (asking === this.asking) await this.readOn(); // there are too many streams
+      if (asking === this.asking) await this.readOn(); // too many open streams: poll instead
     } finally {
       this.streaming = null;
       giveBack?.();
@@ -248,7 +248,7 @@ export class LogReader {
     if (this.listener.isFollowing() || this.window.hasRoomFor(fresh)) {
       this.window.append(fresh);
     } else {
-      // Somebody reads at the beginning: what is there stays, and the rest is fetched when it is wanted.
+      // The user is reading earlier lines: keep those and load the new ones on demand.
       this.window.hasLater = true;
       this.streaming?.abort();
     }

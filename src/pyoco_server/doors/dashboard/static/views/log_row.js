@@ -1,4 +1,4 @@
-// One line of a log as an element: text in pieces, never markup.
+// Renders one line of a log, as text nodes only.
 
 import { piecesOf } from "../lib/ansi.js";
 import { h } from "../lib/dom.js";
@@ -80,7 +80,7 @@ function drawn(text, search) {
 function highlighted(text, search) {
   if (search === "") return [text];
   const [low, wanted] = [text.toLowerCase(), search.toLowerCase()];
-  if (low.length !== text.length) return [text]; // a letter that has no small one of the same length
+  if (low.length !== text.length) return [text]; // lower case changed the length, so offsets would not match
   const parts = [];
   let at = 0;
   for (let found = low.indexOf(wanted); found >= 0; found = low.indexOf(wanted, at)) {

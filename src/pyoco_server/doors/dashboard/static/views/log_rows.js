@@ -1,24 +1,24 @@
-// Thousands of lines of any height, of which only those on the screen are in the page. Their order there is their order
-// in the log, and a line keeps its element while it is shown: what is selected stays selected.
+// A virtual list of lines with different heights: only those near the screen are in the DOM. DOM order is log order, and
+// elements are never reused for another line, so a text selection survives scrolling.
 
 import { plain } from "../lib/ansi.js";
 import { h } from "../lib/dom.js";
 import { makeRow } from "./log_row.js";
 
 /** @typedef {import("../lib/wire.js").LogLine} LogLine */
-/** @typedef {{ line: LogLine, away: number }} Anchor a line at the top of the screen, and how far above it begins */
+/** @typedef {{ line: LogLine, away: number }} Anchor the topmost visible line and the pixels of it above the edge */
 
-/** Kept ready beyond the screen, in pixels. */
+/** Overscan in pixels. */
 const BEYOND = 400;
-/** Drawing shows how high lines are, which may bring others onto the screen. */
+/** Measuring new rows may move others onto the screen, which are then drawn in another round. */
 const ROUNDS_MAX = 5;
-/** How near to the end one has to be to stay there. */
+/** Within this many pixels of the end, new lines are followed. */
 const NEAR = 6;
-/** As wide as it gets before it scrolls sideways anyway. */
+/** Assumed columns before the first measurement. */
 const CHARACTERS = 160;
 
 export class LogRows {
-  /** @param {{ label: string, onMove: () => void }} how `onMove`: called after each drawing */
+  /** @param {{ label: string, onMove: () => void }} how `onMove` is called after each draw */
   constructor(how) {
     this.onMove = how.onMove;
     /** @type {LogLine[]} */
@@ -26,19 +26,19 @@ export class LogRows {
     this.search = "";
     this.marksAttempts = false;
     this.wraps = true;
-    /** At the end, and staying there. */
+    /** Scrolled to the end, and kept there as lines arrive. */
     this.isFollowing = true;
-    /** The last of these lines is the last one that there is. */
+    /** Whether the last of these lines is the last line of the log. */
     this.hasEnd = true;
     this.lineHeight = 20;
     this.columns = CHARACTERS;
-    /** @type {WeakMap<LogLine, number>} of those that were drawn once */
+    /** @type {WeakMap<LogLine, number>} measured heights */
     this.heights = new WeakMap();
-    /** Where each line begins; one more for the end. */
+    /** The offset of each line, and the total height. */
     this.tops = new Float64Array(1);
     /** @type {Map<LogLine, { element: HTMLElement, top: number, beginsAttempt: boolean }>} */
     this.shown = new Map();
-    /** @type {Set<LogLine>} they hold an end of the selection */
+    /** @type {Set<LogLine>} lines that contain an end of the selection */
     this.held = new Set();
     this.frame_ = 0;
     this.sizer = h("div", { class: "log-sizer" });
@@ -63,7 +63,7 @@ export class LogRows {
   }
 
   /**
-   * Show these, with what is looked at where it is; at the end, the end.
+   * Show these lines without moving the visible ones. When following, scroll to the end.
    * @param {LogLine[]} lines
    */
   show(lines) {
@@ -74,7 +74,7 @@ export class LogRows {
     this.draw();
   }
 
-  /** Elements are made anew: another search is marked, or lines are broken in another way. */
+  /** Recreate all rows, after wrapping or the width changed. */
   remake() {
     const anchor = this.anchor();
     for (const row of this.shown.values()) row.element.remove();
@@ -99,7 +99,7 @@ export class LogRows {
     this.draw();
   }
 
-  /** The frame has another size. */
+  /** The frame was resized. */
   measure() {
     const box = this.probe.getBoundingClientRect();
     const width = this.element.clientWidth;
@@ -155,7 +155,7 @@ export class LogRows {
   }
 
   /**
-   * The line at this height. O(log lines)
+   * The index of the line at this offset. O(log lines).
    * @param {number} top
    */
   indexAt(top) {
@@ -183,7 +183,7 @@ export class LogRows {
     });
   }
 
-  /** O(lines on the screen), and O(lines) when one of them is drawn for the first time. */
+  /** O(lines on the screen); O(lines) when a row turns out to have another height than estimated. */
   draw() {
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       const { scrollTop, clientHeight } = this.element;
@@ -235,7 +235,7 @@ export class LogRows {
   }
 
   /**
-   * Its element, or a new one: also for a line that was the first of its attempt until earlier ones came.
+   * The line's row. It is recreated when earlier lines of its attempt were loaded, to remove the attempt's heading.
    * @param {LogLine} line
    * @param {number} at
    */
@@ -249,7 +249,7 @@ export class LogRows {
     return row;
   }
 
-  /** Whether all lines in the page are as high as they were thought to be. Asks for the layout once. */
+  /** Measure the rows. Returns whether all estimated heights were right. Forces one layout. */
   isAsGuessed() {
     let isSame = true;
     for (const [line, row] of this.shown) {
@@ -262,13 +262,13 @@ export class LogRows {
     return isSame;
   }
 
-  /** It never gets narrower while one scrolls: what was scrolled to stays where it is. */
+  /** Never shrink while scrolling, so that the horizontal scroll position is kept. */
   widen() {
     const width = this.element.scrollWidth;
     if (width > this.element.clientWidth && width > this.sizer.offsetWidth) this.sizer.style.minWidth = `${width}px`;
   }
 
-  /** An end of the selection stays in the page wherever one scrolls to. */
+  /** Keep the rows with the ends of the selection in the DOM. */
   hold() {
     const selection = getSelection();
     const ends = selection === null || selection.isCollapsed ? [] : [selection.anchorNode, selection.focusNode];
@@ -286,7 +286,7 @@ export class LogRows {
     return null;
   }
 
-  /** Lines that were scrolled away are selected all the same. @param {ClipboardEvent} event */
+  /** Copy all selected lines, including those not in the DOM. @param {ClipboardEvent} event */
   onCopy(event) {
     const selection = getSelection();
     if (selection === null || selection.rangeCount === 0) return;
@@ -302,7 +302,7 @@ export class LogRows {
   }
 
   /**
-   * What is selected of the first or the last line.
+   * The selected part of the first or last line.
    * @param {LogLine} line
    * @param {Range} range
    * @param {boolean} isFirst

@@ -1,4 +1,4 @@
-// What of a log is shown: by task, attempt, level, stream and text.
+// The filter controls of a log: task, attempt, level, stream and text.
 
 import { h, put } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
@@ -10,7 +10,7 @@ import { isPack, isProgram, taskNames } from "../lib/run_facts.js";
 /** @typedef {import("../lib/log_filter.js").LogFilter} LogFilter */
 /** @typedef {import("../lib/i18n.js").TextKey} TextKey */
 
-/** Nobody waits for each letter. */
+/** Debounce for the search field. */
 const TYPING_MS = 350;
 
 export class LogTools {

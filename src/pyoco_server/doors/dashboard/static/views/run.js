@@ -111,7 +111,7 @@ class RunView {
     return true;
   }
 
-  /** The address names the task and the lines that are looked at; going back does not go through each. */
+  /** Keep the selected task and the log filter in the address, without adding history entries. */
   keepPlace() {
     const here = href("runs", [this.id], { task: this.selected.value, ...placeOf(this.logFilter.value) });
     if (location.hash === here || readPlace(location.hash, "").rest[0] !== this.id) return;

@@ -57,7 +57,7 @@ export class ErrorSection {
 }
 
 /**
- * What was printed before an error.
+ * A button that leads to the last log lines before an error.
  * @param {import("./run_kinds.js").RunPage} page
  * @param {Partial<import("../lib/log_filter.js").LogFilter>} wanted
  */

@@ -1,4 +1,4 @@
-// What a run has printed: live while it runs, any part of it afterwards.
+// The log section of a run's page.
 
 import { h, put, write } from "../lib/dom.js";
 import { count } from "../lib/format.js";
@@ -15,9 +15,9 @@ import { LogTools } from "./log_tools.js";
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("./run_kinds.js").RunPage} RunPage */
 
-/** Nearer than this to the first or the last line in memory, more are fetched. */
+/** Load the next page this many lines before the edge of the window. */
 const NEAR_LINES = 300;
-/** More lines than this in a second are not read aloud one by one. */
+/** Screen readers announce new lines only up to this rate per second. */
 const SPOKEN_MAX = 3;
 const WRAP = "logs.wrap";
 
@@ -31,7 +31,7 @@ export class LogsSection {
     this.made = "";
     this.readings = 0;
     this.wantsFocus = false;
-    /** Lines that were there a moment ago, for those who hear the page. */
+    /** Lines added within the current second. */
     this.spoken = { at: 0, count: 0 };
     this.rows = new LogRows({ label: t("logs.lines"), onMove: () => this.fetchMore() });
     this.rows.wraps = recall(WRAP) !== "off";
@@ -79,7 +79,7 @@ export class LogsSection {
     this.draw();
     if (this.hasOpened) return;
     this.hasOpened = true;
-    this.jump(this.page.logJump.value); // the address names lines
+    this.jump(this.page.logJump.value); // the address has a log filter
   }
 
   /** @param {import("../lib/log_filter.js").LogFilter} filter */
@@ -91,13 +91,13 @@ export class LogsSection {
   /** @param {number} jumps */
   jump(jumps) {
     if (jumps === 0 || !this.hasOpened) return;
-    // Once the page has its height: other sections are drawn in the same turn.
+    // After layout: other sections are drawn in the same task.
     requestAnimationFrame(() => this.element.scrollIntoView({ block: "start" }));
     this.wantsFocus = true;
     this.takeFocus();
   }
 
-  /** Who has jumped here goes on with the keys here, as soon as there are lines. */
+  /** Focus the log after a jump, as soon as it has lines. */
   takeFocus() {
     if (!this.wantsFocus || this.rows.element.hidden) return;
     this.wantsFocus = false;
@@ -159,7 +159,7 @@ export class LogsSection {
     this.showFoot();
   }
 
-  /** New lines at the end are read aloud, unless there are so many that nobody could follow. @param {number} more */
+  /** Let screen readers announce new lines, unless they arrive too fast. @param {number} more */
   speak(more) {
     const at = performance.now();
     if (at - this.spoken.at > 1000) this.spoken = { at, count: 0 };
@@ -177,7 +177,7 @@ export class LogsSection {
     this.made = made;
     if (reader.refusal !== "") put(this.note, h("p", { class: "mark" }, `${t("logs.refused")} ${reader.refusal}`));
     else if (!isEmpty) put(this.note);
-    else if (!reader.isReady && !reader.isLooked) put(this.note); // it is read once somebody comes here
+    else if (!reader.isReady && !reader.isLooked) put(this.note); // loaded once it is on the screen
     else if (!reader.isReady) put(this.note, h("p", { class: "unseen" }, t("logs.loading")), skeleton(3));
     else if (reader.isOff) put(this.note, h("p", { class: "dim" }, t("logs.off")));
     else if (!isAll) put(this.note, nothing(t("logs.no_match"), button(t("logs.clear"), () => this.page.logFilter.set(everything))));
