@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def _step(name: str, seconds: float, output: Any = None) -> Any:
 
 
 def charge(ctx: Any) -> None:
-    os.write(1, b"\x1b[1m40 cards\x1b[0m in this batch\n")
+    sys.stdout.write("\x1b[1m40 cards\x1b[0m in this batch\n")
     log.warning("the bank answered after 3 tries")
     raise ValueError(f"card {ctx.params.get('card', '****')} was declined by the bank: insufficient funds")
 
