@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from support.pretended_runs import RUN_ID, a_run, pretend
+from support.pretended_runs import RUN_ID, a_run, pretend, pretend_log
 from support.routes import Paused, intercept
 from support.stacks import until
 
@@ -25,6 +25,7 @@ def test_a_damaged_run_says_so_and_is_shown_once_it_is_whole(page: Page, expects
     page.goto(f"/#/runs/{RUN_ID}")
     expect(page.locator("main .nothing")).to_contain_text("A stored record is damaged. (ERR-PYOCO-0025)")
     expect(page.locator("main .skeleton")).to_have_count(0)
+    pretend_log(page, lambda _: [])
     intercept(page, address, lambda route: route.fulfill(json=run))  # the newer one counts
     expect(page.locator(".run-head .badge.status-completed")).to_be_visible()
     expect(page.locator("main .nothing")).to_have_count(0)

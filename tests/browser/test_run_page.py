@@ -18,7 +18,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 
 
 def test_a_failed_run_says_all_it_knows(stack: Stack, page: Page) -> None:
-    """Error, traceback, graph, timeline, records, who changed it last, and the commands for a terminal."""
+    """LOG-10: error, traceback, graph, timeline, log, records, who changed it last, and commands for a terminal."""
     run_id = stack.submit("charge_cards", {"card": "4111"})
     stack.until_status(run_id, "FAILED")
     page.goto(f"/#/runs/{run_id}")
@@ -35,6 +35,9 @@ def test_a_failed_run_says_all_it_knows(stack: Stack, page: Page) -> None:
     expect(main.locator(".dag-node.status-failed")).to_have_count(1)
     expect(main.locator(".gantt-bar.task")).to_have_count(2)
     expect(main.locator(".run-tasks > li")).to_have_count(3)
+    main.get_by_role("button", name="Last log lines").click()
+    for printed in ("40 cards in this batch", "the bank answered after 3 tries"):
+        expect(main.locator(".log-row .log-text").filter(has_text=printed)).to_have_count(1)
     expect(main.locator(".run-commands")).to_contain_text(f" why {run_id}")
     assert page.title() == "charge_cards · Failed · pyoco"
 

@@ -35,6 +35,8 @@ def a_line(seq: int = 1, text: str = "Half way", **more: object) -> Line:
         (Selection(search="x"), False),
         (Selection(after=(1, 0)), True),
         (Selection(after=(1, 1)), False),
+        (Selection(before=(1, 2)), True),
+        (Selection(before=(1, 1)), False),
     ],
 )
 def test_every_criterion_must_match(selection: Selection, is_wanted: bool) -> None:

@@ -86,6 +86,9 @@ async def lines(gateway: Gateway, run_id: str, **query: Any) -> list[dict[str, A
         ({"tail": "2"}, "1.3 2.4 2.5"),
         ({"after": "2.3"}, "2.4 2.5"),
         ({"after": "1.2", "limit": "2"}, "1.3 2.1"),
+        ({"before": "2.2"}, "1.1 1.2 1.3 2.1"),
+        ({"before": "2.4", "tail": "2"}, "1.3 2.2 2.3"),
+        ({"before": "2.4", "after": "1.3"}, "2.1 2.2 2.3"),
     ],
 )
 async def test_lines_are_selected(gateway: Gateway, run_id: str, query: dict[str, Any], expected: str) -> None:
@@ -286,5 +289,7 @@ async def test_with_logs_disabled_the_routes_answer_with_nothing(link: Any, nats
         run_id = await submit(gateway)
         await ended(gateway, run_id, Completed())
         assert await lines(gateway, run_id) == []
+        answer = await gateway.client.get(f"/runs/{run_id}/logs")
+        assert answer.headers["pyoco-logs"] == "off"
         answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
         assert [event[1] for event in events_in(answer.text)] == ["end"]

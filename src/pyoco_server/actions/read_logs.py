@@ -13,6 +13,7 @@ from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Gap, Line, Why, gap_line
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.selection import LIMIT_DEFAULT, Selection, last_lines
+from pyoco_server.core.run_log.skipping import Plan, plan_of
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -48,7 +49,8 @@ async def read_logs(
 ) -> LogPage:
     """Return the selected lines of a run, by attempt and sequence; with `tail` the last ones, otherwise the first.
 
-    Costs O(batches of this run). Raises RunNotFound, also for another tenant's run, and Unavailable.
+    Costs O(batches of this run), of which those near the page are decoded; all of them with a filter by content.
+    Raises RunNotFound, also for another tenant's run, and Unavailable.
     """
     run = (await read_run(backend, caller, run_id)).run
     if backend.logs is None:
@@ -60,8 +62,10 @@ async def read_logs(
     # The last one of the selected attempts gets no more lines.
     is_over = run.is_terminal and backend.clock() - run.updated_at > _LATE_SECONDS
     is_over = is_over or (bool(wanted) and wanted[-1].attempt < max(run.attempt, batches[-1].attempt))
+    plan = plan_of([(each.attempt, each.payload) for each in wanted], selection, tail)
+    is_over = not plan.is_cut and (is_over or plan.end < len(wanted))
     found: list[Line] = []
-    async with aclosing(_selected(wanted, selection, is_over=is_over)) as some_lines:
+    async with aclosing(_selected(wanted, selection, plan, is_over=is_over)) as some_lines:
         async for some in some_lines:
             found += some
             if tail is not None:
@@ -89,11 +93,13 @@ async def _stored(logs: RunLogs, run_id: str) -> list[StoredBatch]:
 
 
 async def _selected(
-    batches: list[StoredBatch], selection: Selection, *, is_over: bool
+    batches: list[StoredBatch], selection: Selection, plan: Plan, *, is_over: bool
 ) -> AsyncGenerator[list[Line], None]:
     assembly = Assembly()
-    for batch in batches:
-        if len(batch.payload) > _LARGE_BYTES:
+    for at, batch in enumerate(batches[: plan.end]):
+        if (heads := plan.skipped.get(at)) is not None:
+            yield [line for line in assembly.skip(batch.attempt, *heads, batch.stored_at) if selection.has(line)]
+        elif len(batch.payload) > _LARGE_BYTES:
             yield await asyncio.to_thread(_wanted_of, assembly, batch, selection)
         else:
             yield _wanted_of(assembly, batch, selection)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pyoco_server.core.run_log.batch import Batch
 from pyoco_server.core.run_log.line import Gap, Line, Why, gap_line
+from pyoco_server.core.run_log.skipping import Head
 
 __all__ = ["Assembly"]
 
@@ -40,6 +41,12 @@ class Assembly:
         if batch.next >= self._next:
             self._next, self._bytes = batch.next, max(self._bytes, batch.before + batch.size)
         self._is_closed = self._is_closed or batch.is_last
+
+    def skip(self, attempt: int, head: Head, following: Head, stored_at: float) -> Iterator[Line]:
+        """Pass over a batch that the next one continues. Yields only the gap before it, if any."""
+        yield from self.add(attempt, Batch(first=head.first, before=head.before), stored_at)
+        if following.first > self._next:
+            self._next, self._bytes = following.first, following.before
 
     def _open(self, attempt: int) -> Iterator[Line]:
         """Begin a new attempt: the previous one gets no more lines."""

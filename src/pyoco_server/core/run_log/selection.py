@@ -37,13 +37,23 @@ class Selection:
     search: str | None = None
     #: Lines after this one.
     after: LineId | None = None
+    #: Lines before this one.
+    before: LineId | None = None
+
+    @property
+    def takes_all_lines(self) -> bool:
+        """Whether all lines between `after` and `before` are wanted."""
+        bounds = (self.since, self.until, self.level, self.search)
+        return not (self.tasks or self.streams or any(each is not None for each in bounds))
 
     def has(self, line: Line) -> bool:
-        """Return whether the line is selected. A gap represents unknown lines: only a filter by stream, `attempt`
-        and `after` remove it (LOG-9)."""
+        """Return whether the line is selected. A gap represents unknown lines: only a filter by stream, `attempt`,
+        `after` and `before` remove it (LOG-9)."""
         if self.attempt is not None and line.attempt != self.attempt:
             return False
         if self.after is not None and line.id <= self.after:
+            return False
+        if self.before is not None and line.id >= self.before:
             return False
         if self.streams and line.stream not in self.streams:
             return False

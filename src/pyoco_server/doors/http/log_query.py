@@ -88,6 +88,10 @@ class LogsQuery(LogQuery):
     """LOG-11 to LOG-19."""
 
     until: Annotated[_When, Meta(description="Lines before this instant, or before this long ago.")] | None = None
+    before: (
+        Annotated[_LineIdText, Meta(description="Lines before the one with this id; with `tail`, the last of them.")]
+        | None
+    ) = None
     limit: Annotated[
         int,
         Meta(
@@ -125,6 +129,7 @@ def selection_of(asked: LogQuery, now: float) -> Selection:
         until=_offset(asked.until, now) if isinstance(asked, LogsQuery) else None,
         search=asked.search,
         after=None if asked.after is None else read_line_id(asked.after),
+        before=read_line_id(asked.before) if isinstance(asked, LogsQuery) and asked.before is not None else None,
     )
 
 

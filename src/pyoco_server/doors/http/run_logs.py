@@ -37,7 +37,9 @@ async def get_logs(request: Request) -> Response:
     selection = await _selection(request, asked)
     run_id = request.path_params["run_id"]
     page = await read_logs(state.backend, caller_of(request), run_id, selection, tail=asked.tail, limit=asked.limit)
-    headers = {"Pyoco-Log-More": "true"} if page.has_more else None
+    headers = {"Pyoco-Log-More": "true"} if page.has_more else {}
+    if state.backend.logs is None:
+        headers["Pyoco-Logs"] = "off"
     accepts_text = request.headers.get("accept", "").strip().startswith("text/plain")
     if asked.format == "text" or (asked.format is None and accepts_text):
         body = "".join(f"{line_text(line)}\n" for line in page.lines).encode()
@@ -138,7 +140,8 @@ SCHEMAS: dict[str, Any] = {
 _READ_DESCRIPTION = """\
 One JSON object per line, ordered by attempt and sequence. Where lines are missing, a line with `event: gap` says how \
 many and why. With `format=text`, or `Accept: text/plain`, each line is `<time> <task or -> <stream> <text>`, with \
-control characters as `\\xNN`. Empty if nothing was printed."""
+control characters as `\\xNN`. Empty if nothing was printed; the header `Pyoco-Logs: off` says that this server keeps \
+no logs."""
 _STREAM_DESCRIPTION = """\
 Server-sent events. `event: line` has a line as its `data` and the line's id as its `id`; `event: heartbeat` comes \
 after 5 seconds without an event; `event: end` comes when the run has ended and no line has come for 2 seconds, and \

@@ -107,6 +107,22 @@ export async function getText(path, signal) {
 }
 
 /**
+ * Fetch NDJSON. `hasMore`: more lines follow. `isOff`: the gateway stores no logs.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{ lines: unknown[], hasMore: boolean, isOff: boolean }>}
+ */
+export async function getLines(path, signal) {
+  const key = currentKey();
+  const answer = await ask(path, {}, key, signal);
+  if (!answer.ok) await read(answer, key);
+  const text = await answer.text().catch(unanswered);
+  answered();
+  const lines = text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
+  return { lines, hasMore: answer.headers.get("pyoco-log-more") === "true", isOff: answer.headers.get("pyoco-logs") === "off" };
+}
+
+/**
  * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
  * @param {string} path
  * @param {unknown} [body] sent as JSON; a text is JSON already, and sent as it is, and so is a form

@@ -316,3 +316,21 @@ export {};
  * @property {string} [holder]
  * @property {string} [detail]
  */
+/**
+ * @typedef {object} LogLine  of `GET /runs/{id}/logs`
+ * @property {string} id       `attempt.seq`
+ * @property {number} attempt
+ * @property {number} seq
+ * @property {number} ts
+ * @property {string | null} [task]
+ * @property {string} stream
+ * @property {string | null} [level]
+ * @property {string | null} [logger]
+ * @property {string} text
+ * @property {number} [cut_bytes]
+ * @property {string} [exc]
+ * @property {"gap"} [event]   this and the next three: lines are missing here
+ * @property {number | null} [missing_lines]
+ * @property {number | null} [missing_bytes]
+ * @property {string} [why]
+ */

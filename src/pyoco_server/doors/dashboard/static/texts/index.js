@@ -6,6 +6,7 @@ import * as budgets from "./budgets.js";
 import * as docs from "./docs.js";
 import * as envelope from "./envelope.js";
 import * as letters from "./letters.js";
+import * as logs from "./logs.js";
 import * as metrics from "./metrics.js";
 import * as programs from "./programs.js";
 import * as queues from "./queues.js";
@@ -17,11 +18,11 @@ import * as workers from "./workers.js";
 
 export const en = Object.freeze({
   ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
-  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en,
+  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en, ...logs.en,
 });
 
 /** @type {Readonly<Record<keyof typeof en, string>>} */
 export const ja = Object.freeze({
   ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
-  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja,
+  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja, ...logs.ja,
 });

@@ -5,6 +5,7 @@ import { lock } from "../lib/connection.js";
 import { h, put } from "../lib/dom.js";
 import { Signal } from "../lib/events.js";
 import { t, wordFor } from "../lib/i18n.js";
+import { isEverything, placeOf, readPlaceOf } from "../lib/log_filter.js";
 import { button, commandBox, nothing, skeleton } from "../lib/parts.js";
 import { href, readPlace } from "../lib/router.js";
 import { textOf } from "../lib/run_facts.js";
@@ -33,7 +34,7 @@ addEventListener("hashchange", (event) => {
  * @returns {import("../panels.js").View}
  */
 export function openRun(place) {
-  const page = new RunView(String(place.rest[0]), place.query.get("task"));
+  const page = new RunView(String(place.rest[0]), place.query);
   return {
     element: page.element,
     get title() {
@@ -47,14 +48,16 @@ export function openRun(place) {
 class RunView {
   /**
    * @param {string} id
-   * @param {string | null} task
+   * @param {URLSearchParams} query
    */
-  constructor(id, task) {
+  constructor(id, query) {
     this.id = id;
     /** For the window, at all times. */
     this.title = t("run.title");
     /** @type {Signal<string | null>} */
-    this.selected = new Signal(task);
+    this.selected = new Signal(query.get("task"));
+    this.logFilter = new Signal(readPlaceOf(query));
+    this.logJump = new Signal(isEverything(this.logFilter.value) ? 0 : 1);
     this.head = new Guarded(new RunHead(id, list));
     this.notice = h("div", { role: "status" });
     this.body = h("div", { class: "run-body" }, h("p", { class: "unseen" }, t("run.loading")), skeleton(6));
@@ -69,14 +72,14 @@ class RunView {
       onMissing: (run) => this.tellMissing(run),
       onRefused: (words) => this.tellRefused(words),
     });
-    this.unfollow = this.selected.follow((name) => this.keepPlace(name));
+    this.unfollows = [this.selected.follow(() => this.keepPlace()), this.logFilter.follow(() => this.keepPlace())];
     if (ID.test(id)) this.feed.start();
     else this.tellMissing(null);
   }
 
   close() {
     this.feed.stop();
-    this.unfollow();
+    for (const unfollow of this.unfollows) unfollow();
     this.head.close();
     this.closeSections();
   }
@@ -89,7 +92,9 @@ class RunView {
   /** @param {Place} place */
   moved(place) {
     if (place.panel !== "runs" || place.rest[0] !== this.id) return false;
+    const wanted = readPlaceOf(place.query);
     this.selected.set(place.query.get("task"));
+    if (JSON.stringify(wanted) !== JSON.stringify(this.logFilter.value)) this.logFilter.set(wanted);
     return true;
   }
 
@@ -106,9 +111,9 @@ class RunView {
     return true;
   }
 
-  /** The address names the task that is looked at; going back does not go through each. @param {string | null} name */
-  keepPlace(name) {
-    const here = href("runs", [this.id], { task: name });
+  /** Keep the selected task and the log filter in the address, without adding history entries. */
+  keepPlace() {
+    const here = href("runs", [this.id], { task: this.selected.value, ...placeOf(this.logFilter.value) });
     if (location.hash === here || readPlace(location.hash, "").rest[0] !== this.id) return;
     history.replaceState(history.state, "", here);
   }
@@ -131,7 +136,7 @@ class RunView {
     this.refusal = "";
     this.closeSections();
     const { main, aside } = sectionsOf(kind);
-    const page = { id: this.id, selected: this.selected };
+    const page = { id: this.id, selected: this.selected, logFilter: this.logFilter, logJump: this.logJump };
     const left = main.map((Class) => new Guarded(new Class(page)));
     const right = aside.map((Class) => new Guarded(new Class(page)));
     this.sections = [...left, ...right];

@@ -34,7 +34,7 @@ export class CommandsSection {
   /** @param {Run} run */
   show(run) {
     const ended = isTerminal(run.status);
-    const verbs = ended ? ["get", "why", "rerun"] : ["watch", "get", "why", "cancel", "rerun"];
+    const verbs = ended ? ["get", "logs", "why", "rerun"] : ["watch", "get", "logs", "why", "cancel", "rerun"];
     refill(this.body, verbs, () => verbs.map((verb) => commandBox(`pyoco-client ${verb} ${this.id}`)));
   }
 }

@@ -6,6 +6,7 @@ import { DagSection } from "./run_dag.js";
 import { ErrorSection } from "./run_error.js";
 import { EnvelopeSection } from "./run_envelope.js";
 import { GanttSection } from "./run_gantt.js";
+import { LogsSection } from "./run_logs.js";
 import { PackCommandsSection, PackResultSection, PackSection } from "./run_pack.js";
 import { PackFailureSection } from "./run_pack_failure.js";
 import { ProgramArchiveSection, ProgramEndSection, ProgramOutputSection } from "./run_program.js";
@@ -17,10 +18,11 @@ import { WaitSection } from "./run_wait.js";
 /** @typedef {import("../lib/wire.js").Run} Run */
 /**
  * What sections share.
- * @typedef {object} RunPage
+ * @typedef {object} PlaceInRun
  * @property {string} id
  * @property {import("../lib/events.js").Signal<string | null>} selected the task that is looked at
  */
+/** @typedef {PlaceInRun & import("../lib/log_filter.js").LogPlace} RunPage */
 /**
  * @typedef {object} Section
  * @property {HTMLElement} element             hidden by the section itself while it has nothing to say
@@ -36,10 +38,10 @@ const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 
 /** @type {Map<string, Sections>} */
 const KINDS = new Map([
-  ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
-  ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection], aside: [PackResultSection, PackCommandsSection] }],
+  ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, LogsSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
+  ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection, LogsSection], aside: [PackResultSection, PackCommandsSection] }],
   ["exec", {
-    main: [WaitSection, ProgramEndSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
+    main: [WaitSection, ProgramEndSection, LogsSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
     aside: [ProgramFactsSection, ProgramAskSection, ProgramCommandsSection],
   }],
 ]);
@@ -49,5 +51,5 @@ const KINDS = new Map([
  * @returns {Sections}
  */
 export function sectionsOf(kind) {
-  return KINDS.get(kind ?? "flow") ?? { main: COMMON_MAIN, aside: COMMON_ASIDE };
+  return KINDS.get(kind ?? "flow") ?? { main: [...COMMON_MAIN, LogsSection], aside: COMMON_ASIDE };
 }

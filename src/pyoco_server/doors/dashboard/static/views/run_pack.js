@@ -74,7 +74,7 @@ export class PackResultSection {
 export class PackCommandsSection {
   /** @param {import("./run_kinds.js").RunPage} page */
   constructor(page) {
-    const verbs = ["get", "watch", "why"];
+    const verbs = ["get", "watch", "logs", "why"];
     this.element = card(t("run.commands"), {},
       h("div", { class: "run-commands" }, verbs.map((verb) => commandBox(`pyoco-client ${verb} ${page.id}`))));
   }

@@ -7,11 +7,14 @@ import { usd } from "../lib/money.js";
 import { card, refill } from "../lib/parts.js";
 import { isObject, textOf } from "../lib/run_facts.js";
 import { prose } from "./envelope_parts.js";
+import { lastLines } from "./run_error.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 
 export class PackFailureSection {
-  constructor() {
+  /** @param {import("./run_kinds.js").RunPage} page */
+  constructor(page) {
+    this.page = page;
     this.body = h("div", { class: "run-error" });
     this.element = card(t("failure.title"), { class: "run-error-card" }, this.body);
     this.element.hidden = true;
@@ -31,6 +34,7 @@ export class PackFailureSection {
         h("p", { class: "failure-words" }, words === code ? null : `${words} `, code === "" ? null : h("code", { class: "pack-code" }, plain(code))),
         detail === "" ? null : prose(detail, { class: "failure-detail" }),
         h("p", { class: "dim small" }, costOf(run, used)),
+        lastLines(this.page, {}),
       ];
     });
   }

@@ -13,6 +13,7 @@ import { isTerminal, textOf } from "../lib/run_facts.js";
 import { save } from "../lib/save.js";
 import { toast } from "../lib/toast.js";
 import { requeue } from "./letter_detail.js";
+import { lastLines } from "./run_error.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("./run_kinds.js").RunPage} RunPage */
@@ -25,6 +26,7 @@ const ARCHIVE = "output.zip";
 export class ProgramEndSection {
   /** @param {RunPage} page */
   constructor(page) {
+    this.page = page;
     this.id = page.id;
     this.stopping = new AbortController();
     this.body = h("div", { class: "run-error" });
@@ -53,6 +55,7 @@ export class ProgramEndSection {
         [t("program.error_code"), code === "" ? null : h("code", null, code)],
         [t("program.run_seconds"), typeof run.run_seconds === "number" ? span(run.run_seconds) : null],
       ]),
+      run.status === "FAILED" ? lastLines(this.page, {}) : null,
       hasLetter ? this.letter() : null,
     ]);
   }

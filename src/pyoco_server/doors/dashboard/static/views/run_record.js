@@ -4,7 +4,8 @@ import { h, put, write } from "../lib/dom.js";
 import { dateTime, preciseTime, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t } from "../lib/i18n.js";
-import { badge, card, facts, iconButton, lasting, longText, refill } from "../lib/parts.js";
+import { jumpToLog } from "../lib/log_filter.js";
+import { badge, button, card, facts, iconButton, lasting, longText, refill } from "../lib/parts.js";
 import { isObject, jsonText, recordOf } from "../lib/run_facts.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
@@ -44,7 +45,7 @@ export class RecordSection {
     this.element.hidden = bar === undefined;
     if (this.run === null || bar === undefined) return;
     write(this.title, bar.name);
-    fillRecord(this.body, this.run, bar, this.page.selected);
+    fillRecord(this.body, this.run, bar, this.page);
   }
 }
 
@@ -53,9 +54,9 @@ export class RecordSection {
  * @param {HTMLElement} region
  * @param {Run} run
  * @param {Bar} bar
- * @param {RunPage["selected"]} selected
+ * @param {RunPage} page
  */
-export function fillRecord(region, run, bar, selected) {
+export function fillRecord(region, run, bar, page) {
   const record = recordOf(run, bar.name);
   const graph = isObject(run.graph) && Object.hasOwn(run.graph, bar.name) ? run.graph[bar.name] : null;
   refill(region, [bar, record, graph], () => [
@@ -65,7 +66,8 @@ export function fillRecord(region, run, bar, selected) {
       [t("run.task.started"), momentOf(bar.from)],
       [t("run.task.ended"), bar.from === null ? null : momentOf(bar.to)],
     ]),
-    Array.isArray(graph) && graph.length > 0 ? part(t("run.task.waits_for"), links(graph, selected)) : null,
+    Array.isArray(graph) && graph.length > 0 ? part(t("run.task.waits_for"), links(graph, page.selected)) : null,
+    bar.from === null ? null : h("div", null, button(t("logs.of_task"), () => jumpToLog(page, { task: bar.name }))),
     ...recordParts(record),
   ]);
 }

@@ -112,7 +112,7 @@ export class TasksSection {
    */
   fillBody(name, line) {
     const bar = this.bars.get(name);
-    if (this.run !== null && bar !== undefined) fillRecord(line.body, this.run, bar, this.page.selected);
+    if (this.run !== null && bar !== undefined) fillRecord(line.body, this.run, bar, this.page);
   }
 
   /** @param {Bar[]} bars */
