@@ -13,34 +13,16 @@ import pytest
 
 from pyoco_server.actions import follow_logs
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
+from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Stream
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
+from support.printing import Printer
 from support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
 def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_logs, "QUIET_SECONDS", 0.3)
-
-
-class Printer:
-    """Stores lines of an attempt, as a worker does."""
-
-    def __init__(self, gateway: Gateway, run_id: str, attempt: int = 1) -> None:
-        self._logs, self._run_id, self._attempt = gateway.backend.logs, run_id, attempt
-        self.log, self._after = AttemptLog(Limits(head_bytes=200, tail_bytes=4096)), 0
-
-    def print(self, *texts: str, task: str | None = "load", stream: Stream = Stream.STDOUT, ts: float = 100.0) -> None:
-        for text in texts:
-            self.log.feed(stream, task, f"{text}\n".encode(), ts)
-
-    async def store(self, *, is_over: bool = False) -> None:
-        assert self._logs is not None
-        if is_over:
-            self.log.finish(200.0)
-        while (shipment := self.log.take(150.0)) is not None:
-            self._after = await self._logs.append(self._run_id, self._attempt, shipment.payload, self._after)
 
 
 @pytest.fixture
@@ -195,7 +177,7 @@ async def test_a_log_that_is_no_longer_kept_is_one_gap(gateway: Gateway) -> None
     await ended(gateway, run_id, Completed())
     logs = gateway.backend.logs
     assert logs is not None
-    await logs.delete(printer._after)
+    await logs.delete(printer.number)
     later = Printer(gateway, await submit(gateway))
     later.print("of a later run")
     await later.store()
