@@ -53,8 +53,15 @@ async def test_all_lines_are_read_in_pages(
         assert [each["text"] for each in found] == ["one", "two", "three", "four", "five"]
         assert found[0] == {
             **dict.fromkeys(("level", "logger", "trace_id", "span_id")),
-            "id": "1.1", "attempt": 1, "try": 1, "seq": 1, "ts": 100.0, "task": "load", "stream": "stdout",
-            "text": "one", "cut_bytes": 0,
+            "id": "1.1",
+            "attempt": 1,
+            "try": 1,
+            "seq": 1,
+            "ts": 100.0,
+            "task": "load",
+            "stream": "stdout",
+            "text": "one",
+            "cut_bytes": 0,
         }
         texts = [each["text"] async for each in client.run_logs(run_id, limit=3)]
         assert texts == ["one", "two", "three"]

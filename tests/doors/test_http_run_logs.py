@@ -29,10 +29,10 @@ def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 async def run_id(gateway: Gateway) -> str:
     """A run that has printed some lines in two attempts, and ended."""
     run_id = await submit(gateway)
-    first = Printer(gateway, run_id)
+    first = Printer(gateway.backend.logs, run_id)
     first.print("one", "two")
     await first.store()
-    second = Printer(gateway, run_id, 2)
+    second = Printer(gateway.backend.logs, run_id, 2)
     second.print("start", "middle")
     second.print("oh no", task=None, stream=Stream.STDERR, ts=101.0)
     second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"))
@@ -171,14 +171,14 @@ async def test_a_run_that_printed_nothing_has_an_empty_log(gateway: Gateway) -> 
 async def test_a_log_that_is_no_longer_kept_is_one_gap(gateway: Gateway) -> None:
     """LOG-20"""
     run_id = await submit(gateway)
-    printer = Printer(gateway, run_id)
+    printer = Printer(gateway.backend.logs, run_id)
     printer.print("one")
     await printer.store(is_over=True)
     await ended(gateway, run_id, Completed())
     logs = gateway.backend.logs
     assert logs is not None
     await logs.delete(printer.number)
-    later = Printer(gateway, await submit(gateway))
+    later = Printer(gateway.backend.logs, await submit(gateway))
     later.print("of a later run")
     await later.store()
     (line,) = await lines(gateway, run_id)
@@ -237,7 +237,7 @@ async def test_a_stream_shows_lines_as_they_come_also_after_the_end_of_the_run(g
     """LOG-5, LOG-21: the terminal snapshot may come before the last lines"""
     run_id = await submit(gateway)
     await claimed(gateway, run_id)
-    printer = Printer(gateway, run_id)
+    printer = Printer(gateway.backend.logs, run_id)
     seen: list[str] = []
 
     async def follow(client: httpx.AsyncClient, url: str) -> None:
