@@ -99,7 +99,7 @@ async def test_every_route_below_a_run_answers_strangers_as_for_an_unknown_run(
 async def test_every_route_below_a_run_knows_the_run_of_the_key(
     door: PricedDoor, payer: Payer, run_id: str, each: Operation
 ) -> None:
-    """SAFE-5, LOG-6: a valid key is honoured in mode `none`, too. Priced runs have no files of programs, and no tasks."""
+    """SAFE-5, LOG-6: a valid key is honoured in mode `none`, too. Priced runs have no files or tasks."""
     status, _, _ = await answer_of(door, each, payer.headers, run_id=run_id)
     assert status == (
         404 if "/artifacts" in each.path or "/outputs" in each.path else 409 if each.method == "POST" else 200

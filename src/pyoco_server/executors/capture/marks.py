@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import struct
+import sys
 import termios
 import threading
 import traceback
@@ -28,6 +29,8 @@ __all__ = ["Marks", "TaggedStream", "escaped_task", "record_fields"]
 
 _LENGTH = struct.Struct("<I")
 _NO_BYTES = b"\0\0\0\0"
+#: What a pipe that nothing was ever written to looks like.
+_UNTOUCHED = (0, 0)
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
 _formatter = logging.Formatter()
 #: Names of tasks that are kept in their encoded form.
@@ -74,7 +77,8 @@ class Marks:
         self._tasks: dict[int, str] = {}
         #: The last task has ended; its name is still on the page.
         self._is_stale = False
-        self._seen_reads = page.reads
+        #: What each pipe holds as long as nothing was written since its last mark, and it was not read. None: unknown.
+        self._behind_mark: dict[int, tuple[int, int] | None] = dict.fromkeys(pipes)
         #: The pipe that Python code wrote to last; 0: none since the last mark.
         self._writer = 0
         #: The pipe that Python code may write to right away; 0: neither.
@@ -150,32 +154,32 @@ class Marks:
             for stream in self._streams:
                 with contextlib.suppress(OSError, ValueError):  # a task may have closed it
                     stream.flush()
-        for number in self._unmarked():
-            self._mark(number, self._owner)
+        for number in self._pipes:
+            found = self._look_into(number)
+            if found != (self._behind_mark[number] or _UNTOUCHED):
+                length = self._mark(number, self._owner)
+                # Counted from before the mark: what another process wrote around it is never taken for a part of it.
+                self._behind_mark[number] = None if found is None else (found[0] + length, found[1])
         self._set(owner)
 
     def _set(self, owner: Owner) -> None:
         self._page.store(owner)
         self._owner, self._writer, self.direct, self._is_stale = owner, 0, 0, False
 
-    def _unmarked(self) -> tuple[int, ...]:
-        """Return the pipes that may hold bytes without a mark.
+    def _look_into(self, number: int) -> tuple[int, int] | None:
+        """Return how many bytes a pipe holds, and how often it was read. None: it is being read."""
+        reads = self._page.reads(number)
+        held = int.from_bytes(fcntl.ioctl(self._pipes[number], termios.FIONREAD, _NO_BYTES), sys.byteorder)
+        return (held, reads) if reads % 2 == 0 and self._page.reads(number) == reads else None
 
-        The order matters: bytes that the guard has just taken out of a pipe have been counted before.
-        """
-        held = [n for n, fd in self._pipes.items() if fcntl.ioctl(fd, termios.FIONREAD, _NO_BYTES) != _NO_BYTES]
-        reads = self._page.reads
-        if reads != self._seen_reads:
-            self._seen_reads = reads
-            return tuple(self._pipes)
-        return tuple(held)
-
-    def _mark(self, number: int, owner: Owner) -> None:
-        self._is_touched = True
+    def _mark(self, number: int, owner: Owner) -> int:
+        """Write a mark, and return its length."""
+        self._is_touched, self._behind_mark[number] = True, None
         task = b"" if owner.task is None else b"=" + owner.task
         mark = b"%s%d %d %s\n" % (self._prefix, self._next_order(), owner.run, task)
         with contextlib.suppress(OSError):  # the guard has exited, and this process is about to
             os.write(self._pipes[number], mark)
+        return len(mark)
 
     def _next_order(self) -> int:
         self._order += 1

@@ -179,11 +179,13 @@ class Reader:
             # All that was in the pipe when this began, and nothing is lost if more comes meanwhile.
             room = pipe.capacity
             while room > 0 and pipe.waiting:
-                self._page.count_read()
+                self._page.count_read(pipe.passed_to)
                 try:
                     data = os.read(pipe.fd, room)
                 except BlockingIOError:
                     break
+                finally:
+                    self._page.count_read(pipe.passed_to)
                 pipe.held += data
                 room -= len(data)
                 count += len(data)
