@@ -53,10 +53,14 @@ class TaggedStream(io.TextIOWrapper):
         self._number, self._marks = number, marks
 
     def write(self, text: str, /) -> int:
-        marks = self._marks
-        if marks.direct == self._number:
-            return super().write(text)
-        return marks.write(self._number, self, text)
+        return self._marks.write(self._number, self, text)
+
+    def write_directly(self, is_direct: bool) -> None:
+        """Replace `write` by that of the base class, or restore it. `print` calls it for each of its arguments."""
+        if is_direct:
+            self.__dict__["write"] = super().write
+        else:
+            self.__dict__.pop("write", None)
 
     def write_untagged(self, text: str) -> int:
         return super().write(text)
@@ -81,8 +85,8 @@ class Marks:
         self._behind_mark: dict[int, tuple[int, int] | None] = dict.fromkeys(pipes)
         #: The pipe that Python code wrote to last; 0: none since the last mark.
         self._writer = 0
-        #: The pipe that Python code may write to right away; 0: neither.
-        self.direct = 0
+        #: The pipe that Python code writes to right away; 0: neither.
+        self._direct = 0
         self._is_touched = False
         self._is_active = True
         #: The names of tasks as they stand in marks.
@@ -128,7 +132,8 @@ class Marks:
             if self._tasks:
                 self._settle()
             else:  # usually another task begins at once, and nothing was printed
-                self._is_stale, self.direct = True, 0
+                self._is_stale = True
+                self._set_direct(0)
 
     def _settle(self) -> None:
         owner = Owner(self._owner.run, self._only_task())
@@ -136,7 +141,14 @@ class Marks:
             self._switch(owner)
         self._is_stale = False
         if len(self._tasks) > 1:
-            self.direct = 0
+            self._set_direct(0)
+
+    def _set_direct(self, number: int) -> None:
+        if number == self._direct:
+            return
+        self._direct = number
+        for pipe, stream in enumerate(self._streams, 1):
+            stream.write_directly(pipe == number)
 
     def _only_task(self) -> bytes | None:
         if len(self._tasks) != 1:
@@ -164,7 +176,8 @@ class Marks:
 
     def _set(self, owner: Owner) -> None:
         self._page.store(owner)
-        self._owner, self._writer, self.direct, self._is_stale = owner, 0, 0, False
+        self._owner, self._writer, self._is_stale = owner, 0, False
+        self._set_direct(0)
 
     def _look_into(self, number: int) -> tuple[int, int] | None:
         """Return how many bytes a pipe holds, and how often it was read. None: it is being read."""
@@ -195,7 +208,7 @@ class Marks:
             self._look(number)
             task = self._tasks.get(get_ident()) if len(self._tasks) > 1 else None
             if task is None:
-                self.direct = number if len(self._tasks) == 1 else 0
+                self._set_direct(number if len(self._tasks) == 1 else 0)
                 return stream.write_untagged(text)
             stream.flush()
             self._mark(number, self._owner)
@@ -223,7 +236,7 @@ class Marks:
         exc = None if exc is None else cut_text(exc, self._line_bytes)[0]
         with self._lock:
             self._look(0)
-            self.direct = 0
+            self._set_direct(0)
             self._is_touched = True
             task = self._tasks.get(get_ident())
             if task is None and len(self._tasks) == 1:

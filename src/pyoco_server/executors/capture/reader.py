@@ -26,7 +26,7 @@ __all__ = ["Reader"]
 _LENGTH = struct.Struct("<I")
 _INT = struct.Struct("i")
 #: A pipe that had little to read is left alone for this long, so that several short runs cost one wake-up.
-_REST_SECONDS = 0.01
+_REST_SECONDS = 0.025
 _MUCH_BYTES = 32_768
 #: A mark that was only half read stands at most this far from the end.
 _MARK_BYTES_MAX = 8192
