@@ -19,6 +19,7 @@ from bench import (
     drain,
     latency,
     lists,
+    logs,
     mcp_calls,
     memory,
     ocr_pack,
@@ -43,6 +44,7 @@ _MEASURES = {
     "drain": drain.main,
     "memory": memory.main,
     "lists": lists.main,
+    "logs": logs.main,
     "parts": parts.main,
     "metrics": scrape.main,
     "auth": authenticated.main,
@@ -57,6 +59,9 @@ _MEASURES = {
     "programs": programs.main,
 }
 
+#: The same with fewer rounds: for a first look, and not part of all measurements.
+_SHORT = {"logs-short": logs.short}
+
 
 def _print_machine() -> None:
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -69,13 +74,14 @@ def main() -> None:
         soak.main(sys.argv[2:])
         return
     chosen = sys.argv[1:] or list(_MEASURES)
-    unknown = [name for name in chosen if name not in _MEASURES]
+    measures = _MEASURES | _SHORT
+    unknown = [name for name in chosen if name not in measures]
     if unknown:
-        sys.exit(f"unknown: {', '.join(unknown)}; choose from {', '.join(_MEASURES)}")
+        sys.exit(f"unknown: {', '.join(unknown)}; choose from {', '.join(measures)}")
     _print_machine()
     for name in chosen:
         with stack() as running:
-            _MEASURES[name](running)
+            measures[name](running)
 
 
 if __name__ == "__main__":

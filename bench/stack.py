@@ -51,10 +51,11 @@ class Stack:
     worker_command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "pyoco_server.doors.cli.worker"])
     resolver: str = "examples.flows:resolve"
 
-    def start_worker(self, slots: int | None = None) -> subprocess.Popen[bytes]:
+    def start_worker(self, slots: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
         command = [*self.worker_command, "--flow-resolver", self.resolver]
         command += ["--worker-id", f"bench-{len(self.workers)}"] + (["--slots", str(slots)] if slots else [])
-        worker = subprocess.Popen(command, env=_environment(PYOCO_NATS_URL=self.nats_url), stdout=subprocess.DEVNULL)
+        variables = _environment(PYOCO_NATS_URL=self.nats_url, **environment)
+        worker = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
 
@@ -73,6 +74,16 @@ class Stack:
         for worker in self.workers:
             worker.wait(20)
         self.workers.clear()
+
+    def cpu_seconds(self) -> float:
+        """Processor time that all processes have used so far. Those that have ended are missing."""
+        used = 0.0
+        for process in (self.process, *self.workers):
+            root = psutil.Process(process.pid)
+            for each in (root, *root.children(recursive=True)):
+                times = each.cpu_times()
+                used += times.user + times.system
+        return used
 
     def gateway(self) -> psutil.Process:
         children = psutil.Process(self.process.pid).children()

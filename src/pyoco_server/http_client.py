@@ -32,6 +32,7 @@ from pyoco_server.client.job_results import (
     ExecState,
     JobAccepted,
 )
+from pyoco_server.client.log_results import LogFilters, LogLine
 from pyoco_server.client.priced_results import (
     Budget,
     BudgetJournal,
@@ -117,6 +118,8 @@ __all__ = [
     "ExecState",
     "Health",
     "JobAccepted",
+    "LogFilters",
+    "LogLine",
     "PackEnvelope",
     "PackFile",
     "PackImage",

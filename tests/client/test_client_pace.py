@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.client.waiting import Waiting
-from pyoco_server.client.watching import Clocks, Watching
+from pyoco_server.client.watching import Watching
 from support.scripted_gateway import event
 
 

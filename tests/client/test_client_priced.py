@@ -14,8 +14,8 @@ import pytest
 
 from pyoco_server.client.pack_waiting import PackWaiting
 from pyoco_server.client.priced_calls import usd_text
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.client.retry import Patience
-from pyoco_server.client.watching import Clocks
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.http_client import PackProblem
 from pyoco_server.ports.nats.link import Link

@@ -14,7 +14,7 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 import pytest
 
 from pyoco_server import http_client
-from pyoco_server.client import calls, job_calls, job_results, priced_calls, priced_results, results
+from pyoco_server.client import calls, job_calls, job_results, log_results, priced_calls, priced_results, results
 from pyoco_server.client.calls import Call
 from pyoco_server.doors.http.app import OPERATIONS, openapi_schemas
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
@@ -40,6 +40,7 @@ CALLS: dict[str, Call[Any]] = {
     "list_runs_vnext": calls.list_runs_vnext({}),
     "cancel_run": calls.cancel_run("{run_id}", None),
     "cancel_runs": calls.cancel_runs({}),
+    "run_logs": calls.get_run_logs("{run_id}", {}),
     "watch_run": calls.watch_run("{run_id}", {}, None),
     "list_workers": calls.list_workers({}),
     "get_worker": calls.get_worker("{worker_id}"),
@@ -81,6 +82,8 @@ CALLS: dict[str, Call[Any]] = {
 }
 #: What is more than one call, or another use of one.
 MORE = {"close", "iter_runs", "wait_run", "download_wheel", "save_artifact", "wait_pack_run", "save_result"}
+#: The other call of a method that has two.
+SECOND = {"run_logs": calls.follow_run_logs("{run_id}", {}, None)}
 #: What follows an address that an answer has told.
 FOLLOWED = {"read_pack_result": ("GET", "/v1/results/{token}")}
 
@@ -124,7 +127,9 @@ def test_the_synchronous_client_knows_no_event_loop() -> None:
 
 
 def test_there_is_a_method_for_every_route() -> None:
-    asked = {(call.method, call.path.replace("%7B", "{").replace("%7D", "}")) for call in CALLS.values()}
+    asked = {
+        (call.method, call.path.replace("%7B", "{").replace("%7D", "}")) for call in (*CALLS.values(), *SECOND.values())
+    }
     asked |= set(FOLLOWED.values())
     # The dashboard's page and its files are for browsers, and `/mcp/` is for clients of its own protocol.
     others = {"dashboard", "agents"}
@@ -179,6 +184,8 @@ SCHEMA_OF = {
 OURS = {"LettersDeletedBy", "WheelDownloaded", "PackFile", "RunStatus", "PackCosts", "RunPackFields", "PackResult"}
 #: The same of programs: `JobAsked` is a part of a form.
 OURS |= {"ArtifactSaved", "JobAsked", "RunProgramFields", "RunsOfPrograms"}
+#: The same of logs: filters are a query, a page is the whole body.
+OURS |= {"LogFilters", "LogLines", "LogStream"}
 #: A summary may be a whole snapshot; an event gets its name from its frame; a receipt tells what its headers said.
 MAY_HAVE_MORE = {"RunSummary", "RunWatchEvent", "PackReceipt"}
 OF_HEADERS = {"idempotency_key", "replayed", "costs"}
@@ -192,7 +199,11 @@ PARTS = {
     "PackReservation": ("PricedReceipt", "reservation"),
     "PackRunMeta": ("PricedRun", "meta"),
 }
-TYPES = {name: getattr(module, name) for module in (results, job_results, priced_results) for name in module.__all__}
+TYPES = {
+    name: getattr(module, name)
+    for module in (results, job_results, log_results, priced_results)
+    for name in module.__all__
+}
 
 
 def schema_of(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 import httpx
 import pytest
 
-from pyoco_server.client import events, retry, watching
+from pyoco_server.client import events, resuming, retry
 from pyoco_server.http_client import AnswerDamaged
 from support.client_twins import MakeClient
 from support.clocked_clients import ClockedGateway, MakeClocked, refuse
@@ -75,7 +75,7 @@ async def test_a_silent_connection_is_replaced(clocked: MakeClocked) -> None:
     async with clocked(silent, stream(event(4, "COMPLETED"))) as (server, client):
         assert await seen(client) == [("snapshot", "RUNNING"), ("snapshot", "COMPLETED")]
     assert resumed(server) == [None, "3"]
-    assert server.at[1] >= watching.SILENCE_SECONDS
+    assert server.at[1] >= resuming.SILENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ class TestAServerThatRepeatsItself:
             asked.append(tries)
             return retry.backoff_seconds(tries, chance)
 
-        monkeypatch.setattr(watching, "backoff_seconds", pause)
+        monkeypatch.setattr(resuming, "backoff_seconds", pause)
         turns = [stream(event(number, "RUNNING"), retry_ms=0) for number in range(1, 7)]
         async with scripted(*turns, stream(event(9, "COMPLETED"))) as server, make(server.url) as client:
             assert len(await seen(client)) == 7

@@ -9,7 +9,7 @@ import re
 import httpx
 import pytest
 
-from pyoco_server.client import watching
+from pyoco_server.client import resuming
 from support.client_twins import MakeClient
 from support.clocked_clients import MakeClocked
 from support.scripted_gateway import Asked, Turn, answer, cut, event, hang, scripted, stream
@@ -44,7 +44,7 @@ class TestWaiting:
         self, make: MakeClient, turn: Turn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A proxy, for example, that keeps an answer until it is complete"""
-        monkeypatch.setattr(watching, "SILENCE_SECONDS", 0.1)
+        monkeypatch.setattr(resuming, "SILENCE_SECONDS", 0.1)
         async with scripted() as server, make(server.url, retry_seconds=0.1) as client:
 
             async def by_path(asked: Asked, writer: asyncio.StreamWriter) -> None:

@@ -35,7 +35,7 @@ OLD = {
     "submit-exec": "program submit",
     "artifacts": "program artifacts",
 }
-RUN = ["submit", "submit-yaml", "batch", "get", "tasks", "watch", "wait", "why", "list", "cancel", "rerun"]
+RUN = ["submit", "submit-yaml", "batch", "get", "tasks", "watch", "wait", "logs", "why", "list", "cancel", "rerun"]
 
 
 def command_at(words: str) -> click.Command:

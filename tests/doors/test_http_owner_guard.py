@@ -80,7 +80,7 @@ async def answer_of(door: PricedDoor, each: Operation, headers: dict[str, str], 
     assert "{" not in path, f"give {path} values, and let it pass the owner guard"
     sent: dict[str, Any] = {"json": {}} if each.method in {"POST", "PUT", "PATCH"} else {}
     answer = await door.client.request(each.method, path, headers=headers, **sent)
-    told = answer.json() if answer.headers.get("content-type", "").endswith("json") and answer.content else answer.text
+    told = answer.json() if "json" in answer.headers.get("content-type", "").removesuffix("/x-ndjson") else answer.text
     return answer.status_code, told, sorted(answer.headers)
 
 
@@ -88,7 +88,7 @@ async def answer_of(door: PricedDoor, each: Operation, headers: dict[str, str], 
 async def test_every_route_below_a_run_answers_strangers_as_for_an_unknown_run(
     door: PricedDoor, run_id: str, each: Operation
 ) -> None:
-    """SAFE-5: a new route below /runs/{run_id} is among these, and has to pass."""
+    """SAFE-5, LOG-6: a new route below /runs/{run_id} is among these, and has to pass."""
     for headers in await strangers(door):
         told = await answer_of(door, each, headers, run_id=run_id)
         assert told[0] == 404, told
@@ -99,7 +99,7 @@ async def test_every_route_below_a_run_answers_strangers_as_for_an_unknown_run(
 async def test_every_route_below_a_run_knows_the_run_of_the_key(
     door: PricedDoor, payer: Payer, run_id: str, each: Operation
 ) -> None:
-    """SAFE-5: a valid key is honoured in mode `none`, too. Priced runs have no files of programs, and no tasks."""
+    """SAFE-5, LOG-6: a valid key is honoured in mode `none`, too. Priced runs have no files or tasks."""
     status, _, _ = await answer_of(door, each, payer.headers, run_id=run_id)
     assert status == (
         404 if "/artifacts" in each.path or "/outputs" in each.path else 409 if each.method == "POST" else 200

@@ -13,9 +13,10 @@ import pytest
 
 from pyoco_server.actions import follow_logs
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
+from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Stream
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
+from support.printing import Printer
 from support.waiting import eventually
 
 
@@ -24,33 +25,14 @@ def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_logs, "QUIET_SECONDS", 0.3)
 
 
-class Printer:
-    """Stores lines of an attempt, as a worker does."""
-
-    def __init__(self, gateway: Gateway, run_id: str, attempt: int = 1) -> None:
-        self._logs, self._run_id, self._attempt = gateway.backend.logs, run_id, attempt
-        self.log, self._after = AttemptLog(Limits(head_bytes=200, tail_bytes=4096)), 0
-
-    def print(self, *texts: str, task: str | None = "load", stream: Stream = Stream.STDOUT, ts: float = 100.0) -> None:
-        for text in texts:
-            self.log.feed(stream, task, f"{text}\n".encode(), ts)
-
-    async def store(self, *, is_over: bool = False) -> None:
-        assert self._logs is not None
-        if is_over:
-            self.log.finish(200.0)
-        while (shipment := self.log.take(150.0)) is not None:
-            self._after = await self._logs.append(self._run_id, self._attempt, shipment.payload, self._after)
-
-
 @pytest.fixture
 async def run_id(gateway: Gateway) -> str:
     """A run that has printed some lines in two attempts, and ended."""
     run_id = await submit(gateway)
-    first = Printer(gateway, run_id)
+    first = Printer(gateway.backend.logs, run_id)
     first.print("one", "two")
     await first.store()
-    second = Printer(gateway, run_id, 2)
+    second = Printer(gateway.backend.logs, run_id, 2)
     second.print("start", "middle")
     second.print("oh no", task=None, stream=Stream.STDERR, ts=101.0)
     second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"))
@@ -192,14 +174,14 @@ async def test_a_run_that_printed_nothing_has_an_empty_log(gateway: Gateway) -> 
 async def test_a_log_that_is_no_longer_kept_is_one_gap(gateway: Gateway) -> None:
     """LOG-20"""
     run_id = await submit(gateway)
-    printer = Printer(gateway, run_id)
+    printer = Printer(gateway.backend.logs, run_id)
     printer.print("one")
     await printer.store(is_over=True)
     await ended(gateway, run_id, Completed())
     logs = gateway.backend.logs
     assert logs is not None
-    await logs.delete(printer._after)
-    later = Printer(gateway, await submit(gateway))
+    await logs.delete(printer.number)
+    later = Printer(gateway.backend.logs, await submit(gateway))
     later.print("of a later run")
     await later.store()
     (line,) = await lines(gateway, run_id)
@@ -258,7 +240,7 @@ async def test_a_stream_shows_lines_as_they_come_also_after_the_end_of_the_run(g
     """LOG-5, LOG-21: the terminal snapshot may come before the last lines"""
     run_id = await submit(gateway)
     await claimed(gateway, run_id)
-    printer = Printer(gateway, run_id)
+    printer = Printer(gateway.backend.logs, run_id)
     seen: list[str] = []
 
     async def follow(client: httpx.AsyncClient, url: str) -> None:

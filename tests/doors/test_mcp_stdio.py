@@ -71,7 +71,7 @@ async def test_an_agent_submits_polls_and_is_refused(
     payer, key = await priced_door.payer("0.6000"), f"agent-{uuid.uuid4()}"
     plain = payer.headers["Authorization"].removeprefix("Bearer ")
     async with agent_over_stdio(errors, mode=mode, PYOCO_SERVER_URL=server, PYOCO_API_KEY=plain) as agent:
-        assert len((await agent.list_tools()).tools) == 5
+        assert len((await agent.list_tools()).tools) == 6
         receipt = await call(agent, DECISION, **ASK, idempotency_key=key)
         assert not receipt.is_error
         assert receipt["reservation"]["max_cost_usd"] == "0.2500"
@@ -110,7 +110,7 @@ async def test_while_the_gateway_is_away_the_tool_says_so_and_stays(nobody: str,
             assert (away["status"], away["reason_code"]) == (503, "DEPENDENCY_UNAVAILABLE")
             assert f"The gateway at {nobody} cannot be reached." in away["detail"]
             assert away.texts[1].startswith("idempotency_key of this call: ")
-        assert len((await agent.list_tools()).tools) == 5
+        assert len((await agent.list_tools()).tools) == 6
 
 
 async def test_a_gateway_that_dies_in_a_call_is_asked_again_with_the_same_key(errors: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""The four tools without a server: their forms, the requests they make, and how often they ask."""
+"""The tools without a server: their forms, the requests they make, and how often they ask."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ VALID: dict[str, dict[str, Any]] = {
     "dpp_ocr_run_submit": {"input_files": ["s3://dpp-inputs/team/a b.png"], "max_cost_usd": 0.1},
     "dpp_decision_run_submit": {"question": "Ship on Friday?", "max_cost_usd": 0.1},
     "dpp_input_upload": {"name": "scan 1.png", "content_base64": "aGVsbG8="},
+    "get_run_logs": {"run_id": "5b0c8a52-6d0e-4c5e-9d8f-0d4f3c1b2a19"},
     "dpp_run_get": {"run_id": "5b0c8a52-6d0e-4c5e-9d8f-0d4f3c1b2a19"},
 }
 DECISION = "dpp_decision_run_submit"
@@ -71,9 +72,9 @@ def test_a_form_is_the_one_of_the_contract(name: str) -> None:
     assert TOOLS[name].input_form == CONTRACT[name] | {"additionalProperties": False}
 
 
-def test_there_are_five_tools_and_their_forms_are_json_schema() -> None:
-    """Section 22, SAFE-3"""
-    assert set(TOOLS) == {*CONTRACT, "dpp_input_upload", "dpp_run_get"}
+def test_there_are_six_tools_and_their_forms_are_json_schema() -> None:
+    """Section 22, SAFE-3, LOG-29"""
+    assert set(TOOLS) == {*CONTRACT, "dpp_input_upload", "dpp_run_get", "get_run_logs"}
     for tool in TOOLS.values():
         Draft202012Validator.check_schema(tool.input_form)
         Draft202012Validator.check_schema(tool.output_form)
@@ -384,3 +385,54 @@ def test_the_guide_tells_of_every_tool_argument_and_reason() -> None:
         assert f"`{tool.name}`" in guide
         assert all(f"`{name}`" in guide for name in tool.input_form["properties"])
     assert all(f"| `{reason}` |" in guide for reason in HTTP_STATUS)
+
+
+async def test_the_last_lines_of_a_run_are_requested_and_shown_without_empty_members() -> None:
+    """LOG-29"""
+    line = {
+        "id": "1.1",
+        "attempt": 1,
+        "try": 1,
+        "seq": 1,
+        "ts": 1.0,
+        "task": None,
+        "stream": "stdout",
+        "text": "a" * 5000,
+    }
+    line |= {"level": None, "cut_bytes": 0}
+    script = Script(*[Reply(200, (json.dumps(line) + "\n").encode() * 2)] * 2, Reply(200, b""))
+    first = await script.call("get_run_logs")
+    shown = {"id": "1.1", "attempt": 1, "ts": 1.0, "stream": "stdout", "text": "a" * 4000, "cut_bytes": 1000}
+    assert first == ToolResult({"lines": [shown, shown]})
+    Draft202012Validator(TOOLS["get_run_logs"].output_form).validate(first.document)
+    await script.call("get_run_logs", task="a&b", tail=5.0, search="ü")
+    path = "/runs/5b0c8a52-6d0e-4c5e-9d8f-0d4f3c1b2a19/logs"
+    assert script.asked == [
+        Ask("GET", path, query="tail=100"),
+        Ask("GET", path, query="tail=5&task=a%26b&search=%C3%BC"),
+    ]
+    assert (await script.call("get_run_logs")).document == {"lines": []}
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"tail": 0}, {"tail": 1001}, {"search": ""}, {"search": "x" * 201}, {"follow": True}]
+)
+async def test_bad_filters_of_lines_are_refused_by_the_tool(arguments: dict[str, Any]) -> None:
+    """LOG-29"""
+    script = Script()
+    answer = await script.call("get_run_logs", **arguments)
+    assert (answer.is_error, answer.document["reason_code"]) == (True, "VALIDATION_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(404, "RUN_NOT_FOUND"), (401, "AUTH_INVALID"), (503, "DEPENDENCY_UNAVAILABLE")]
+)
+async def test_errors_of_other_routes_become_problem_documents(status: int, reason: str) -> None:
+    """LOG-6, LOG-29"""
+    body = json.dumps({"err_id": "ERR-PYOCO-0005", "message": "The run was not found."}).encode()
+    script = Script(Reply(status, body))
+    script.is_leaving = True
+    answer = await script.call("get_run_logs")
+    assert (answer.is_error, answer.document["reason_code"], answer.document["status"]) == (True, reason, status)
+    assert answer.document["err_id"] == "ERR-PYOCO-0005"
+    Draft202012Validator(TOOLS["get_run_logs"].output_form).validate(answer.document)

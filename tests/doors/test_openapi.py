@@ -189,6 +189,8 @@ class TestDocument:
             ("POST /runs/{run_id}/cancel", "200 401 403 404 409 413 422 503"),
             ("POST /runs/{run_id}/start", "200 401 403 404 409 422 503"),
             ("POST /runs/cancel", "200 401 403 413 422 503"),
+            ("GET /runs/{run_id}/logs", "200 401 403 404 422 503"),
+            ("GET /runs/{run_id}/logs/stream", "200 204 401 403 404 422 503"),
             ("GET /runs/{run_id}/watch", "200 204 401 403 404 422 503"),
             ("GET /metrics", "200 401 403 503"),
             ("GET /metrics/recent", "200 401 403 422 503"),

@@ -34,6 +34,7 @@ def leaves_a_trace(path: str, token: str, seconds: float = 0.0, gate: str = "") 
 
 def fails(path: str, token: str, seconds: float = 0.0) -> str:
     leaves_a_trace(path, token, seconds)
+    print("about to fail")
     raise ValueError("as it was asked to")
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from pyoco_server.client import sync_wire
 from pyoco_server.client.pack_waiting import PackWaiting
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.client.waiting import Waiting
-from pyoco_server.client.watching import Clocks, Watching
+from pyoco_server.client.watching import Watching
 
 __all__ = ["client_command", "start_when_heard"]
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from pyoco_server.client.watching import Clocks
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
 
 __all__ = ["MakeClient", "hasty", "make_async", "make_sync"]

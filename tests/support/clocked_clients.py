@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from pyoco_server.client import aio, aio_priced, aio_wire, sync, sync_priced, sync_wire
-from pyoco_server.client.watching import Clocks
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
 from support.scripted_gateway import Asked, Turn, answer
 

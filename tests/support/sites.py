@@ -16,8 +16,10 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.run_logs.port import RunLogs
 from pyoco_server.worker import PyocoNatsWorker
 from support.gateways import listening
+from support.printing import Printer
 from support.servers import config_for, forget
 
 __all__ = ["Site", "open_site"]
@@ -33,6 +35,9 @@ class Site:
     url: str = ""
     let_go: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
+    #: Of the gateway's thread.
+    loop: asyncio.AbstractEventLoop | None = None
+    logs: RunLogs | None = None
     #: Held by the worker while it takes and executes a run, and by whoever makes it rest.
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _rests: bool = False
@@ -80,6 +85,13 @@ class Site:
     def status(self, run_id: str) -> str:
         with self.client() as client:
             return client.get_run(run_id)["status"]
+
+    def prints(self, run_id: str, *texts: str, is_over: bool = True) -> None:
+        """Store lines as the worker does; the first task of every flow has printed them."""
+        assert self.loop is not None
+        printer = Printer(self.logs, run_id)
+        printer.print(*texts, task="greet")
+        asyncio.run_coroutine_threadsafe(printer.store(is_over=is_over), self.loop).result(100)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[str]:
@@ -138,6 +150,7 @@ async def _serve(site: Site, has_worker: bool, is_open: threading.Event, is_over
     app = create_app(site.config)
     async with app.router.lifespan_context(app), listening(app) as port:
         site.url = f"http://127.0.0.1:{port}"
+        site.loop, site.logs = asyncio.get_running_loop(), app.state.gateway.backend.logs
         worker = await PyocoNatsWorker.connect(site.config, site.resolve, "anna") if has_worker else None
         is_open.set()
         while not is_over.is_set():

@@ -142,6 +142,9 @@ def _flows(caller: _Caller, folder: Path) -> None:
     caller.until(f"/runs/{long['run_id']}", "RUNNING")
     caller.ask("POST", f"/runs/{long['run_id']}/cancel")
     failed = caller.ask("POST", "/runs", json={"flow_name": "fails", "params": params | {"token": "c"}})
+    with caller.client.stream("GET", f"/runs/{failed['run_id']}/logs/stream") as followed:
+        assert "about to fail" in "".join(followed.iter_text())
+    assert b"about to fail" in caller.ask("GET", f"/runs/{failed['run_id']}/logs")
     caller.until(f"/runs/{failed['run_id']}", "FAILED")
     letter = until(lambda: caller.ask("GET", "/dlq")["items"], what="a dead letter")[0]
     caller.ask("POST", f"/dlq/{letter['id']}/redrive")

@@ -30,6 +30,8 @@ from pyoco_server.client.files import Landing
 from pyoco_server.client.io_async import Stream, aclosing, in_thread, sleep
 from pyoco_server.client.job_calls import program_filters
 from pyoco_server.client.job_results import RunsOfPrograms
+from pyoco_server.client.log_reading import LogFollowing, LogPages, fixed_filters
+from pyoco_server.client.log_results import LogFilters, LogLine
 from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
 from pyoco_server.client.retry import Patience
 from pyoco_server.client.run_results import (
@@ -316,6 +318,41 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         except TimeoutError as error:
             raise TimeoutError(waiting.timeout_message(str(error))) from error.__cause__
         return snapshot
+
+    async def run_logs(
+        self,
+        run_id: str,
+        follow: bool = False,
+        *,
+        timeout_sec: float | None = None,
+        patience_sec: float | None = None,
+        **filters: Unpack[LogFilters],
+    ) -> Stream[LogLine]:
+        """Yield the lines that a run has printed, by attempt and sequence; `follow`: and new ones, until the run ends.
+
+        The lines of a long log are requested as they are needed. A connection that breaks while following is replaced:
+        no line is lost or repeated. Following also ends after `timeout_sec`, if given; it raises TimeoutError if the
+        server was not reached by then. `patience_sec` is that of `watch_run`. Lines that are missing are reported by a
+        line with `event: gap`. Raises ValueError for a bad duration.
+        """
+        chosen = fixed_filters(filters, self._wire.clocks.wall())
+        if follow:
+            following = LogFollowing(
+                run_id=run_id,
+                clocks=self._wire.clocks,
+                retry_seconds=self._patience.seconds,
+                patience_sec=patience_sec,
+                timeout_sec=timeout_sec,
+                filters=chosen,
+            )
+            async with aclosing(self._wire.events(following)) as lines:
+                async for line in lines:
+                    yield line
+            return
+        pages = LogPages(run_id=run_id, filters=chosen)
+        while not pages.is_over:
+            for line in pages.take(await self._wire.call(pages.request())):
+                yield line
 
     async def start_run(self, run_id: str) -> RunSnapshot:
         """Start a run that waits for its time now: a delayed one, or one that waits for its next try."""

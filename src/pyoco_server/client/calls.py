@@ -20,6 +20,7 @@ from pyoco_server.client.dead_letter_results import (
     DlqPage,
 )
 from pyoco_server.client.forms import Form, frame
+from pyoco_server.client.log_results import LogLines
 from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
 from pyoco_server.client.run_results import (
     RunAccepted,
@@ -44,11 +45,13 @@ __all__ = [
     "delete_letters",
     "delete_wheel",
     "fetch_wheel",
+    "follow_run_logs",
     "get_attention",
     "get_letter",
     "get_metrics",
     "get_recent_metrics",
     "get_run",
+    "get_run_logs",
     "get_tasks",
     "get_worker",
     "health",
@@ -101,6 +104,8 @@ class Reads(Enum):
 
     JSON = "json"
     TEXT = "text"
+    #: One JSON document per line, and whether more lines follow.
+    LINES = "lines"
     #: JSON, extended by the reserved amount and the idempotency key from the headers.
     RECEIPT = "receipt"
 
@@ -237,10 +242,24 @@ def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:
 
 
 def watch_run(run_id: str, query: Mapping[str, Any], last_event_id: str | None) -> Call[None]:
+    path = path_to("runs", run_id, "watch")
+    return Call(method="GET", path=path, query=only_given(query), headers=_stream_headers(last_event_id))
+
+
+def get_run_logs(run_id: str, query: Mapping[str, Any]) -> Call[LogLines]:
+    headers = {"Accept": "application/x-ndjson"}
+    path = path_to("runs", run_id, "logs")
+    return Call(method="GET", path=path, query=only_given(query), headers=headers, reads=Reads.LINES)
+
+
+def follow_run_logs(run_id: str, query: Mapping[str, Any], last_event_id: str | None) -> Call[None]:
+    path = path_to("runs", run_id, "logs", "stream")
+    return Call(method="GET", path=path, query=only_given(query), headers=_stream_headers(last_event_id))
+
+
+def _stream_headers(last_event_id: str | None) -> dict[str, str]:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-    if last_event_id is not None:
-        headers["Last-Event-ID"] = last_event_id
-    return Call(method="GET", path=path_to("runs", run_id, "watch"), query=only_given(query), headers=headers)
+    return headers if last_event_id is None else {**headers, "Last-Event-ID": last_event_id}
 
 
 # Workers

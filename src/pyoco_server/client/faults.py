@@ -91,6 +91,8 @@ def read_answer(call: Call[Any], response: httpx.Response) -> Any:
     if call.reads is Reads.TEXT:
         return response.text
     try:
+        if call.reads is Reads.LINES:
+            return _lines(call, response)
         document = json.loads(response.content)
     except ValueError as error:
         raise NotAGateway(f"{call.method} {call.path} was answered with something that is no JSON") from error
@@ -127,6 +129,14 @@ _COSTS = {
     "used_usd": "X-DPP-Cost-Used",
     "budget_remaining_usd": "X-DPP-Budget-Remaining",
 }
+
+
+def _lines(call: Call[Any], response: httpx.Response) -> dict[str, Any]:
+    """Raises NotAGateway, ValueError for a line that is not JSON."""
+    lines = [json.loads(line) for line in response.content.splitlines()]
+    if not all(isinstance(line, dict) and isinstance(line.get("id"), str) for line in lines):
+        raise NotAGateway(f"{call.method} {call.path} was answered with something that is not a log")
+    return {"lines": lines, "has_more": response.headers.get("Pyoco-Log-More") == "true"}
 
 
 def _receipt(call: Call[Any], document: Any, headers: httpx.Headers) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from pyoco_server.client.priced_results import PackRun
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.client.retry import Patience, read_retry_after
-from pyoco_server.client.watching import Clocks
 from pyoco_server.core.priced.constants import POLL_RECOMMENDED_INTERVAL_MS
 
 __all__ = ["INTERVAL_SECONDS", "PackWaiting"]

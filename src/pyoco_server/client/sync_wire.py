@@ -23,9 +23,8 @@ from pyoco_server.client.forms import Form
 from pyoco_server.client.io_sync import Chunks, Gate, Stream, hear_out, in_thread, pieces_of, sleep
 from pyoco_server.client.job_form import JobForm
 from pyoco_server.client.pack_result import Gathering, Signed, check_signed
+from pyoco_server.client.resuming import Clocks, Resuming
 from pyoco_server.client.retry import Patience
-from pyoco_server.client.run_results import RunWatchEvent
-from pyoco_server.client.watching import Clocks, Watching
 from pyoco_server.client.wheel_results import WheelArtifact
 
 __all__ = ["Progress", "Uploaded", "Wire"]
@@ -93,28 +92,28 @@ class Wire:
                 pause = self._pause(tries, error, call.repeat)
             sleep(pause)
 
-    def events(self, watching: Watching) -> Stream[RunWatchEvent]:
-        """Yield the events of a watch, reconnecting until it is over. Raises httpx.HTTPError."""
-        while not watching.is_over():
+    def events(self, resuming: Resuming[T]) -> Stream[T]:
+        """Yield the items of an event stream, reconnecting until it is over. Raises httpx.HTTPError."""
+        while not resuming.is_over():
             try:
-                request = self._request(watching.connect(), self._tries())
-                request.extensions["timeout"] = watching.limits(self._timeout_seconds)
+                request = self._request(resuming.connect(), self._tries())
+                request.extensions["timeout"] = resuming.limits(self._timeout_seconds)
                 response = self.client.send(request, stream=True)
                 try:
                     _check(response)
-                    if not watching.opened(response.status_code, response.headers.get("Content-Type", "")):
+                    if not resuming.opened(response.status_code, response.headers.get("Content-Type", "")):
                         return
                     pieces = response.iter_bytes()
                     for data in pieces:
-                        yield from watching.feed(data)
-                        if watching.is_over():
+                        yield from resuming.feed(data)
+                        if resuming.is_over():
                             hear_out(pieces)
                             return
                 finally:
                     response.close()
-                pause = watching.pause_after_end()
+                pause = resuming.pause_after_end()
             except httpx.HTTPError as error:
-                pause = watching.pause_after_failure(error)
+                pause = resuming.pause_after_failure(error)
             sleep(pause)
 
     def fetch(self, call: Call[None], file: BinaryIO, progress: Progress | None) -> tuple[int, str]:

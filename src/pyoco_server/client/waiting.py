@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyoco_server.client.resuming import Clocks
 from pyoco_server.client.run_results import RunSnapshot
-from pyoco_server.client.watching import Clocks
 from pyoco_server.core.states import TERMINAL
 
 __all__ = ["Waiting"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from pyoco_server.core.run_log.line import Line
 
-__all__ = ["line_text", "plain", "with_colours"]
+__all__ = ["line_text", "plain", "text_of", "with_colours"]
 
 #: Control characters except TAB: C0, DEL and C1, which some terminals execute, too. Also line separators.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
@@ -41,9 +41,30 @@ def line_text(line: Line, *, is_terminal: bool = False) -> str:
 
     An exception follows on lines of its own, each with the same beginning.
     """
+    return text_of(
+        ts=line.ts,
+        task=line.task,
+        stream=line.stream,
+        text=line.text,
+        exc=line.exc,
+        cut_bytes=line.cut_bytes,
+        is_terminal=is_terminal,
+    )
+
+
+def text_of(
+    *, ts: float, task: str | None, stream: str, text: str, exc: str | None, cut_bytes: int, is_terminal: bool
+) -> str:
+    """Return the text of a line that consists of these members, as `line_text`."""
     show = with_colours if is_terminal else plain
-    at = datetime.fromtimestamp(line.ts, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    front = f"{at} {plain(line.task) if line.task is not None else '-'} {line.stream.value}"
-    cut = f" [{line.cut_bytes} bytes cut]" if line.cut_bytes else ""
-    exception = "" if line.exc is None else "".join(f"\n{front} {show(each)}" for each in line.exc.split("\n"))
-    return f"{front} {show(line.text)}{cut}{exception}"
+    front = f"{_instant(ts)} {plain(task) if task is not None else '-'} {plain(stream)}"
+    cut = f" [{cut_bytes} bytes cut]" if cut_bytes else ""
+    exception = "" if exc is None else "".join(f"\n{front} {show(each)}" for each in exc.split("\n"))
+    return f"{front} {show(text)}{cut}{exception}"
+
+
+def _instant(ts: float) -> str:
+    try:
+        return datetime.fromtimestamp(ts, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):  # not from our clock
+        return str(ts)

@@ -103,7 +103,7 @@ def _event(line: Line) -> bytes:
     return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document()))
 
 
-class LogLine(msgspec.Struct):
+class LogLine(msgspec.Struct, kw_only=True):
     """A line, or with `event: gap` the place where lines are missing."""
 
     id: str
@@ -116,10 +116,10 @@ class LogLine(msgspec.Struct):
     logger: str | None
     text: str
     #: `try` is a keyword of Python.
-    try_: Annotated[int, Meta(description="The try of the task.")] = msgspec.field(name="try", default=1)
-    cut_bytes: Annotated[int, Meta(description="What is missing at the end of a long line.")] = 0
-    trace_id: str | None = None
-    span_id: str | None = None
+    try_: Annotated[int, Meta(description="The try of the task.")] = msgspec.field(name="try")
+    cut_bytes: Annotated[int, Meta(description="What is missing at the end of a long line.")]
+    trace_id: str | None
+    span_id: str | None
     exc: Annotated[str, Meta(description="The exception of a record.")] | None = None
     event: Literal["gap"] | None = None
     missing_lines: int | None = None

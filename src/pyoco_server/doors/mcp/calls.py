@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pyoco_server.client.calls import Repeat
 from pyoco_server.client.retry import Failure, How, Patience, read_retry_after
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.doors.mcp.problems import ArgumentsRefused, RunUnknown, problem, refusal
+from pyoco_server.doors.mcp.problems import ArgumentsRefused, RunUnknown, problem, problem_of, refusal
 from pyoco_server.doors.mcp.tools import Ask, Tool
 from pyoco_server.logs import get_logger
 
@@ -94,7 +94,10 @@ async def call_tool(
     except Unreachable as error:
         log.warning("tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
         return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
-    document, is_ok = _document(reply.body), 200 <= reply.status < 300
+    is_ok = 200 <= reply.status < 300
+    document = _document_of_lines(reply.body) if is_ok and tool.is_of_lines else _document(reply.body)
+    if document is not None and not is_ok and "reason_code" not in document:
+        document = problem_of(document, reply.status, trace_id, ask.path)
     if document is None or is_ok == ("reason_code" in document) or (is_ok and not tool.needs <= document.keys()):
         log.warning("invalid response to a tool call", tool=tool.name, trace_id=trace_id, status=reply.status)
         return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
@@ -160,6 +163,12 @@ def _document(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and _is_flat(document, _DEPTH_MAX) else None
+
+
+def _document_of_lines(body: bytes) -> dict[str, Any] | None:
+    """Parse one JSON object per line. Returns None if one of them is not valid."""
+    lines = [_document(line) for line in body.splitlines()]
+    return None if None in lines else {"lines": lines}
 
 
 def _is_flat(value: object, depth: int) -> bool:

@@ -9,7 +9,20 @@ from typing import Any, Final
 
 from pyoco_server.errors import Problem
 
-__all__ = ["DECISION", "FILE", "FILE_BASE64_LENGTH_MAX", "GET", "OCR", "RECEIPT", "RUN", "STORED", "URL", "misfits"]
+__all__ = [
+    "DECISION",
+    "FILE",
+    "FILE_BASE64_LENGTH_MAX",
+    "GET",
+    "LINES",
+    "LOGS",
+    "OCR",
+    "RECEIPT",
+    "RUN",
+    "STORED",
+    "URL",
+    "misfits",
+]
 
 Schema = dict[str, Any]
 Loc = tuple[str | int, ...]
@@ -66,6 +79,17 @@ GET: Final[Schema] = {
     "type": "object",
     "required": ["run_id"],
     "properties": {"run_id": {"type": "string", "minLength": 1, "maxLength": 64}},
+    "additionalProperties": False,
+}
+LOGS: Final[Schema] = {
+    "type": "object",
+    "required": ["run_id"],
+    "properties": {
+        "run_id": {"type": "string", "minLength": 1, "maxLength": 64},
+        "task": {"type": "string", "minLength": 1, "maxLength": 255},
+        "tail": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
+        "search": {"type": "string", "minLength": 1, "maxLength": 200},
+    },
     "additionalProperties": False,
 }
 
@@ -127,6 +151,37 @@ RECEIPT: Final[Schema] = _or_problem(
             "poll": {"type": "object"},
             "meta": {"type": "object"},
             "idempotency_key": _TEXT,
+        },
+    }
+)
+LINES: Final[Schema] = _or_problem(
+    {
+        "type": "object",
+        "description": "The lines, oldest first. A line with event: gap stands where lines are missing.",
+        "required": ["lines"],
+        "properties": {
+            "lines": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["id", "attempt", "ts", "stream", "text"],
+                    "properties": {
+                        "id": _TEXT,
+                        "attempt": {"type": "integer"},
+                        "ts": {"type": "number"},
+                        "task": _TEXT,
+                        "stream": _TEXT,
+                        "level": _TEXT,
+                        "logger": _TEXT,
+                        "text": _TEXT,
+                        "exc": _TEXT,
+                        "cut_bytes": {"type": "integer"},
+                        "event": {"const": "gap"},
+                        "missing_lines": {"type": "integer"},
+                        "why": _TEXT,
+                    },
+                },
+            },
         },
     }
 )

@@ -8,10 +8,12 @@ from typing import Any
 from pyoco_server.core.priced.reasons import HTTP_STATUS, Reason, problem_type, title_of
 from pyoco_server.errors import Problem
 
-__all__ = ["INPUTS", "RUNS", "ArgumentsRefused", "RunUnknown", "problem", "refusal"]
+__all__ = ["FLOWS", "INPUTS", "RUNS", "ArgumentsRefused", "RunUnknown", "problem", "problem_of", "refusal"]
 
 #: Path for submitting runs.
 RUNS = "/v1/runs"
+#: Path of runs of all kinds.
+FLOWS = "/runs"
 #: Path for uploading files.
 INPUTS = "/v1/inputs"
 
@@ -45,6 +47,24 @@ def problem(reason: Reason, detail: str, trace_id: str, instance: str = RUNS) ->
         "reason_code": reason.value,
         "trace_id": trace_id,
     }
+
+
+def problem_of(document: dict[str, Any], status: int, trace_id: str, instance: str) -> dict[str, Any] | None:
+    """Translate the error document of a route outside `/v1`. None: it is not one."""
+    if not isinstance(document.get("err_id"), str) or not isinstance(document.get("message"), str):
+        return None
+    reason = _REASONS.get(status, Reason.DEPENDENCY_UNAVAILABLE if status >= 500 else Reason.VALIDATION_FAILED)
+    found = problem(reason, document["message"], trace_id, instance)
+    return found | {"status": status, "err_id": document["err_id"]}
+
+
+#: By the status of the response. There is no other code for a key that may not read runs.
+_REASONS = {
+    401: Reason.AUTH_INVALID,
+    403: Reason.AUTH_INVALID,
+    404: Reason.RUN_NOT_FOUND,
+    429: Reason.RATE_LIMITED,
+}
 
 
 def refusal(error: ArgumentsRefused, trace_id: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import struct
+import sys
 import termios
 import threading
 import traceback
@@ -28,6 +29,8 @@ __all__ = ["Marks", "TaggedStream", "escaped_task", "record_fields"]
 
 _LENGTH = struct.Struct("<I")
 _NO_BYTES = b"\0\0\0\0"
+#: What a pipe that nothing was ever written to looks like.
+_UNTOUCHED = (0, 0)
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
 _formatter = logging.Formatter()
 #: Names of tasks that are kept in their encoded form.
@@ -50,10 +53,14 @@ class TaggedStream(io.TextIOWrapper):
         self._number, self._marks = number, marks
 
     def write(self, text: str, /) -> int:
-        marks = self._marks
-        if marks.direct == self._number:
-            return super().write(text)
-        return marks.write(self._number, self, text)
+        return self._marks.write(self._number, self, text)
+
+    def write_directly(self, is_direct: bool) -> None:
+        """Replace `write` by that of the base class, or restore it. `print` calls it for each of its arguments."""
+        if is_direct:
+            self.__dict__["write"] = super().write
+        else:
+            self.__dict__.pop("write", None)
 
     def write_untagged(self, text: str) -> int:
         return super().write(text)
@@ -74,11 +81,12 @@ class Marks:
         self._tasks: dict[int, str] = {}
         #: The last task has ended; its name is still on the page.
         self._is_stale = False
-        self._seen_reads = page.reads
+        #: What each pipe holds as long as nothing was written since its last mark, and it was not read. None: unknown.
+        self._behind_mark: dict[int, tuple[int, int] | None] = dict.fromkeys(pipes)
         #: The pipe that Python code wrote to last; 0: none since the last mark.
         self._writer = 0
-        #: The pipe that Python code may write to right away; 0: neither.
-        self.direct = 0
+        #: The pipe that Python code writes to right away; 0: neither.
+        self._direct = 0
         self._is_touched = False
         self._is_active = True
         #: The encoded names of tasks.
@@ -124,7 +132,8 @@ class Marks:
             if self._tasks:
                 self._settle()
             else:  # usually another task begins at once, and nothing was printed
-                self._is_stale, self.direct = True, 0
+                self._is_stale = True
+                self._set_direct(0)
 
     def _settle(self) -> None:
         owner = Owner(self._owner.run, self._only_task())
@@ -132,7 +141,14 @@ class Marks:
             self._switch(owner)
         self._is_stale = False
         if len(self._tasks) > 1:
-            self.direct = 0
+            self._set_direct(0)
+
+    def _set_direct(self, number: int) -> None:
+        if number == self._direct:
+            return
+        self._direct = number
+        for pipe, stream in enumerate(self._streams, 1):
+            stream.write_directly(pipe == number)
 
     def _only_task(self) -> bytes | None:
         if len(self._tasks) != 1:
@@ -150,32 +166,33 @@ class Marks:
             for stream in self._streams:
                 with contextlib.suppress(OSError, ValueError):  # a task may have closed it
                     stream.flush()
-        for number in self._unmarked():
-            self._mark(number, self._owner)
+        for number in self._pipes:
+            found = self._look_into(number)
+            if found != (self._behind_mark[number] or _UNTOUCHED):
+                length = self._mark(number, self._owner)
+                # Counted from before the mark: what another process wrote around it is never taken for a part of it.
+                self._behind_mark[number] = None if found is None else (found[0] + length, found[1])
         self._set(owner)
 
     def _set(self, owner: Owner) -> None:
         self._page.store(owner)
-        self._owner, self._writer, self.direct, self._is_stale = owner, 0, 0, False
+        self._owner, self._writer, self._is_stale = owner, 0, False
+        self._set_direct(0)
 
-    def _unmarked(self) -> tuple[int, ...]:
-        """Return the pipes that may hold bytes without a mark.
+    def _look_into(self, number: int) -> tuple[int, int] | None:
+        """Return how many bytes a pipe holds, and how often it was read. None: it is being read."""
+        reads = self._page.reads(number)
+        held = int.from_bytes(fcntl.ioctl(self._pipes[number], termios.FIONREAD, _NO_BYTES), sys.byteorder)
+        return (held, reads) if reads % 2 == 0 and self._page.reads(number) == reads else None
 
-        The order matters: bytes that the guard has just taken out of a pipe have been counted before.
-        """
-        held = [n for n, fd in self._pipes.items() if fcntl.ioctl(fd, termios.FIONREAD, _NO_BYTES) != _NO_BYTES]
-        reads = self._page.reads
-        if reads != self._seen_reads:
-            self._seen_reads = reads
-            return tuple(self._pipes)
-        return tuple(held)
-
-    def _mark(self, number: int, owner: Owner) -> None:
-        self._is_touched = True
+    def _mark(self, number: int, owner: Owner) -> int:
+        """Write a mark, and return its length."""
+        self._is_touched, self._behind_mark[number] = True, None
         task = b"" if owner.task is None else b"=" + owner.task
         mark = b"%s%d %d %s\n" % (self._prefix, self._next_order(), owner.run, task)
         with contextlib.suppress(OSError):  # the guard has exited, and this process is about to
             os.write(self._pipes[number], mark)
+        return len(mark)
 
     def _next_order(self) -> int:
         self._order += 1
@@ -191,7 +208,7 @@ class Marks:
             self._look(number)
             task = self._tasks.get(get_ident()) if len(self._tasks) > 1 else None
             if task is None:
-                self.direct = number if len(self._tasks) == 1 else 0
+                self._set_direct(number if len(self._tasks) == 1 else 0)
                 return stream.write_untagged(text)
             stream.flush()
             self._mark(number, self._owner)
@@ -219,7 +236,7 @@ class Marks:
         exc = None if exc is None else cut_text(exc, self._line_bytes)[0]
         with self._lock:
             self._look(0)
-            self.direct = 0
+            self._set_direct(0)
             self._is_touched = True
             task = self._tasks.get(get_ident())
             if task is None and len(self._tasks) == 1:

@@ -9,7 +9,9 @@ __all__ = ["TASK_BYTES_MAX", "Owner", "Page"]
 
 #: Longer names of tasks are shortened in log lines.
 TASK_BYTES_MAX = 1024
-_READS, _VERSION, _RUN, _LENGTH = range(4)
+_VERSION, _RUN, _LENGTH = range(3)
+#: By pipe: 1 and 2.
+_READS = (0, 3, 4)
 _TASK_AT = 64
 _TRIES = 1000
 
@@ -28,13 +30,13 @@ class Page:
         self._map = mmap.mmap(-1, 4096)
         self._words = memoryview(self._map).cast("Q")
 
-    @property
-    def reads(self) -> int:
-        """How often the guard has begun to read from a pipe."""
-        return self._words[_READS]
+    def reads(self, pipe: int) -> int:
+        """Return how often the guard has begun and finished reading from a pipe; odd: it reads right now."""
+        return self._words[_READS[pipe]]
 
-    def count_read(self) -> None:
-        self._words[_READS] += 1
+    def count_read(self, pipe: int) -> None:
+        """Call it before and after each read."""
+        self._words[_READS[pipe]] += 1
 
     def store(self, owner: Owner) -> None:
         words, task = self._words, owner.task

@@ -26,7 +26,7 @@ __all__ = ["Reader"]
 _LENGTH = struct.Struct("<I")
 _INT = struct.Struct("i")
 #: A pipe with little data is not read again for this long, so that several short runs cost one wake-up.
-_REST_SECONDS = 0.01
+_REST_SECONDS = 0.025
 _MUCH_BYTES = 32_768
 #: A mark that was read only in part begins at most this far from the end.
 _MARK_BYTES_MAX = 8192
@@ -179,11 +179,13 @@ class Reader:
             # All that was in the pipe when this began, and nothing is lost if more comes meanwhile.
             room = pipe.capacity
             while room > 0 and pipe.waiting:
-                self._page.count_read()
+                self._page.count_read(pipe.passed_to)
                 try:
                     data = os.read(pipe.fd, room)
                 except BlockingIOError:
                     break
+                finally:
+                    self._page.count_read(pipe.passed_to)
                 pipe.held += data
                 room -= len(data)
                 count += len(data)

@@ -25,6 +25,7 @@ RUN_VERBS = {
     "tasks": _verb("runs:tasks", "Show the tasks of a run.", "Runs"),
     "watch": _verb("watch:watch", "Follow a run until it ends.", "Runs"),
     "wait": _verb("watch:wait", "Wait for a run to finish and print its outcome.", "Runs"),
+    "logs": _verb("logs:logs", "Print what a run has printed.", "Runs"),
     "why": _verb("why:why", "Explain why a run has not started, what it is doing, or why it failed.", "Runs"),
     "list": _verb("runs:list_runs", "Show the newest runs.", "Runs"),
     "cancel": _verb("cancel:cancel", "Cancel a run, or many.", "Runs"),

@@ -48,6 +48,10 @@ class RunView:
         # The server's clock: a wrong local clock must not change the displayed age.
         self._sent_at, self._received_at = float(event["ts"]), time.monotonic()
 
+    def print(self, text: str) -> None:
+        """Print text above the view, from any thread. It may contain colours, but no other escape sequences."""
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
+
     def render(self) -> RenderableType:
         seconds_without_event = time.monotonic() - self._received_at
         if self._snapshot is None:

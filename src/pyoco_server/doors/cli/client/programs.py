@@ -29,7 +29,7 @@ from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.run_text import print_accepted
 from pyoco_server.doors.cli.client.submit import key_option
 from pyoco_server.doors.cli.client.times import DurationType
-from pyoco_server.doors.cli.client.waiting import end_of, timeout_option
+from pyoco_server.doors.cli.client.waiting import Ended, timeout_option, waited
 from pyoco_server.doors.cli.shell import Command, RenamedOption
 from pyoco_server.errors import UsageError
 
@@ -180,15 +180,20 @@ def _run(
             print_json(accepted) if is_json else print_accepted(accepted)
             return 0
         note(f"job {accepted['job_id']} is submitted as run {accepted['run_id']}")
-        return _conclude(client, end_of(client, str(accepted["run_id"]), after.timeout_sec), after)
+        run_id, output = str(accepted["run_id"]), after.output or "text"
+        return _conclude(client, waited(asked, client, run_id, after.timeout_sec, output, needs_all=True), after)
 
 
-def _conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], after: _After) -> int:
-    """Print the program's output, fetch its files, and report its outcome. Return the exit code."""
+def _conclude(client: PyocoHttpClient, ended: Ended, after: _After) -> int:
+    """Print the program's output unless that was done while it ran, fetch its files, and report its outcome.
+
+    Return the exit code.
+    """
+    snapshot = ended.snapshot
     run_id, status = str(snapshot["run_id"]), str(snapshot["status"])
     if after.output == "json":
         print_json(snapshot)
-    else:
+    elif not ended.is_printed:
         _show_streams(client, snapshot)
     if after.out is not None:
         if any(each["name"] == _ARCHIVE for each in client.get_artifacts(run_id)):

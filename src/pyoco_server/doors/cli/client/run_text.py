@@ -8,14 +8,18 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.core.run_log.text import text_of
 from pyoco_server.core.states import TERMINAL
-from pyoco_server.doors.cli.client.output import coloured, instant, print_fields, safe, span
+from pyoco_server.doors.cli.client.output import coloured, has_colour, instant, print_fields, safe, span
 
-__all__ = ["failure_lines", "print_accepted", "print_outcome", "print_run", "task_rows"]
+if TYPE_CHECKING:
+    from pyoco_server.http_client import LogLine
+
+__all__ = ["failure_lines", "print_accepted", "print_outcome", "print_run", "shown_line", "task_rows"]
 
 #: The innermost frame that belongs to the flow, not to the libraries below it.
 _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -52,6 +56,19 @@ def print_run(run: Mapping[str, Any]) -> None:
             click.echo(f"    {name:<{width}}  {coloured(state, sys.stdout)}{took}")
     for line in (*_result(run), *failure_lines(run)):
         click.echo(safe_lines(line))
+
+
+def shown_line(line: LogLine) -> str:
+    """Return a line of a log as text for stdout, without anything that a terminal would execute (LOG-4)."""
+    return text_of(
+        ts=line["ts"],
+        task=line["task"],
+        stream=line["stream"],
+        text=line["text"],
+        exc=line.get("exc"),
+        cut_bytes=line["cut_bytes"],
+        is_terminal=has_colour(sys.stdout),
+    )
 
 
 def safe_lines(text: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from pyoco_server.http_client import PyocoHttpClient, RunWatchEvent
 
 __all__ = [
+    "PATIENCE_SECONDS",
+    "Ended",
     "conclude",
     "draw",
     "end_of",
@@ -29,13 +34,14 @@ __all__ = [
     "submitting",
     "timeout_option",
     "wait_options",
+    "waited",
     "watched",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: After the first response, outages are waited out; a person can press Ctrl-C.
-_PATIENCE_SECONDS = math.inf
+PATIENCE_SECONDS = math.inf
 _TIMEOUT_SECONDS_MAX = 10.0 * 365 * 86_400
 
 
@@ -82,7 +88,7 @@ def submitting(
             return 0
         run_id = str(accepted["run_id"])
         note(f"run {run_id} is submitted")
-        return conclude(client, end_of(client, run_id, timeout_sec), output, fail=fail)
+        return conclude(client, waited(asked, client, run_id, timeout_sec, output).snapshot, output, fail=fail)
 
 
 def conclude(client: PyocoHttpClient, snapshot: Mapping[str, Any], output: str, *, fail: bool) -> int:
@@ -108,20 +114,79 @@ def _with_records(client: PyocoHttpClient, snapshot: Mapping[str, Any]) -> Mappi
         return snapshot
 
 
+@dataclass(frozen=True)
+class Ended:
+    """The end of a run that was waited for."""
+
+    snapshot: Mapping[str, Any]
+    #: Whether everything that the run has printed is on the terminal already.
+    is_printed: bool = False
+
+
+def waited(
+    asked: Asked,
+    client: PyocoHttpClient,
+    run_id: str,
+    timeout_sec: float | None,
+    output: str,
+    *,
+    needs_all: bool = False,
+) -> Ended:
+    """Wait as `end_of`. If stdout is a terminal, also print what the run prints, as it comes (CLI-4).
+
+    `needs_all`: wait for the end of the log, which comes two seconds after the last line. Raises TimeoutError.
+    """
+    if output == "json" or not sys.stdout.isatty():
+        return Ended(end_of(client, run_id, timeout_sec))
+    from pyoco_server.doors.cli.client.log_lines import LinePrinter  # noqa: PLC0415 - asyncio
+
+    with _progress(client, run_id, timeout_sec) as progress:
+        printer = LinePrinter(asked, run_id, progress.print)
+        with printer.following():
+            snapshot = progress.end()
+            printer.finish(is_patient=needs_all)
+    return Ended(snapshot, printer.has_printed_all)
+
+
 def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
     """Return the terminal snapshot. Meanwhile show progress on a terminal; elsewhere write to stderr why the run waits
     (CLI-5). Raises TimeoutError.
     """
-    if not is_terminal(sys.stderr):
-        seconds = math.inf if timeout_sec is None else timeout_sec
-        reasons = _Reasons(client, run_id)
-        return client.wait_run(run_id, seconds, patience_sec=_PATIENCE_SECONDS, progress=reasons.show)
-    import httpx  # noqa: PLC0415 - already imported by the client
+    with _progress(client, run_id, timeout_sec) as progress:
+        return progress.end()
 
+
+@dataclass(frozen=True)
+class _Progress:
+    """Shows the progress of a run on stderr until its end."""
+
+    #: Wait, and return the terminal snapshot. Raises TimeoutError.
+    end: Callable[[], Mapping[str, Any]]
+    #: Print text on stdout, beside the progress.
+    print: Callable[[str], None]
+
+
+@contextlib.contextmanager
+def _progress(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Iterator[_Progress]:
+    if not is_terminal(sys.stderr):
+        yield _Progress(functools.partial(_end_with_reasons, client, run_id, timeout_sec), click.echo)
+        return
     from pyoco_server.doors.cli.client.live import run_view  # noqa: PLC0415 - rich
 
     with run_view(sys.stderr, transient=True) as view:
-        last = draw(client, run_id, timeout_sec, view)
+        yield _Progress(functools.partial(_end_in_view, client, run_id, timeout_sec, view), view.print)
+
+
+def _end_with_reasons(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:
+    seconds = math.inf if timeout_sec is None else timeout_sec
+    reasons = _Reasons(client, run_id)
+    return client.wait_run(run_id, seconds, patience_sec=PATIENCE_SECONDS, progress=reasons.show)
+
+
+def _end_in_view(client: PyocoHttpClient, run_id: str, timeout_sec: float | None, view: RunView) -> Mapping[str, Any]:
+    import httpx  # noqa: PLC0415 - already imported by the client
+
+    last = draw(client, run_id, timeout_sec, view)
     if last["status"] not in TERMINAL:
         after = "" if timeout_sec is None else f" after {timeout_sec:g} s"
         raise TimeoutError(f"run {run_id} is still {last['status']}{after}")
@@ -167,7 +232,7 @@ def watched(client: PyocoHttpClient, run_id: str, **asked: Any) -> Iterator[RunW
     """
     if asked["timeout_sec"] is None:
         client.get_run(run_id)
-    yield from client.watch_run(run_id, **asked, patience_sec=_PATIENCE_SECONDS)
+    yield from client.watch_run(run_id, **asked, patience_sec=PATIENCE_SECONDS)
 
 
 def _waits(snapshot: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.output import is_terminal, print_line, safe
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.times import PAST
-from pyoco_server.doors.cli.client.waiting import conclude, draw, end_of, fail_option, timeout_option, watched
+from pyoco_server.doors.cli.client.waiting import conclude, draw, fail_option, timeout_option, waited, watched
 from pyoco_server.doors.cli.shell import Command
 
 if TYPE_CHECKING:
@@ -98,4 +98,4 @@ def wait(asked: Asked, run_id: str, timeout_sec: float | None, fail: bool, outpu
     """
     with calling(asked) as client:
         run_id = full_run_id(client, run_id)
-        return conclude(client, end_of(client, run_id, timeout_sec), output, fail=fail)
+        return conclude(client, waited(asked, client, run_id, timeout_sec, output).snapshot, output, fail=fail)
