@@ -123,7 +123,7 @@ def test_the_first_and_the_last_lines_are_kept_and_the_middle_is_counted(
     for chunk in chunks * 3:
         log.feed(Stream.STDOUT, None, b"".join(line + b"\n" for line in chunk), 1.0)
         everything += chunk
-        assert log.pending_bytes <= SMALL.head_bytes + SMALL.tail_bytes
+        assert log.pending_bytes <= SMALL.head_bytes + SMALL.tail_bytes + 40 * 91  # and what was read last
         if take_early:
             shipments += taken(log)
     log.finish(2.0)

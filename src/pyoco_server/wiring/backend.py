@@ -33,7 +33,7 @@ from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
-from pyoco_server.loops.log_sender import LogSender
+from pyoco_server.loops.log_sender import LogSender, LogSink, StoredLines
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
@@ -73,6 +73,7 @@ __all__ = [
     "ensure_resources",
     "host_executor",
     "ledger_file",
+    "log_sender",
     "open_backend",
     "open_backups",
     "open_dead_letter_index",
@@ -432,14 +433,17 @@ async def open_log_sender(backend: Backend) -> AsyncIterator[LogSender | None]:
     if backend.logs is None:
         yield None
         return
-    config = backend.config
-    limits = Limits(config.logs_line_max_bytes, config.logs_run_head_bytes, config.logs_run_tail_bytes)
-    level = logging.getLevelNamesMapping()[config.logs_level]
-    sender = LogSender(backend.logs, limits, level, config.logs_buffer_bytes, backend.is_up)
+    sender = log_sender(backend.config, StoredLines(backend.logs), backend.is_up)
     try:
         yield sender
     finally:
         await sender.stop()
+
+
+def log_sender(config: NatsBackendConfig, sink: LogSink, is_up: Callable[[], bool]) -> LogSender:
+    limits = Limits(config.logs_line_max_bytes, config.logs_run_head_bytes, config.logs_run_tail_bytes)
+    level = logging.getLevelNamesMapping()[config.logs_level]
+    return LogSender(sink, limits, level, config.logs_buffer_bytes, is_up)
 
 
 def host_executor(

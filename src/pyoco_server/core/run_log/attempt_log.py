@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyoco_server.core.run_log.batch import BYTES_MAX, Batch, Entry, encode_batch
+from pyoco_server.core.run_log.batch import BYTES_MAX, LINES_MAX, Batch, Row, encode_batch
 from pyoco_server.core.run_log.cutting import OpenLine, cut, cut_text, shown
 from pyoco_server.core.run_log.line import Stream
 
@@ -19,6 +19,8 @@ _FIRST_SECONDS = 0.05
 _PAUSE_SECONDS = 0.25
 #: Open lines of one attempt: each of its tasks may have begun one on each stream.
 _OPEN_MAX = 64
+#: Pieces of the head, and of the tail, that are kept: each takes some memory beside its text, which may be one byte.
+_PIECES_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,15 @@ class _Piece:
             return self.body.find(b"\n", size - 1) + 1
         return self._end(lambda total: total >= size, is_included=True)
 
+    def end_after(self, count: int) -> int:
+        """Return the end of the line with this number; the end of all if there are fewer."""
+        if count >= self.count:
+            return len(self.body)
+        at = 0
+        for _ in range(count):
+            at = self.body.find(b"\n", at) + 1
+        return at
+
     def _end(self, is_reached: Callable[[int], bool], *, is_included: bool) -> int:
         """O(lines), for text that is not plain ASCII."""
         at = total = 0
@@ -103,8 +114,8 @@ class _Piece:
 class AttemptLog:
     """Takes what an attempt prints and returns batches to be stored. Knows no clock and no store.
 
-    Memory: the bound of the head and that of the tail, while nothing is taken; one stored line per stream and task for
-    lines that are still open. Time: O(bytes), a few passes in C for lines that will be dropped.
+    Memory: the bound of the head, that of the tail and what was fed last, while nothing is taken; one stored line per
+    stream and task for lines that are still open. Time: O(bytes), a few passes in C for lines that will be dropped.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -171,13 +182,12 @@ class AttemptLog:
     def _add_lines(self, stream: Stream, task: str | None, body: bytes, ts: float) -> None:
         if b"\r\n" in body:
             body = body.replace(b"\r\n", b"\n")
-        limit = self._limits.line_bytes
-        if _has_longer(body, limit):
-            for line in body[:-1].split(b"\n"):
-                kept, left_out = cut(line, limit)
+        for part, is_long in _by_length(body, self._limits.line_bytes):
+            if is_long:
+                kept, left_out = cut(part[:-1], self._limits.line_bytes)
                 self._add(_Piece(stream, task, ts, kept + b"\n", left_out))
-        else:
-            self._add(_Piece(stream, task, ts, body))
+            else:
+                self._add(_Piece(stream, task, ts, part))
 
     def record(self, task: str | None, record: Record, left_out: int = 0) -> None:
         """Take a record. `left_out`: the number of bytes that were cut off its text before."""
@@ -215,7 +225,7 @@ class AttemptLog:
 
     def _fill_head(self, piece: _Piece) -> _Piece | None:
         """Put a piece into the head, as far as it fits. Returns the rest."""
-        if piece.size > self._head_room:
+        if piece.size > self._head_room or len(self._head) >= _PIECES_MAX:
             self._is_head_closed = True
             end = piece.end_within(self._head_room) if piece.is_divisible else 0
             if not end:
@@ -229,7 +239,16 @@ class AttemptLog:
         return rest
 
     def _trim(self) -> None:
-        while (excess := self._tail_size - self._limits.tail_bytes) > 0:
+        """Drop what the tail certainly does not need. Lines of the first piece that is left may be too many: dividing
+        it takes long, and is done when it is taken."""
+        while self._tail and (
+            self._tail_size - self._tail[0].size >= self._limits.tail_bytes or len(self._tail) > _PIECES_MAX
+        ):
+            self._tail_size -= self._tail.popleft().size
+
+    def _cut_tail(self) -> None:
+        excess = self._tail_size - self._limits.tail_bytes
+        if excess > 0:
             piece = self._tail.popleft()
             dropped = piece
             if piece.size > excess and piece.is_divisible:
@@ -262,19 +281,30 @@ class AttemptLog:
     def take(self, now: float) -> Shipment | None:
         """Return the next batch. None: there is nothing to be stored."""
         is_tail = not self._head
+        if is_tail:
+            self._cut_tail()
         queue = self._tail if is_tail else self._head
         if not queue and (self.is_over or not self._is_finished):
             return None
         pieces: list[_Piece] = []
-        size = 0
-        while queue and size < BYTES_MAX and (not pieces or queue[0].first == pieces[-1].first + pieces[-1].count):
+        size = lines = 0
+        while (
+            queue
+            and size < BYTES_MAX
+            and lines < LINES_MAX
+            and (not pieces or queue[0].first == pieces[-1].first + pieces[-1].count)
+        ):
             piece = queue.popleft()
-            if size + piece.size > BYTES_MAX and piece.is_divisible:
-                piece, rest = _divided(piece, piece.end_within(BYTES_MAX - size) or piece.end_beyond(1))
+            if piece.is_divisible:
+                end = len(piece.body)
+                if size + piece.size > BYTES_MAX:
+                    end = piece.end_within(BYTES_MAX - size) or piece.end_beyond(1)
+                piece, rest = _divided(piece, min(end, piece.end_after(LINES_MAX - lines)))
                 if rest is not None:
                     queue.appendleft(rest)
             pieces.append(piece)
             size += piece.size
+            lines += piece.count
         if is_tail:
             self._tail_size -= size
         else:
@@ -287,26 +317,35 @@ class AttemptLog:
 
     def _shipment(self, pieces: list[_Piece], size: int, *, is_tail: bool, is_last: bool) -> Shipment:
         tasks: dict[str, int] = {}
-        entries: list[Entry] = []
+        rows: list[Row] = []
         streams = [0, 0, 0, 0]
         for piece in pieces:
             streams[_NUMBERS[piece.stream]] += piece.count
             task = -1 if piece.task is None else tasks.setdefault(piece.task, len(tasks))
-            entries += _entries(piece, task)
+            rows += _rows(piece, task)
         first, before = (pieces[0].first, pieces[0].before) if pieces else (self._next, self._bytes)
-        batch = Batch(first=first, before=before, size=size, tasks=list(tasks), entries=entries, is_last=is_last)
-        return Shipment(first, len(entries), before, size, is_tail, is_last, encode_batch(batch), tuple(streams))
+        batch = Batch(first=first, before=before, size=size, tasks=list(tasks), is_last=is_last)
+        return Shipment(first, len(rows), before, size, is_tail, is_last, encode_batch(batch, rows), tuple(streams))
 
 
-def _has_longer(body: bytes, limit: int) -> bool:
-    """Whether one of these lines is longer. Looks at one line end per `limit` bytes."""
-    at = 0
+def _by_length(body: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
+    """Divide whole lines into those that are longer, one by one, and those between them, together.
+
+    Looks at about two line ends per `limit` bytes.
+    """
+    begin = at = 0
     while len(body) - at > limit + 1:
         end = body.rfind(b"\n", at, at + limit + 1)
-        if end < 0:
-            return True
-        at = end + 1
-    return len(body) - at > limit + 1
+        if end >= 0:
+            at = end + 1
+            continue
+        if at > begin:
+            yield body[begin:at], False
+        begin = body.find(b"\n", at) + 1
+        yield body[at:begin], True
+        at = begin
+    if begin < len(body):
+        yield body[begin:], False
 
 
 def _shown_size(body: bytes) -> int:
@@ -324,10 +363,11 @@ def _divided(piece: _Piece, at: int) -> tuple[_Piece, _Piece | None]:
     return one, other
 
 
-def _entries(piece: _Piece, task: int) -> list[Entry]:
+def _rows(piece: _Piece, task: int) -> list[Row]:
     ts, stream = round(piece.ts, 3), _NUMBERS[piece.stream]
     record = piece.record
     if record is not None:
-        text, exc = record.text, record.exc
-        return [Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc)]
-    return [Entry(ts, stream, task, line, piece.left_out) for line in shown(piece.body)[:-1].split("\n")]
+        return [(ts, stream, task, record.text, piece.left_out, record.level, record.logger, record.exc)]
+    if piece.left_out:
+        return [(ts, stream, task, shown(piece.body)[:-1], piece.left_out)]
+    return [(ts, stream, task, line) for line in shown(piece.body)[:-1].split("\n")]

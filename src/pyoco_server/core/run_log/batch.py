@@ -8,18 +8,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pyoco_server.core.run_log.line import LEVELS, Gap, Line, Stream, Why
 from pyoco_server.errors import Corrupt
 
-__all__ = ["BYTES_MAX", "Batch", "Entry", "decode_batch", "encode_batch", "encode_gap"]
+__all__ = [
+    "BYTES_MAX",
+    "LINES_MAX",
+    "Batch",
+    "Entry",
+    "Row",
+    "check_size",
+    "decode_batch",
+    "encode_batch",
+    "encode_gap",
+]
 
 #: A batch takes this many bytes of text at most, so that a message stays below NATS' usual limit of 1 MiB.
 BYTES_MAX = 256 * 1024
+#: And this many lines, so that a batch of empty lines is encoded within milliseconds.
+LINES_MAX = 16_384
 #: What a batch may unpack to. JSON needs up to six bytes for one, and each line has at least one byte of text.
 _UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 _VERSION = 1
 _STREAMS = tuple(Stream)
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = msgspec.json.Encoder().encode
+#: Three times slower. For names with surrogates, which are not valid UTF-8.
+_encode_any = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+#: The stored form of an `Entry`, without the members at its end that most lines do not have.
+Row = tuple[Any, ...]
 
 
 class Entry(NamedTuple):
@@ -73,7 +93,8 @@ class Batch:
             )
 
 
-def encode_batch(batch: Batch) -> bytes:
+def encode_batch(batch: Batch, rows: Sequence[Row] | None = None) -> bytes:
+    """Encode a batch. `rows`: its lines, if there are no `entries`: creating those takes longer than encoding them."""
     document: dict[str, Any] = {
         "v": _VERSION,
         "first": batch.first,
@@ -81,14 +102,18 @@ def encode_batch(batch: Batch) -> bytes:
         "size": batch.size,
         "last": batch.is_last,
         "tasks": list(batch.tasks),
-        "lines": [_shortened(entry) for entry in batch.entries],
+        "lines": rows if rows is not None else [_shortened(entry) for entry in batch.entries],
     }
     if batch.gap is not None:
         document["gap"] = {"why": batch.gap.why.value, "lines": batch.gap.lines, "size": batch.gap.size}
-    return zlib.compress(_encode(document).encode("utf-8", "replace"), 1)
+    try:
+        text = _encode(document)
+    except UnicodeEncodeError:
+        text = _encode_any(document).encode("utf-8", "replace")
+    return zlib.compress(text, 1)
 
 
-def _shortened(entry: Entry) -> tuple[Any, ...]:
+def _shortened(entry: Entry) -> Row:
     """Leave out the members that most lines do not have."""
     if entry.level is not None:
         return entry
@@ -124,6 +149,17 @@ def decode_batch(data: bytes) -> Batch:
     if not all(_is_valid(entry, len(batch.tasks)) for entry in batch.entries):
         raise Corrupt("a batch of log lines has an invalid line")
     return batch
+
+
+def check_size(data: bytes) -> None:
+    """Check that a batch of another machine unpacks to as much as a batch may. Raises Corrupt. O(bytes), no parsing."""
+    unpacking = zlib.decompressobj()
+    try:
+        unpacking.decompress(data, LINES_MAX * 64 + BYTES_MAX * 6)
+    except zlib.error as error:
+        raise Corrupt(f"a batch of log lines is unreadable: {error!r}") from error
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise Corrupt("a batch of log lines unpacks to too many bytes")
 
 
 def _gap_in(document: dict[str, Any]) -> Gap | None:

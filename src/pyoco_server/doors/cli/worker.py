@@ -134,7 +134,7 @@ async def _work(
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.
-            worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs), flows])
+            worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs, lines), flows])
             packs = asyncio.create_task(_take_packs(backend, worker, stop, lines), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("worker started", worker_id=worker_id, tags=tags, slots=slots)
@@ -148,13 +148,13 @@ async def _work(
     return stop.exit_code
 
 
-def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None) -> list[Lane]:
+def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None, lines: LogSender | None) -> list[Lane]:
     """Return the lane of programs, if there are any."""
     if programs is None:
         return []
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
 
-    return [program_lane(backend, worker_id, programs[1])]
+    return [program_lane(backend, worker_id, programs[1], lines)]
 
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal, lines: LogSender | None) -> None:

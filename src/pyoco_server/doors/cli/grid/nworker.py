@@ -93,8 +93,11 @@ async def _work(
     log = get_logger(__name__)
     # On a second signal: the process that runs the programs detects our exit and kills them with all their children.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
-    async with wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend:
-        lane = program_lane(backend, worker_id, patterns)
+    async with (
+        wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend,
+        wiring.open_log_sender(backend) as lines,
+    ):
+        lane = program_lane(backend, worker_id, patterns, lines)
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE)
         worker = Worker(backend, description, [lane])
