@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record, Shipment
-from pyoco_server.core.run_log.batch import BYTES_MAX, Batch, Entry, decode_batch, encode_batch, encode_gap
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
+from pyoco_server.core.run_log.batch import Batch, Entry, decode_batch, encode_batch, encode_gap
 from pyoco_server.core.run_log.cutting import cut, cut_text
 from pyoco_server.core.run_log.line import Gap, Line, Stream, Why
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import BYTES_MAX, Shipment
 from pyoco_server.errors import Corrupt
 
 SMALL = Limits(line_bytes=256, head_bytes=1000, tail_bytes=5000)

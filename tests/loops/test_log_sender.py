@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.loops import log_sender

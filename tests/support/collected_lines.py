@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from pyoco_server.core.run_log.attempt_log import Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.executors.capture.port import Captured
 
 __all__ = ["CollectedLines"]

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from pyoco_server.core.run_log.attempt_log import Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.run_log.batch import encode_gap
 from pyoco_server.core.run_log.line import Gap, Stream, Why
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.errors import PyocoError
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.logs import get_logger

@@ -54,6 +54,8 @@ class Type(IntEnum):
     OBJECT_CHUNK = 0x10
     OBJECT_ACK = 0x11
     SETTLED = 0x12
+    LOG_CHUNK = 0x13
+    LOG_CREDIT = 0x14
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyoco_server.core.run_log.batch import BYTES_MAX, LINES_MAX, Batch, Row, encode_batch
+from pyoco_server.core.run_log.batch import Batch, Entry, encode_batch, encode_row, encode_rows
 from pyoco_server.core.run_log.cutting import OpenLine, cut, cut_text, shown
 from pyoco_server.core.run_log.line import Stream
+from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX, Shipment
 
-__all__ = ["AttemptLog", "Limits", "Record", "Shipment"]
+__all__ = ["AttemptLog", "Limits", "Record"]
 
 _NUMBERS = {stream: number for number, stream in enumerate(Stream)}
 #: The first lines wait this long for more, so that a short run needs a single batch.
@@ -41,23 +42,6 @@ class Record:
     logger: str
     text: str
     exc: str | None = None
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """A batch to be stored, and what has to be known of it without decoding it."""
-
-    first: int
-    count: int
-    #: The number of bytes before it, and in it, as they are counted for the bounds.
-    before: int
-    size: int
-    #: It counts for the tail: it may be deleted when later lines have been stored.
-    is_tail: bool
-    is_last: bool
-    payload: bytes
-    #: Its lines by stream, in the order of `Stream`.
-    streams: tuple[int, ...] = (0, 0, 0, 0)
 
 
 class _Piece:
@@ -317,15 +301,15 @@ class AttemptLog:
 
     def _shipment(self, pieces: list[_Piece], size: int, *, is_tail: bool, is_last: bool) -> Shipment:
         tasks: dict[str, int] = {}
-        rows: list[Row] = []
+        rows: list[str] = []
         streams = [0, 0, 0, 0]
         for piece in pieces:
             streams[_NUMBERS[piece.stream]] += piece.count
             task = -1 if piece.task is None else tasks.setdefault(piece.task, len(tasks))
-            rows += _rows(piece, task)
+            rows.append(_encoded(piece, task))
         first, before = (pieces[0].first, pieces[0].before) if pieces else (self._next, self._bytes)
         batch = Batch(first=first, before=before, size=size, tasks=list(tasks), is_last=is_last)
-        return Shipment(first, len(rows), before, size, is_tail, is_last, encode_batch(batch, rows), tuple(streams))
+        return Shipment(first, sum(streams), before, size, is_tail, is_last, encode_batch(batch, rows), tuple(streams))
 
 
 def _by_length(body: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
@@ -363,11 +347,12 @@ def _divided(piece: _Piece, at: int) -> tuple[_Piece, _Piece | None]:
     return one, other
 
 
-def _rows(piece: _Piece, task: int) -> list[Row]:
+def _encoded(piece: _Piece, task: int) -> str:
     ts, stream = round(piece.ts, 3), _NUMBERS[piece.stream]
     record = piece.record
     if record is not None:
-        return [(ts, stream, task, record.text, piece.left_out, record.level, record.logger, record.exc)]
+        text, exc = record.text, record.exc
+        return encode_row(Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc))
     if piece.left_out:
-        return [(ts, stream, task, shown(piece.body)[:-1], piece.left_out)]
-    return [(ts, stream, task, line) for line in shown(piece.body)[:-1].split("\n")]
+        return encode_row(Entry(ts, stream, task, shown(piece.body)[:-1], piece.left_out))
+    return encode_rows(ts, stream, task, shown(piece.body)[:-1].split("\n"))

@@ -118,6 +118,7 @@ async def _work(
     from pyoco_server.loops.flow_lane import FlowLane  # noqa: PLC0415
     from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
+    from pyoco_server.wiring.logs import open_log_sender  # noqa: PLC0415
 
     log = get_logger(__name__)
     # On a second signal: the hosts detect our exit and exit, too, with all processes their tasks have started.
@@ -126,7 +127,7 @@ async def _work(
     grid = None if programs is None else programs[0]
     async with (
         wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
-        wiring.open_log_sender(backend) as lines,
+        open_log_sender(backend) as lines,
     ):
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())

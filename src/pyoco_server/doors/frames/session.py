@@ -34,7 +34,9 @@ ACCEPTED: dict[str, frozenset[int]] = {
     "client": frozenset(
         {Type.HELLO_CLIENT, Type.SUBMIT_JOB, Type.CANCEL_JOB, Type.OBJECT_GET, Type.HEARTBEAT},
     ),
-    "worker": frozenset({Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type.HEARTBEAT}),
+    "worker": frozenset(
+        {Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type.LOG_CHUNK, Type.HEARTBEAT},
+    ),
 }
 _TYPES = frozenset(Type)
 _DEFECT: GridRefused | None = GridRefused(Code.INTERNAL, "something went wrong here; the log says what")

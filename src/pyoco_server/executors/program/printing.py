@@ -11,8 +11,9 @@ import contextlib
 import time
 from dataclasses import astuple
 
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
 from pyoco_server.core.run_log.line import Stream
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.program.wire import LINES, frame
 

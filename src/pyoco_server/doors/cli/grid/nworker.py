@@ -89,13 +89,14 @@ async def _work(
     from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415
+    from pyoco_server.wiring.logs import open_log_sender  # noqa: PLC0415
 
     log = get_logger(__name__)
     # On a second signal: the process that runs the programs detects our exit and kills them with all their children.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
     async with (
         wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend,
-        wiring.open_log_sender(backend) as lines,
+        open_log_sender(backend) as lines,
     ):
         lane = program_lane(backend, worker_id, patterns, lines)
         me = Owner(worker_id, backend.new_id())
