@@ -17,6 +17,7 @@ from pyoco_server.core.frames.messages import LOG_CREDITS, LogChunk, LogCredit, 
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.run_log.batch import check_size
+from pyoco_server.doors.frames.session import unknown_type
 from pyoco_server.errors import Corrupt, PyocoError, RunNotFound, Unavailable
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.frames.wire import fresh
@@ -46,7 +47,7 @@ class LogChunks:
     """
 
     def __init__(self, peer: WorkerPeer, sender: LogSender | None) -> None:
-        """`sender` is None: logs are disabled."""
+        """`sender` is None: this worker has not named the capability, or logs are disabled."""
         self._peer, self._sender = peer, sender
         self._waiting: deque[tuple[UUID, LogChunk]] = deque()
         self._unanswered = 0
@@ -57,7 +58,7 @@ class LogChunks:
     def take(self, frame: Frame) -> None:
         """Raises GridRefused."""
         if self._sender is None:
-            raise GridRefused(Code.BAD_STATE, "this door takes no lines")
+            raise unknown_type(frame)
         if self._unanswered >= LOG_CREDITS:
             raise GridRefused(Code.BAD_CREDIT, f"at most {LOG_CREDITS} chunks may be unanswered")
         chunk = LogChunk.read(frame.payload)
