@@ -15,6 +15,7 @@ from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.core.states import RunState
+from pyoco_server.doors.http.program_exposition import render_figures
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.loops.log_sender import StoredLines
 from support.grid.door_scenes import client, door, exec_name
@@ -71,7 +72,10 @@ async def lines_of(door: OpenDoor, run_id: str) -> list[Line]:
 async def test_lines_are_stored_under_the_attempt_also_after_its_result(
     door: OpenDoor, client: ClientPeer, exec_name: str
 ) -> None:
-    """LOG-5, LOG-30"""
+    """LOG-5, LOG-28, LOG-30"""
+    sender = door.door.context.lines
+    assert sender is not None
+    before = sender.totals.lines["stdout"]
     async with await a_worker(door, exec_name) as worker:
         await client.accepted(exec_name=exec_name)
         job = await worker.assigned()
@@ -82,6 +86,8 @@ async def test_lines_are_stored_under_the_attempt_also_after_its_result(
     async with await a_worker(door, exec_name, worker.worker_id) as again:  # reconnects with its last lines
         assert await told(again, job, two) == "stored"
         assert await told(again, job, three) == "stored"
+    shown = (await render_figures(door.door.figures(), sender.totals)).decode()
+    assert f'pyoco_log_lines_total{{stream="stdout"}} {before + 4}.0\n' in shown
     lines = await lines_of(door, job.run_id)
     assert [(line.id, line.task, line.text) for line in lines] == [
         ((1, 1), "exec", "one"),

@@ -47,6 +47,8 @@ class Figures:
     index_lag_seconds: float
     #: Packs by status and money state.
     packs: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The size of what runs have printed. None: logs are disabled.
+    log_bytes: int | None = None
 
 
 class Lag:
@@ -77,7 +79,7 @@ class Lag:
 
 
 async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
-    """Return the figures: three round trips, then one read of each index. O(statuses + tags + workers + reasons), never
+    """Return the figures: four round trips, then one read of each index. O(statuses + tags + workers + reasons), never
     O(runs).
 
     Raises Unavailable (FLOW-135).
@@ -100,6 +102,7 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
         dead_letters=dead_letters,
         reasons=dict(reasons),
         index_lag_seconds=lag_seconds,
+        log_bytes=None if backend.logs is None else (await backend.logs.state()).size,
     )
 
 

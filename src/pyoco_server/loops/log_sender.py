@@ -182,7 +182,8 @@ class LogSender:
             shipment = waiting.shipment
             missing = shipment.first - outbox.next
             if missing > 0:
-                self.totals.dropped[Why.LIMIT.value] += missing
+                is_gap = not shipment.count and not shipment.is_last  # of a worker whose buffer was full
+                self.totals.dropped[(Why.BUFFER if is_gap else Why.LIMIT).value] += missing
             outbox.next = shipment.first + shipment.count
             await self._shorten(outbox, shipment)
             if shipment.is_last:

@@ -255,7 +255,8 @@ async def _open(
         if watch_disk is not None:
             aside.add(asyncio.ensure_future(watch_disk(backend.store_state)))
         server.open()
-        async with metrics_server(*launch.metrics, lambda: render_figures(door.figures())):
+        totals = None if lines is None else lines.totals
+        async with metrics_server(*launch.metrics, lambda: render_figures(door.figures(), totals)):
             with _announced(launch, config):
                 log.info("door started", door_id=options.door_id, addr=options.address, group=grid.exec_group)
                 await stop.wait()

@@ -99,6 +99,7 @@ async def _work(
         open_log_sender(backend) as lines,
     ):
         lane = program_lane(backend, worker_id, patterns, lines)
+        totals = None if lines is None else lines.totals
         me = Owner(worker_id, backend.new_id())
         description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE)
         worker = Worker(backend, description, [lane])
@@ -106,7 +107,7 @@ async def _work(
             await worker.start()
             async with (
                 probe_server(config.health_host, config.health_port, lambda: _ready(lane)),
-                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.figures())),
+                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.figures(), totals)),
             ):
                 click.echo(f"READY nworker {worker_id}")
                 await stop.wait()
