@@ -10,14 +10,13 @@ import pytest
 from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import LOGS, AssignJob, ErrorMessage, LogChunk, LogCredit
 from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
-from pyoco_server.core.run_log.batch import decode_batch
-from pyoco_server.core.run_log.line import Line, Stream
-from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.line import Stream
 from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.program_exposition import render_figures
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.loops.log_sender import StoredLines
+from support.collected_lines import stored_lines
 from support.grid.door_scenes import client, door, exec_name
 from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer
 from support.waiting import eventually
@@ -56,19 +55,6 @@ async def told(worker: WorkerPeer, job: AssignJob, shipment: Shipment) -> str:
     return LogCredit.read(frame.payload).outcome.value
 
 
-async def lines_of(door: OpenDoor, run_id: str) -> list[Line]:
-    assert door.backend.logs is not None
-    assembly, found = Assembly(), list[Line]()
-    batches = door.backend.logs.batches(run_id)
-    async for some in batches:
-        for each in some.items:
-            found += assembly.add(each.attempt, decode_batch(each.payload), each.stored_at)
-        if some.caught_up:
-            break
-    await batches.aclose()
-    return found
-
-
 async def test_lines_are_stored_under_the_attempt_also_after_its_result(
     door: OpenDoor, client: ClientPeer, exec_name: str
 ) -> None:
@@ -88,7 +74,7 @@ async def test_lines_are_stored_under_the_attempt_also_after_its_result(
         assert await told(again, job, three) == "stored"
     shown = (await render_figures(door.door.figures(), sender.totals)).decode()
     assert f'pyoco_log_lines_total{{stream="stdout"}} {before + 4}.0\n' in shown
-    lines = await lines_of(door, job.run_id)
+    lines = await stored_lines(door.backend, job.run_id)
     assert [(line.id, line.task, line.text) for line in lines] == [
         ((1, 1), "exec", "one"),
         ((1, 2), "exec", "two"),
@@ -113,7 +99,7 @@ async def test_an_attempt_that_failed_and_its_successor_have_lines_of_their_own(
             assert await told(back, second, batches("stolen")[0]) == "stale"
         assert await told(other, second, batches("from the second")[0]) == "stored"
         assert await other.settled(second) == "recorded"
-    lines = await lines_of(door, first.run_id)
+    lines = await stored_lines(door.backend, first.run_id)
     assert [(line.attempt, line.text) for line in lines if line.gap is None] == [
         (1, "from the first"),
         (2, "from the second"),
@@ -145,7 +131,7 @@ async def test_lines_that_cannot_be_stored_delay_neither_heartbeats_nor_results(
         gate.set()
         for _ in range(2):
             await worker.next_of(Type.LOG_CREDIT)
-    assert [line.text for line in await lines_of(door, job.run_id)] == ["one", "two"]
+    assert [line.text for line in await stored_lines(door.backend, job.run_id)] == ["one", "two"]
 
 
 async def test_a_door_that_holds_too_much_takes_lines_later(
@@ -178,7 +164,10 @@ async def test_the_head_of_an_attempt_is_bounded_whatever_its_worker_says(
             assert await told(worker, job, shipment) == "stored"
 
     async def is_bounded() -> bool:
-        return [line.text for line in await lines_of(door, job.run_id) if line.gap is None] == ["line 0", "line 5"]
+        return [line.text for line in await stored_lines(door.backend, job.run_id) if line.gap is None] == [
+            "line 0",
+            "line 5",
+        ]
 
     await eventually(is_bounded)
 

@@ -119,6 +119,12 @@ class TestText:
             labels = set(described[0].labels) if described else set()
             assert all(sample.labels.keys() - {"le"} == labels for sample in family.samples), family.name
 
+    async def test_the_size_of_the_logs_is_shown(self, gateway: Gateway) -> None:
+        """LOG-28"""
+        assert gateway.backend.logs is not None
+        await gateway.backend.logs.append("8a4f1f8e-8a55-4f0c-9f3e-1f5f0d0c7a11", 1, b"a batch of lines", 0)
+        assert (await figure(gateway, "pyoco_log_stored_bytes") or 0) > 16
+
     async def test_names_of_any_letters_come_through(self, gateway: Gateway) -> None:
         names = ['q"uote', "new\nline", "back\\slash", "日本語 🎉", "{curly}", "a=b,c", "\\n", "r\r"]
         for name in names:

@@ -1,8 +1,9 @@
-"""Takes the lines that an executor captures, and puts them together as readers see them."""
+"""The lines of runs, as readers see them: those that an executor captures, and those that are stored."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import aclosing
 
 from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.run_log.batch import decode_batch
@@ -10,8 +11,22 @@ from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.executors.capture.port import Captured
+from pyoco_server.ports.backend import Backend
 
-__all__ = ["CollectedLines"]
+__all__ = ["CollectedLines", "stored_lines"]
+
+
+async def stored_lines(backend: Backend, run_id: str) -> list[Line]:
+    """What is stored now of a run."""
+    assert backend.logs is not None
+    assembly, found = Assembly(), list[Line]()
+    async with aclosing(backend.logs.batches(run_id)) as batches:
+        async for some in batches:
+            for each in some.items:
+                found += assembly.add(each.attempt, decode_batch(each.payload), each.stored_at)
+            if some.caught_up:
+                break
+    return found
 
 
 class CollectedLines:

@@ -20,6 +20,7 @@ from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.loops.log_sender import LogSender
 from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
+from support.collected_lines import stored_lines
 from support.grid.peers import ClientPeer, open_door
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import ScriptedDoor, Visitor, an_assignment
@@ -183,18 +184,15 @@ async def test_a_real_program_at_a_real_door(nats_url: str, tmp_path: Path) -> N
     ):
         await client.hello()
         run_id = (await client.accepted(exec_name="talks")).run_id
-        assert door.backend.logs is not None
-        assembly, found = Assembly(), list[Line]()
-        batches = door.backend.logs.batches(run_id)
-        async for some in batches:
-            for each in some.items:
-                found += assembly.add(each.attempt, decode_batch(each.payload), each.stored_at)
-            if found:
-                gate.touch()
-            if assembly._is_closed and found:
-                break
-        await batches.aclose()
+
+        async def are_stored(*texts: str) -> bool:
+            return [line.text for line in await stored_lines(door.backend, run_id)] == list(texts)
+
+        await eventually(lambda: are_stored("one"))
+        gate.touch()
         assert (await client.result()).stdout == "one\n"
+        await eventually(lambda: are_stored("one", "two"))
+        found = await stored_lines(door.backend, run_id)
     assert [(line.attempt, line.task, line.stream, line.text) for line in found] == [
         (1, "exec", "stdout", "one"),
         (1, "exec", "stderr", "two"),
