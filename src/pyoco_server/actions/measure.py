@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.run_log.counts import Reported
 from pyoco_server.core.states import RunState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.backend import GatewayBackend
@@ -49,6 +50,8 @@ class Figures:
     packs: dict[tuple[str, str], int] = field(default_factory=dict)
     #: The size of what runs have printed. None: logs are disabled.
     log_bytes: int | None = None
+    #: How many lines of runs each worker has captured.
+    reported_logs: tuple[Reported, ...] = ()
 
 
 class Lag:
@@ -102,6 +105,9 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
         dead_letters=dead_letters,
         reasons=dict(reasons),
         index_lag_seconds=lag_seconds,
+        reported_logs=tuple(
+            ((each.worker_id, each.instance_id), each.logs) for each in workers if each.logs is not None
+        ),
         log_bytes=None if backend.logs is None else (await backend.logs.state()).size,
     )
 

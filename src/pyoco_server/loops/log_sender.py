@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.run_log.batch import encode_gap
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.run_log.line import Gap, Stream, Why
 from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.errors import PyocoError
@@ -20,7 +21,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.logs.outages import Outage
 from pyoco_server.ports.run_logs.port import RunLogs
 
-__all__ = ["LogSender", "LogSink", "LogTotals", "StoredLines"]
+__all__ = ["LogSender", "LogSink", "StoredLines"]
 
 log = get_logger(__name__)
 
@@ -59,17 +60,6 @@ class StoredLines:
 
     async def delete(self, number: int) -> None:
         await self._logs.delete(number)
-
-
-@dataclass
-class LogTotals:
-    """What this process has stored and dropped (LOG-28)."""
-
-    #: Lines by stream.
-    lines: Counter[str] = field(default_factory=Counter)
-    bytes: int = 0
-    #: Lines by reason.
-    dropped: Counter[str] = field(default_factory=Counter)
 
 
 class _Waiting(NamedTuple):
@@ -121,6 +111,7 @@ class LogSender:
         self._outboxes: dict[Captured, _Outbox] = {}
         self._size = 0
         self._outage = Outage(log)
+        #: What this process has stored and dropped (LOG-28).
         self.totals = LogTotals()
 
     @property

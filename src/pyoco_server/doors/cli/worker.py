@@ -130,7 +130,8 @@ async def _work(
         open_log_sender(backend) as lines,
     ):
         me = Owner(worker_id, backend.new_id())
-        description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
+        totals = None if lines is None else lines.totals
+        description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
         executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)

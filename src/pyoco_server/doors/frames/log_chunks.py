@@ -17,6 +17,7 @@ from pyoco_server.core.frames.messages import LOG_CREDITS, LogChunk, LogCredit, 
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.run_log.batch import check_size
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.doors.frames.session import unknown_type
 from pyoco_server.errors import Corrupt, PyocoError, RunNotFound, Unavailable
 from pyoco_server.executors.capture.port import Captured
@@ -49,6 +50,8 @@ class LogChunks:
     def __init__(self, peer: WorkerPeer, sender: LogSender | None) -> None:
         """`sender` is None: this worker has not named the capability, or logs are disabled."""
         self._peer, self._sender = peer, sender
+        #: What the worker's record reports: this connection is its start.
+        self.totals = LogTotals()
         self._waiting: deque[tuple[UUID, LogChunk]] = deque()
         self._unanswered = 0
         self._working: asyncio.Task[None] | None = None
@@ -111,6 +114,8 @@ class LogChunks:
         shipment = chunk.shipment
         if len(payload) > shipment.size + _OVERHEAD_BYTES:  # it counts for the bounds of the attempt as what it is
             shipment = replace(shipment, size=len(payload))
+        self.totals.bytes += shipment.size
+        self.totals.lines.update(stdout=shipment.streams[0], stderr=shipment.streams[1])
         sender.collect(Captured(run_id, attempt), shipment, partial(self._answer, msg_id, LogOutcome.STORED))
         return None
 

@@ -312,6 +312,7 @@ class WorkerPeer:
             lacks=tuple(sorted(self._lacks)[:ANNOUNCED_MAX]) or None,
             allow=self._allow,
             tenants=self._context.guard.tenants_of(self.visitor),
+            logs=self._log_chunks.totals.document(),
         )
 
     def _listed_programs(self) -> tuple[str, ...] | None:

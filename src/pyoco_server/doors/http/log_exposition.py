@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.doors.http.families import Described, Series
 
 __all__ = ["LOG_METRICS", "LogFigures"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LogFigures:
-    #: Lines by stream, and those that were dropped by reason.
-    lines: Mapping[str, int] = field(default_factory=dict)
-    bytes: int | None = None
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    totals: LogTotals = field(default_factory=LogTotals)
     stored_bytes: int | None = None
 
 
-def _by(read: Callable[[LogFigures], Mapping[str, int]]) -> Callable[[LogFigures], Iterable[Series]]:
-    return lambda figures: [((name,), count) for name, count in sorted(read(figures).items())]
+def _by(read: Callable[[LogTotals], Mapping[str, int]]) -> Callable[[LogFigures], Iterable[Series]]:
+    return lambda figures: [((name,), count) for name, count in sorted(read(figures.totals).items())]
 
 
-def _one(read: Callable[[LogFigures], int | None]) -> Callable[[LogFigures], Iterable[Series]]:
-    def listed(figures: LogFigures) -> Iterable[Series]:
-        value = read(figures)
-        return [] if value is None else [((), value)]
-
-    return listed
+def _stored(figures: LogFigures) -> Iterable[Series]:
+    return [] if figures.stored_bytes is None else [((), figures.stored_bytes)]
 
 
 LOG_METRICS: tuple[Described[LogFigures], ...] = (
@@ -36,28 +30,29 @@ LOG_METRICS: tuple[Described[LogFigures], ...] = (
         "pyoco_log_lines_total",
         "counter",
         ("stream",),
-        "Lines of runs that this process has taken to be stored.",
-        _by(lambda figures: figures.lines),
+        "Lines of runs that were captured to be stored. At a gateway: as all workers have reported since it started.",
+        _by(lambda totals: totals.lines),
     ),
     Described(
         "pyoco_log_bytes_total",
         "counter",
         (),
         "Bytes of these lines, before they are compressed.",
-        _one(lambda figures: figures.bytes),
+        lambda figures: [((), figures.totals.bytes)],
     ),
     Described(
         "pyoco_log_dropped_lines_total",
         "counter",
         ("why",),
-        "Lines of runs that this process did not store: limit (the middle of a long output), buffer (NATS was away).",
-        _by(lambda figures: figures.dropped),
+        "Lines of runs that were not stored: limit (the middle of a long output), buffer (NATS was away). Those of "
+        "workers over TCP are counted by their door alone.",
+        _by(lambda totals: totals.dropped),
     ),
     Described(
         "pyoco_log_stored_bytes",
         "gauge",
         (),
         "Size of all stored log lines. Gateways only.",
-        _one(lambda figures: figures.stored_bytes),
+        _stored,
     ),
 )

@@ -24,13 +24,14 @@ async def get_metrics(request: Request) -> Response:
     await state.settled()
     await state.letters_settled()
     figures = await measure(state.backend, state.tally.lag)
+    state.tally.logs.add(figures.reported_logs)
     moment = Moment(
         figures=figures,
         tally=state.tally,
         operations=request.app.state.operations,
         watchers=state.hub.count,
         version=request.app.version,
-        logs=LogFigures(stored_bytes=figures.log_bytes),
+        logs=LogFigures(state.tally.logs, figures.log_bytes),
         programs=await measure_programs(state.backend, state.run_times, dict(state.duplicates)),
     )
     return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})

@@ -101,7 +101,7 @@ async def _work(
         lane = program_lane(backend, worker_id, patterns, lines)
         totals = None if lines is None else lines.totals
         me = Owner(worker_id, backend.new_id())
-        description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE)
+        description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE, logs=totals)
         worker = Worker(backend, description, [lane])
         try:
             await worker.start()
