@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,8 @@ from pyoco_server.executors.capture.port import Captured
 from pyoco_server.loops.log_sender import StoredLines
 from support.collected_lines import stored_lines
 from support.grid.door_scenes import client, door, exec_name
-from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer
+from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, open_door
+from support.servers import config_for
 from support.waiting import eventually
 
 __all__ = ["client", "door", "exec_name"]
@@ -172,13 +174,18 @@ async def test_the_head_of_an_attempt_is_bounded_whatever_its_worker_says(
     await eventually(is_bounded)
 
 
-async def test_a_worker_that_did_not_name_the_capability_may_not_send_lines(door: OpenDoor, exec_name: str) -> None:
-    """GRID-23, LOG-30: to an older worker the door is as before"""
-    async with await WorkerPeer.connect(door) as worker:
-        ack = await worker.hello(patterns=[f"job.assign.{exec_name}"])
-        assert (ack.capabilities, ack.log_credits) == ((), 0)
-        await worker.send(Type.LOG_CHUNK, b"")
-        assert ErrorMessage.read((await worker.next(Type.ERROR)).payload).code == "UNKNOWN_TYPE"
+async def test_without_the_capability_on_both_sides_no_lines_are_taken(
+    door: OpenDoor, exec_name: str, module_nats_url: str
+) -> None:
+    """GRID-23, LOG-22, LOG-30: to an older worker the door is as before"""
+    without = replace(config_for(module_nats_url), logs_enabled=False)
+    async with open_door(module_nats_url, config=without) as silent:
+        for one, capabilities in ((door, ("later",)), (silent, (LOGS,))):
+            async with await WorkerPeer.connect(one) as worker:
+                ack = await worker.hello(patterns=[f"job.assign.{exec_name}"], capabilities=capabilities)
+                assert (ack.capabilities, ack.log_credits) == ((), 0)
+                await worker.send(Type.LOG_CHUNK, b"")
+                assert ErrorMessage.read((await worker.next(Type.ERROR)).payload).code == "UNKNOWN_TYPE"
 
 
 async def test_a_chunk_that_is_none_is_refused(door: OpenDoor, client: ClientPeer, exec_name: str) -> None:
