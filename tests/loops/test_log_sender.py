@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 
@@ -198,3 +199,14 @@ async def test_a_stop_waits_for_what_is_on_its_way_and_not_for_ever(
     logs.is_away = True
     sender.collect(Captured("run-2", 1), printed(10)[0])
     await sender.stop()
+
+
+async def test_batches_that_come_twice_are_stored_once(logs: FaultyLogs) -> None:
+    """LOG-30: a worker over TCP repeats those whose answer was lost"""
+    sender, done = a_sender(logs), list[int]()
+    one, two = printed(15)
+    for number, shipment in enumerate((one, one, two, two)):
+        sender.collect(RUN, shipment, partial(done.append, number))
+    await eventually(lambda: not sender._outboxes)
+    assert done == [0, 1, 2, 3]
+    assert len(logs.stored) == 2

@@ -177,7 +177,8 @@ class LogSender:
                 self.totals.dropped[(Why.BUFFER if is_gap else Why.LIMIT).value] += missing
             outbox.next = shipment.first + shipment.count
             await self._shorten(outbox, shipment)
-            if shipment.is_last:
+            # A worker over TCP sends a batch again whose answer it did not get.
+            if shipment.is_last and not outbox.waiting and self._outboxes.get(outbox.captured) is outbox:
                 del self._outboxes[outbox.captured]
 
     async def _store(self, outbox: _Outbox, waiting: _Waiting) -> bool:
@@ -212,7 +213,8 @@ class LogSender:
 
     async def _shorten(self, outbox: _Outbox, shipment: Shipment) -> None:
         """Delete the oldest batches of the tail, as far as it exceeds its bound. Best effort: readers lose nothing."""
-        if not shipment.is_tail:
+        is_repeated = bool(outbox.tail) and outbox.tail[-1][0] == outbox.number
+        if not shipment.is_tail or is_repeated:
             return
         outbox.tail.append((outbox.number, shipment.size))
         outbox.tail_size += shipment.size
