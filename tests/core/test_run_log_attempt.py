@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record, Shipment
-from pyoco_server.core.run_log.batch import BYTES_MAX, Batch, Entry, decode_batch, encode_batch, encode_gap
+from pyoco_server.core.run_log import attempt_log
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
+from pyoco_server.core.run_log.batch import Batch, Entry, decode_batch, encode_batch, encode_gap
 from pyoco_server.core.run_log.cutting import cut, cut_text
 from pyoco_server.core.run_log.line import Gap, Line, Stream, Why
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX, Shipment
 from pyoco_server.errors import Corrupt
 
 SMALL = Limits(line_bytes=256, head_bytes=1000, tail_bytes=5000)
@@ -86,6 +88,39 @@ def test_a_long_line_is_cut_whether_it_ends_or_not() -> None:
     ]
 
 
+@given(
+    st.lists(st.one_of(st.text(max_size=20), st.sampled_from(['","', '"],["', "\\", "é" * 100, "x" * 300]))),
+    st.integers(1, 700),
+)
+def test_any_lines_come_out_as_they_went_in(texts: list[str], step: int) -> None:
+    """LOG-2, LOG-23: long and short ones in any order, with anything in them that JSON has to escape"""
+    texts = [text.replace("\n", "").replace("\r", "") for text in texts]
+    data = "".join(f"{text}\n" for text in texts).encode("utf-8", "replace")
+    lines = printed(*(data[at : at + step] for at in range(0, len(data), step)), limits=Limits(line_bytes=256))
+    cuts = [cut(text.encode("utf-8", "replace"), 256) for text in texts]
+    assert [(line.text, line.cut_bytes) for line in lines] == [
+        (kept.decode().replace("\0", "\u2400"), left_out) for kept, left_out in cuts
+    ]
+
+
+def test_a_batch_has_a_bounded_number_of_lines_and_so_has_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG-24: an empty line costs as much as any other, to be encoded and to be kept"""
+    log = AttemptLog(Limits())
+    log.feed(Stream.STDOUT, None, b"\n" * 40_000, 1.0)
+    log.finish(2.0)
+    shipments = taken(log)
+    assert [each.count for each in shipments] == [LINES_MAX, LINES_MAX, 40_000 - 2 * LINES_MAX]
+    assert len(lines_of(shipments)) == 40_000
+    monkeypatch.setattr(attempt_log, "_PIECES_MAX", 100)
+    log = AttemptLog(Limits())
+    for _ in range(1000):
+        log.feed(Stream.STDOUT, None, b"\n", 1.0)
+    log.finish(2.0)
+    lines = lines_of(taken(log))
+    assert len(lines) == 201
+    assert [line.gap.lines for line in lines if line.gap is not None] == [800]
+
+
 def test_streams_and_tasks_are_told_apart_though_their_bytes_are_mixed() -> None:
     """LOG-3"""
     log = AttemptLog(SMALL)
@@ -123,7 +158,7 @@ def test_the_first_and_the_last_lines_are_kept_and_the_middle_is_counted(
     for chunk in chunks * 3:
         log.feed(Stream.STDOUT, None, b"".join(line + b"\n" for line in chunk), 1.0)
         everything += chunk
-        assert log.pending_bytes <= SMALL.head_bytes + SMALL.tail_bytes
+        assert log.pending_bytes <= SMALL.head_bytes + SMALL.tail_bytes + 40 * 91  # and what was read last
         if take_early:
             shipments += taken(log)
     log.finish(2.0)

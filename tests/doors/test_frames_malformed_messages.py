@@ -55,6 +55,7 @@ async def _worker(door: OpenDoor) -> WorkerPeer:
 
 _CLIENT_MAY = {Type.HELLO_CLIENT, Type.SUBMIT_JOB, Type.CANCEL_JOB, Type.OBJECT_GET, Type.HEARTBEAT}
 _WORKER_MAY = {Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type.HEARTBEAT}
+_OF_A_CAPABILITY = {Type.LOG_CHUNK, Type.LOG_CREDIT}
 
 
 @pytest.mark.parametrize(
@@ -67,10 +68,10 @@ _WORKER_MAY = {Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type
 async def test_a_frame_of_the_other_role_is_refused_and_the_connection_stays(
     door: OpenDoor, connect: Callable[[OpenDoor], Awaitable[Peer]], kind: Type
 ) -> None:
-    """Section 8.1, GRID-31, GRID-196"""
+    """Section 8.1, GRID-31, GRID-196, LOG-30: without the capability its types are not known"""
     async with await connect(door) as peer:
         msg_id = await peer.send(kind)
-        frame, _ = await peer.error("BAD_STATE")
+        frame, _ = await peer.error("UNKNOWN_TYPE" if kind in _OF_A_CAPABILITY else "BAD_STATE")
         assert frame.corr_id == msg_id
         await peer.send(Type.HEARTBEAT)
         assert await peer.is_silent(0.05)

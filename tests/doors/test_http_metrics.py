@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, put_back
+from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude, put_back
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import RunState, WorkerState
+from pyoco_server.core.worker_description import WorkerDescription
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.exposition import METRICS, PROCESS_METRICS
 from pyoco_server.ports.nats.link import Link
@@ -118,6 +121,18 @@ class TestText:
             described = [each for each in METRICS if each.name in (family.name, f"{family.name}_total")]
             labels = set(described[0].labels) if described else set()
             assert all(sample.labels.keys() - {"le"} == labels for sample in family.samples), family.name
+
+    async def test_the_size_of_the_logs_is_shown_and_what_workers_have_captured(self, gateway: Gateway) -> None:
+        """LOG-28"""
+        totals = LogTotals(Counter(stdout=3, stderr=1), 50, Counter(limit=7))
+        worker = WorkerDescription(me=Owner("w1", "i1"), logs=totals)
+        await gateway.backend.registry.announce(worker.record([], gateway.backend.clock()))
+        await shows(gateway, "pyoco_log_lines_total", 3, "stdout")
+        await shows(gateway, "pyoco_log_dropped_lines_total", 7, "limit")
+        assert await figure(gateway, "pyoco_log_bytes_total") == 50
+        assert gateway.backend.logs is not None
+        await gateway.backend.logs.append("8a4f1f8e-8a55-4f0c-9f3e-1f5f0d0c7a11", 1, b"a batch of lines", 0)
+        assert (await figure(gateway, "pyoco_log_stored_bytes") or 0) > 16
 
     async def test_names_of_any_letters_come_through(self, gateway: Gateway) -> None:
         names = ['q"uote', "new\nline", "back\\slash", "日本語 🎉", "{curly}", "a=b,c", "\\n", "r\r"]

@@ -13,10 +13,11 @@ import pytest
 
 from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.outcome import Completed, Died, Failed, Outcome
-from pyoco_server.core.run_log.attempt_log import Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.port import Work

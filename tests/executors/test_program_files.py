@@ -247,7 +247,8 @@ def test_a_tail_keeps_the_end_and_knows_what_it_lost() -> None:
     ):
         ours, theirs = os.pipe()
         os.set_blocking(ours, False)
-        tail = Tail(ours, 8)
+        seen: list[bytes] = []
+        tail = Tail(ours, 8, seen.append)
         for chunk in chunks:
             os.write(theirs, chunk)
             assert tail.read()
@@ -255,7 +256,7 @@ def test_a_tail_keeps_the_end_and_knows_what_it_lost() -> None:
         os.close(theirs)
         tail.drain()
         os.close(ours)
-        assert (tail.take(), tail.is_truncated, tail.is_open) == (kept, is_truncated, False)
+        assert (tail.take(), tail.is_truncated, tail.is_open, seen) == (kept, is_truncated, False, chunks)
 
 
 @pytest.mark.parametrize(

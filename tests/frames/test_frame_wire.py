@@ -71,6 +71,19 @@ async def test_frames_of_many_senders_never_mix(connected: Open) -> None:
     assert pair.wire.frames_written == len(frames)
 
 
+async def test_frames_in_the_background_are_overtaken_until_they_are_being_written(connected: Open) -> None:
+    """LOG-30"""
+    pair = await connected()
+    background = [fresh(Type.LOG_CHUNK, bytes([number]) * 700_000) for number in range(2)]
+    others = [fresh(Type.ACK_JOB, bytes([number]) * 700_000) for number in range(3)]
+    for frame in background:
+        pair.wire.send_in_background(frame)
+    for frame in others:
+        assert pair.wire.send_soon(frame)
+    received = [await read_frame(pair.reader) for _ in range(5)]
+    assert received == [*others, *background]
+
+
 @pytest.mark.parametrize("name", [name for name in BAD if name != "B8"])
 async def test_bytes_that_are_no_frame_end_it_and_the_peer_can_be_told(connected: Open, name: str) -> None:
     """GRID-195, GRID-196: `len` out of bounds, lengths that do not add up; also with more bytes behind them."""

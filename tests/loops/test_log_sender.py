@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 
-from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.reading import Assembly
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.loops import log_sender
-from pyoco_server.loops.log_sender import LogSender
+from pyoco_server.loops.log_sender import LogSender, StoredLines
 from pyoco_server.ports.run_logs.port import LogStore, StoredBatches
 from support.waiting import eventually
 
@@ -69,7 +71,7 @@ def logs() -> FaultyLogs:
 
 
 def a_sender(logs: FaultyLogs, limits: Limits | None = None, buffer_bytes: int = 100_000) -> LogSender:
-    return LogSender(logs, limits or Limits(), 20, buffer_bytes, lambda: not logs.is_away)
+    return LogSender(StoredLines(logs), limits or Limits(), 20, buffer_bytes, lambda: not logs.is_away)
 
 
 def shipments(log: AttemptLog) -> list[Shipment]:
@@ -125,7 +127,7 @@ async def test_while_nats_is_away_the_newest_lines_are_kept_and_the_gap_is_marke
     logs.is_away = True
     for shipment in some[5:]:
         sender.collect(RUN, shipment)
-        assert sum(len(each.payload) for each in sender._outboxes[RUN].waiting) <= 10 * len(some[0].payload)
+        assert sum(each.size for each in sender._outboxes[RUN].waiting) <= 10 * len(some[0].payload)
     await asyncio.sleep(0.02)
     logs.is_away = False
     await eventually(lambda: not sender._outboxes)
@@ -148,7 +150,7 @@ async def test_all_runs_together_are_bounded(logs: FaultyLogs, monkeypatch: pyte
     for number in range(100):
         for shipment in some[:5]:
             sender.collect(Captured(f"run-{number}", 1), shipment)
-    held = sum(len(each.payload) for box in sender._outboxes.values() for each in box.waiting)
+    held = sum(each.size for box in sender._outboxes.values() for each in box.waiting)
     assert held <= (40 + 100) * len(some[0].payload)
     logs.is_away = False
     await eventually(lambda: not any(box.waiting for box in sender._outboxes.values()))
@@ -197,3 +199,14 @@ async def test_a_stop_waits_for_what_is_on_its_way_and_not_for_ever(
     logs.is_away = True
     sender.collect(Captured("run-2", 1), printed(10)[0])
     await sender.stop()
+
+
+async def test_batches_that_come_twice_are_stored_once(logs: FaultyLogs) -> None:
+    """LOG-30: a worker over TCP repeats those whose answer was lost"""
+    sender, done = a_sender(logs), list[int]()
+    one, two = printed(15)
+    for number, shipment in enumerate((one, one, two, two)):
+        sender.collect(RUN, shipment, partial(done.append, number))
+    await eventually(lambda: not sender._outboxes)
+    assert done == [0, 1, 2, 3]
+    assert len(logs.stored) == 2

@@ -19,6 +19,7 @@ from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.doors.cli.grid.group import cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.backend import Backend
+from support.collected_lines import stored_lines
 from support.gateways import environment
 from support.grid.processes import SAMPLES, Grid, GridProcess, grid
 from support.grid.program_stage import a_store, cap, recorded_run, submitted
@@ -148,10 +149,12 @@ class TestANativeWorker:
     async def test_that_is_stopped_twice_stops_at_once_and_its_job_is_run_elsewhere(
         self, backend: Backend, processes: Grid, tmp_path: Path
     ) -> None:
-        """GRID-98, section 25.3: exit code 130; no program outlives it"""
+        """GRID-98, LOG-3, LOG-7, LOG-9, section 25.3: exit code 130; no program outlives it. As after a kill -9, both
+        attempts have their lines, and a mark shows that the first one may have printed more."""
         own = tmp_path / "exe"
         own.mkdir()
-        text = f"#!/bin/sh\n[ -e {tmp_path}/began ] && exit 0\ntouch {tmp_path}/began\nexec sleep 600\n"
+        text = f'#!/bin/sh\necho "attempt $ATTEMPT"\n[ -e {tmp_path}/began ] && exit 0\n'
+        text += f"touch {tmp_path}/began\nexec sleep 600\n"
         (own / "longfirst").write_text(text)  # and short the second time
         (own / "longfirst").chmod(0o755)
         worker = processes.nworker("--id", "hasty", env={"EXEC_DIR": str(own)})
@@ -159,6 +162,11 @@ class TestANativeWorker:
         await running(backend, run_id)
         await eventually(lambda: bool(programs_below(worker)))
         left = programs_below(worker)
+
+        async def has_lines(count: int) -> bool:
+            return len(await stored_lines(backend, run_id)) == count
+
+        await eventually(lambda: has_lines(1))
         worker.signal(signal.SIGINT)
         await eventually(lambda: "worker stopping" in worker.stdout)
         worker.signal(signal.SIGINT)
@@ -166,6 +174,13 @@ class TestANativeWorker:
         await eventually(lambda: not any(each.is_running() for each in left))
         processes.nworker("--id", "heir", env={"EXEC_DIR": str(own)})
         assert (await ended(backend, run_id)).status is RunState.COMPLETED
+        await eventually(lambda: has_lines(3))
+        lines = await stored_lines(backend, run_id)
+        assert [(line.attempt, line.task, line.text) for line in lines if not line.gap] == [
+            (1, "exec", "attempt 1"),
+            (2, "exec", "attempt 2"),
+        ]
+        assert [(line.attempt, line.gap.why) for line in lines if line.gap] == [(1, "lost")]
 
 
 async def test_a_pyoco_worker_runs_programs_beside_flows(

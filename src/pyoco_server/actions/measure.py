@@ -7,12 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.run_log.counts import Reported
 from pyoco_server.core.states import RunState
 from pyoco_server.core.worker_record import WorkerRecord
+from pyoco_server.errors import Unavailable
+from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.index.port import Waiting
 
 __all__ = ["Crowd", "Figures", "Lag", "crowd_of", "measure"]
+
+log = get_logger(__name__)
 
 #: How long a measurement waits for the lists to catch up with the store.
 _LAG_SECONDS_MAX = 1.0
@@ -47,6 +52,10 @@ class Figures:
     index_lag_seconds: float
     #: Packs by status and money state.
     packs: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The size of what runs have printed. None: logs are disabled, or their stream is lost.
+    log_bytes: int | None = None
+    #: How many lines of runs each worker has captured.
+    reported_logs: tuple[Reported, ...] = ()
 
 
 class Lag:
@@ -77,7 +86,7 @@ class Lag:
 
 
 async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
-    """Return the figures: three round trips, then one read of each index. O(statuses + tags + workers + reasons), never
+    """Return the figures: four round trips, then one read of each index. O(statuses + tags + workers + reasons), never
     O(runs).
 
     Raises Unavailable (FLOW-135).
@@ -100,7 +109,22 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
         dead_letters=dead_letters,
         reasons=dict(reasons),
         index_lag_seconds=lag_seconds,
+        reported_logs=tuple(
+            ((each.worker_id, each.instance_id), each.logs) for each in workers if each.logs is not None
+        ),
+        log_bytes=await _log_bytes(backend),
     )
+
+
+async def _log_bytes(backend: GatewayBackend) -> int | None:
+    """A lost stream of logs is no reason to show no metrics at all."""
+    if backend.logs is None:
+        return None
+    try:
+        return (await backend.logs.state()).size
+    except Unavailable as error:
+        log.warning("could not measure the logs", error=error)
+        return None
 
 
 def crowd_of(workers: list[WorkerRecord], now: float, disconnect_seconds: float, lane: str | None = None) -> Crowd:

@@ -242,17 +242,17 @@ class NatsBackendConfig:
         "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "W", "Least level of `logging` records."
     )
     logs_line_max_bytes: int = declare(
-        16_384, whole(256, 131_072), "WP", "A longer line is cut.", audience=Audience.EXISTING
+        16_384, whole(256, 131_072), "WDP", "A longer line is cut.", audience=Audience.EXISTING
     )
     logs_run_head_bytes: int = declare(
-        1_048_576, whole(0, 2**30), "WP", "Kept of the beginning of each attempt; the middle is left out."
+        1_048_576, whole(0, 2**30), "WDP", "Kept of the beginning of each attempt; the middle is left out."
     )
-    logs_run_tail_bytes: int = declare(7_340_032, whole(4096, 2**30), "WP", "Kept of the end of each attempt.")
+    logs_run_tail_bytes: int = declare(7_340_032, whole(4096, 2**30), "WDP", "Kept of the end of each attempt.")
     logs_buffer_bytes: int = declare(
         4_194_304,
         whole(65_536, 2**30),
-        "WD",
-        "Lines of a run that a worker keeps while NATS is unreachable.",
+        "WDP",
+        "Lines of a run that a worker keeps while NATS, or its door, is unreachable.",
         audience=Audience.EXISTING,
     )
     logs_max_age_sec: float = declare(2_592_000.0, AGE, "GWKDP", "Log lines are removed after this time.")

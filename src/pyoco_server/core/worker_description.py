@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from pyoco_server.core.run import Owner
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import FLOWS, PACKS, PROGRAMS, Load, WorkerRecord
 
@@ -68,6 +69,8 @@ class WorkerDescription:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: As in the record: None, unless it runs programs alone.
     kind: str | None = None
+    #: What it counts of the lines of runs. None: it captures none.
+    logs: LogTotals | None = None
 
     def record(self, reports: Sequence[LaneReport], now: float) -> WorkerRecord:
         """Build the registry record (section 16.2). Members that no lane sets have no value."""
@@ -92,5 +95,6 @@ class WorkerDescription:
             host_restarts=sum(report.restarts for report in reports),
             versions=self.versions,
             kind=self.kind,
+            logs=None if self.logs is None else self.logs.document(),
             **members,
         )

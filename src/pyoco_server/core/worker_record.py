@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from pyoco_server.core.run_log.counts import are_counts
 from pyoco_server.core.states import WorkerState
 from pyoco_server.errors import Corrupt
 
@@ -101,6 +102,8 @@ class WorkerRecord:
     allow: tuple[str, ...] | None = None
     #: Tenants whose runs it may receive, as `tenant_token` encodes them, besides runs without one. None: all.
     tenants: tuple[str, ...] | None = None
+    #: How many lines of runs it has captured and dropped since it started (`LogTotals`). None: not reported.
+    logs: Mapping[str, Any] | None = None
 
     @property
     def load(self) -> Load:
@@ -215,6 +218,7 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("wheel_sync", "versions"), _is_mapping),
     **dict.fromkeys(("tags", "running", "packs", "patterns", "programs", "lacks", "allow", "tenants"), _are_texts),
     "lanes": _are_loads,
+    "logs": are_counts,
     "packs_missing": _is_mapping_to(_is_text),
     "packs_provide": _is_mapping_to(_are_texts),
     "state": lambda value: value in WorkerState.__members__,

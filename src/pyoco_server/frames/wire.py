@@ -153,6 +153,8 @@ class Wire:
         self._reading = asyncio.Lock()
         self._outgoing: deque[tuple[Frame, bytes]] = deque()
         self._outgoing_bytes = 0
+        #: Written one by one, when nothing else waits.
+        self._background: deque[tuple[Frame, bytes]] = deque()
         self._reason: str | None = None
         self._fault: FrameError | None = None
         #: Set if there is something to write, and if there is room in the queue; both are set when the wire ends.
@@ -270,6 +272,17 @@ class Wire:
         self._put(frame, data)
         return True
 
+    def send_in_background(self, frame: Frame) -> None:
+        """Queue a frame that every other frame may overtake until it is being written. Bounded by the caller.
+
+        Raises WireClosed, and FrameError for a frame over the limit.
+        """
+        data = encode(frame)
+        if self._reason is not None:
+            raise self._closed()
+        self._background.append((frame, data))
+        self._work.set()
+
     def _has_room(self, size: int) -> bool:
         return len(self._outgoing) < QUEUE_FRAMES_MAX and self._outgoing_bytes + size <= QUEUE_BYTES_MAX
 
@@ -281,6 +294,8 @@ class Wire:
     async def _write(self) -> None:
         try:
             while not (self._is_finishing and not self._outgoing):
+                if not self._outgoing and self._background:
+                    self._put(*self._background.popleft())
                 if self._outgoing:
                     await self._write_next()
                 elif not await self._worked():

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pyoco_server.actions.measure import Lag
 from pyoco_server.core.run import Run
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.runs.port import Changes, Stored
 
@@ -80,6 +81,8 @@ class Tally:
         #: Attempts beyond a run's first.
         self.redeliveries = 0
         self.lag = Lag()
+        #: The sum of what workers have reported.
+        self.logs = LogTotals()
         self._flows: set[str] = set()
         #: The latest attempt seen, of runs on their second or a later one.
         self._attempts: dict[str, int] = {}

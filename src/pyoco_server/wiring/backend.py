@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -21,7 +20,6 @@ from pyoco_server.config import (
     priced_from_env,
     secret_variables,
 )
-from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.flow.build import FlowBuilder
@@ -33,7 +31,6 @@ from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
-from pyoco_server.loops.log_sender import LogSender
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
@@ -81,7 +78,6 @@ __all__ = [
     "open_gateway_backend",
     "open_index",
     "open_keys",
-    "open_log_sender",
     "open_operator_backend",
     "open_replicas",
     "open_runs",
@@ -424,22 +420,6 @@ def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedger
 
 def backup_folder(path: Path) -> FolderArchive:
     return FolderArchive(path)
-
-
-@contextlib.asynccontextmanager
-async def open_log_sender(backend: Backend) -> AsyncIterator[LogSender | None]:
-    """Store what runs print, until the end of the block. Yields None if logs are disabled."""
-    if backend.logs is None:
-        yield None
-        return
-    config = backend.config
-    limits = Limits(config.logs_line_max_bytes, config.logs_run_head_bytes, config.logs_run_tail_bytes)
-    level = logging.getLevelNamesMapping()[config.logs_level]
-    sender = LogSender(backend.logs, limits, level, config.logs_buffer_bytes, backend.is_up)
-    try:
-        yield sender
-    finally:
-        await sender.stop()
 
 
 def host_executor(

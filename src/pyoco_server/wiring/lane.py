@@ -15,6 +15,7 @@ from pyoco_server.core.frames.subjects import (
 )
 from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.program.find import names_in
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.settings import Settings
@@ -52,7 +53,12 @@ def installed_patterns(exec_dir: str) -> tuple[str, ...]:
     return tuple(map(assign_subject, names)) if 0 < len(names) <= PATTERNS_MAX else (PATTERN_DEFAULT,)
 
 
-def program_lane(backend: Backend, worker_id: str, patterns: Sequence[str]) -> ProgramLane:
-    """Build the lane with the backend's settings of programs. The patterns must have been checked."""
-    executor = LocalPrograms(Settings.of(programs_of(backend).config, os.environ), os.environ)
+def program_lane(
+    backend: Backend, worker_id: str, patterns: Sequence[str], collector: Collector | None = None
+) -> ProgramLane:
+    """Build the lane with the backend's settings of programs. The patterns must have been checked.
+
+    `collector` gets what programs print.
+    """
+    executor = LocalPrograms(Settings.of(programs_of(backend).config, os.environ), os.environ, collector)
     return ProgramLane(backend, executor, worker_id, patterns)

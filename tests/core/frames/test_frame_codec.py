@@ -182,8 +182,8 @@ def test_codes_that_nobody_knows_are_frames_all_the_same() -> None:
 
 
 def test_the_codes_of_the_types_are_those_of_the_protocol() -> None:
-    """GRID-23: 0x01 to 0x12, and none for votes, log entries or peers."""
-    assert [int(each) for each in Type] == list(range(0x01, 0x13))
+    """GRID-23, LOG-30: 0x01 to 0x12, none for votes, log entries or peers; from 0x20 those of capabilities"""
+    assert [int(each) for each in Type] == [*range(0x01, 0x13), 0x20, 0x21]
 
 
 def test_a_frame_does_not_show_its_payload() -> None:

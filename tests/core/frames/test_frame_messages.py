@@ -23,6 +23,9 @@ from pyoco_server.core.frames.messages import (
     HelloWorker,
     JobRequest,
     JobResult,
+    LogChunk,
+    LogCredit,
+    LogOutcome,
     NotLeader,
     ObjectAck,
     ObjectGet,
@@ -34,6 +37,7 @@ from pyoco_server.core.frames.messages import (
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import InputFile, fingerprint
 from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.core.states import RunState
 from support.grid.frame_messages import JOB, REF, REFUSED, RESULT, SHA, changed, members_of, refusal
 from support.grid.frame_vectors import GOOD, REQUEST
@@ -44,6 +48,10 @@ MESSAGES: list[Any] = [
     HelloWorker(worker_id="w1", patterns=("job.assign.a", "job.assign.b")),
     HelloAck(door_id="d", group="g", session="s", cap=3, doors=("127.0.0.1:5000",), warnings=("look",)),
     HelloAck(door_id="d", group="g", session="s", heartbeat_sec=0.5),
+    HelloAck(door_id="d", group="g", session="s", capabilities=("logs",), log_credits=2),
+    HelloWorker(worker_id="w1", patterns=("job.assign.*",), capabilities=("logs", "later")),
+    LogChunk(job_id=JOB, token="t", shipment=Shipment(1, 3, 0, 20, False, True, b"a batch", (1, 2, 0, 0))),
+    LogCredit(LogOutcome.LATER),
     Credit(1),
     Credit(10_000),
     NotLeader(reason="draining", group="g", leader="127.0.0.1:5001", doors=("127.0.0.1:5001",), retry_after_ms=5),
@@ -89,7 +97,7 @@ def test_a_message_is_read_as_it_was_written(message: Any) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_members_that_nobody_knows_are_ignored(message: Any) -> None:
-    if not isinstance(message, Credit | BinaryPart) and message.to_payload():
+    if not isinstance(message, Credit | BinaryPart | LogChunk) and message.to_payload():
         assert type(message).read(changed(message, Later={"deep": [1, None]})) == message
 
 

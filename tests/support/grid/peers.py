@@ -45,6 +45,7 @@ from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring.backend import open_door_backend
+from pyoco_server.wiring.logs import open_log_sender
 from support.servers import config_for, forget, unique
 
 __all__ = [
@@ -121,16 +122,17 @@ async def opened(
     listening = open_port("127.0.0.1", 0)
     port = int(listening.getsockname()[1])
     given = DoorOptions(door_id=unique("door"), address=f"127.0.0.1:{port}")
-    door = Door(backend, replace(given, **options))
-    server = FrameServer(listening, grid, door.serve, tls, door.meter.error)
-    await door.start()
-    server.open()
-    try:
-        yield OpenDoor(door, server, backend, port, tls)
-    finally:
-        server.close()
-        await door.stop()
-        await server.stop()
+    async with open_log_sender(backend) as lines:
+        door = Door(backend, replace(given, **options), lines=lines)
+        server = FrameServer(listening, grid, door.serve, tls, door.meter.error)
+        await door.start()
+        server.open()
+        try:
+            yield OpenDoor(door, server, backend, port, tls)
+        finally:
+            server.close()
+            await door.stop()
+            await server.stop()
 
 
 @contextlib.asynccontextmanager
@@ -312,9 +314,16 @@ class WorkerPeer(Peer):
         *,
         token: str | None = None,
         credit: int = 0,
+        capabilities: tuple[str, ...] = (),
     ) -> HelloAck:
         self.worker_id = worker_id or unique("w")
-        hello = HelloWorker(worker_id=self.worker_id, patterns=tuple(patterns), max_parallel=4, token=token)
+        hello = HelloWorker(
+            worker_id=self.worker_id,
+            patterns=tuple(patterns),
+            max_parallel=4,
+            token=token,
+            capabilities=capabilities,
+        )
         await self.send(Type.HELLO_WORKER, hello.to_payload())
         ack = HelloAck.read((await self.next(Type.HELLO_ACK)).payload)
         if credit:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyoco_server.config.grid import GridConfig
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.port import ProgramOutcome, ProgramWork, WorkFile
@@ -42,11 +43,16 @@ class ProgramSite:
 
     @contextlib.asynccontextmanager
     async def executor(
-        self, variables: Mapping[str, str] | None = None, *, change: Mapping[str, Any] | None = None, **config: Any
+        self,
+        variables: Mapping[str, str] | None = None,
+        *,
+        change: Mapping[str, Any] | None = None,
+        collector: Collector | None = None,
+        **config: Any,
     ) -> AsyncIterator[LocalPrograms]:
         """`change` are values of the executor's own settings."""
         settings = replace(self.settings(variables, **config), **(change or {}))
-        executor = LocalPrograms(settings, os.environ)
+        executor = LocalPrograms(settings, os.environ, collector)
         await executor.start()
         try:
             yield executor

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 from pyoco_server.core.frames.codec import NIL, Frame, FrameError, Type
 from pyoco_server.core.frames.messages import (
+    LOGS,
     AssignJob,
     BinaryPart,
     CancelJob,
@@ -126,8 +127,16 @@ class Visitor:
         assert self.wire.send_soon(frame)
         return frame
 
-    def welcome(self, *, doors: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> None:
-        ack = HelloAck(door_id="d1", group="default", session=str(uuid4()), doors=doors, warnings=warnings)
+    def welcome(self, *, doors: tuple[str, ...] = (), warnings: tuple[str, ...] = (), log_credits: int = 0) -> None:
+        ack = HelloAck(
+            door_id="d1",
+            group="default",
+            session=str(uuid4()),
+            doors=doors,
+            warnings=warnings,
+            capabilities=(LOGS,) if log_credits else (),
+            log_credits=log_credits,
+        )
         self.say(Type.HELLO_ACK, ack.to_payload(), corr_id=self.frames[0].msg_id)
 
     def assign(self, job: AssignJob) -> Frame:
@@ -230,10 +239,10 @@ class ScriptedDoor:
         await eventually(lambda: len(self.visitors) > number and bool(self.visitors[number].frames))
         return self.visitors[number]
 
-    async def welcomed(self, number: int = 0, *, doors: tuple[str, ...] = ()) -> Visitor:
+    async def welcomed(self, number: int = 0, *, doors: tuple[str, ...] = (), log_credits: int = 0) -> Visitor:
         """The same, welcomed, its first credit in hand."""
         visitor = await self.visitor(number)
-        visitor.welcome(doors=doors)
+        visitor.welcome(doors=doors, log_credits=log_credits)
         await visitor.heard(Type.HEARTBEAT)
         return visitor
 

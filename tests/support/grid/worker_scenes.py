@@ -14,6 +14,7 @@ from pyoco_server.config.grid import GridConfig
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.loops.tcp_worker.identity import take_identity
+from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
 from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker, WorkerOptions
 from support.grid.pretended_programs import PretendedExecutor
 from support.waiting import eventually
@@ -70,6 +71,7 @@ async def a_worker(
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
     worker_id: str = "w1",
+    lines: DoorLines | None = None,
     **settings: Any,
 ) -> AsyncIterator[TcpWorker]:
     """Started; at the end it is stopped, unless it has been. Its doors are tried in this order."""
@@ -81,7 +83,7 @@ async def a_worker(
     machine = Machine(cpu=cpu, clock=clock, sleep=_hasty)
     executor = executor or PretendedExecutor()
     await executor.start()
-    worker = TcpWorker(executor, identity, config, options, addresses, machine)
+    worker = TcpWorker(executor, identity, config, options, addresses, machine, lines)
     await worker.start()
     try:
         yield worker

@@ -54,6 +54,9 @@ class Type(IntEnum):
     OBJECT_CHUNK = 0x10
     OBJECT_ACK = 0x11
     SETTLED = 0x12
+    #: The capability `logs` (LOG-30). Without it these codes are as unknown as before.
+    LOG_CHUNK = 0x20
+    LOG_CREDIT = 0x21
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ __all__ = [
     "CAP_DEFAULT",
     "CAP_MAX",
     "CREDIT_MAX",
+    "LOGS",
     "PROGRAMS_MAX",
     "TOKEN_CHARACTERS_MAX",
     "Credit",
@@ -37,6 +38,9 @@ CREDIT_MAX: Final = 10_000
 _RUNNING_MAX = 20_000
 #: The maximum number of names in one announcement of programs. A worker with more of them announces none.
 PROGRAMS_MAX: Final = 10_000
+#: The capability to send LogChunks, and to take them (LOG-30).
+LOGS: Final = "logs"
+_CAPABILITIES_MAX = 100
 _EXEC_NAME_MAX = 64
 _GLOBS_MAX = 1_000
 #: The token of an attempt: a UUID.
@@ -106,6 +110,8 @@ class HelloWorker:
     programs: tuple[str, ...] | None = None
     #: Patterns of the programs that it may run. None: all.
     allow: tuple[str, ...] | None = None
+    #: What it can do beyond the first version of the protocol. Unknown ones are ignored.
+    capabilities: tuple[str, ...] = ()
 
     def to_payload(self) -> bytes:
         members = {
@@ -116,6 +122,7 @@ class HelloWorker:
             "Agent": self.agent,
             "Programs": _list_or_none(self.programs),
             "Allow": _list_or_none(self.allow),
+            "Capabilities": list(self.capabilities) or None,
         }
         return write_object(without_none(members))
 
@@ -132,6 +139,7 @@ class HelloWorker:
                 agent=fields.text_or_none("Agent", _AGENT_MAX),
                 programs=_programs(fields),
                 allow=None if fields.get("Allow") is None else fields.texts("Allow", _GLOBS_MAX, _EXEC_NAME_MAX),
+                capabilities=_capabilities(fields),
             )
         except GridRefused as error:
             raise _as_hello(error) from None
@@ -145,6 +153,12 @@ def _programs(fields: Fields) -> tuple[str, ...] | None:
     if fields.get("Programs") is None:
         return None
     return tuple(map(check_exec_name, fields.texts("Programs", PROGRAMS_MAX, _EXEC_NAME_MAX)))
+
+
+def _capabilities(fields: Fields) -> tuple[str, ...]:
+    if fields.get("Capabilities") is None:
+        return ()
+    return fields.texts("Capabilities", _CAPABILITIES_MAX, _EXEC_NAME_MAX)
 
 
 def _patterns(fields: Fields) -> tuple[str, ...]:
@@ -173,20 +187,25 @@ class HelloAck:
     warnings: tuple[str, ...] = ()
     max_frame: int = LENGTH_MAX
     heartbeat_sec: float = 15
+    #: Those of the worker's capabilities that the door supports.
+    capabilities: tuple[str, ...] = ()
+    #: How many LogChunks may be unanswered.
+    log_credits: int = 0
 
     def to_payload(self) -> bytes:
-        return write_object(
-            {
-                "DoorId": self.door_id,
-                "Group": self.group,
-                "Session": self.session,
-                "MaxFrame": self.max_frame,
-                "HeartbeatSec": self.heartbeat_sec,
-                "Cap": self.cap,
-                "Doors": list(self.doors),
-                "Warnings": list(self.warnings),
-            }
-        )
+        members: dict[str, Any] = {
+            "DoorId": self.door_id,
+            "Group": self.group,
+            "Session": self.session,
+            "MaxFrame": self.max_frame,
+            "HeartbeatSec": self.heartbeat_sec,
+            "Cap": self.cap,
+            "Doors": list(self.doors),
+            "Warnings": list(self.warnings),
+        }
+        if self.capabilities:
+            members |= {"Capabilities": list(self.capabilities), "LogCredits": self.log_credits}
+        return write_object(members)
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
@@ -202,6 +221,8 @@ class HelloAck:
             warnings=fields.texts("Warnings"),
             max_frame=fields.whole("MaxFrame", 1),
             heartbeat_sec=15 if heartbeat is None else heartbeat,
+            capabilities=_capabilities(fields),
+            log_credits=fields.whole_or_none("LogCredits", 0, CREDIT_MAX) or 0,
         )
 
 

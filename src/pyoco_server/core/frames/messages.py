@@ -6,6 +6,7 @@ from pyoco_server.core.frames.hello import (
     CAP_DEFAULT,
     CAP_MAX,
     CREDIT_MAX,
+    LOGS,
     PROGRAMS_MAX,
     Credit,
     ErrorMessage,
@@ -17,6 +18,7 @@ from pyoco_server.core.frames.hello import (
     RunningJob,
 )
 from pyoco_server.core.frames.jobs import AssignJob, CancelJob, JobRequest, Settled, SubmitAck
+from pyoco_server.core.frames.logs import LOG_CREDITS, LogChunk, LogCredit, LogOutcome
 from pyoco_server.core.frames.objects import PART_BYTES_MAX, BinaryPart, ObjectAck, ObjectGet
 from pyoco_server.core.frames.results import JobResult, OutputRef, fitted
 
@@ -24,6 +26,8 @@ __all__ = [
     "CAP_DEFAULT",
     "CAP_MAX",
     "CREDIT_MAX",
+    "LOGS",
+    "LOG_CREDITS",
     "PART_BYTES_MAX",
     "PROGRAMS_MAX",
     "AssignJob",
@@ -37,6 +41,9 @@ __all__ = [
     "HelloWorker",
     "JobRequest",
     "JobResult",
+    "LogChunk",
+    "LogCredit",
+    "LogOutcome",
     "NotLeader",
     "ObjectAck",
     "ObjectGet",

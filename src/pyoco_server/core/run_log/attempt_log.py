@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyoco_server.core.run_log.batch import BYTES_MAX, Batch, Entry, encode_batch
+from pyoco_server.core.run_log.batch import Batch, Entry, encode_batch, encode_row, encode_rows
 from pyoco_server.core.run_log.cutting import OpenLine, cut, cut_text, shown
 from pyoco_server.core.run_log.line import Stream
+from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX, Shipment
 
-__all__ = ["AttemptLog", "Limits", "Record", "Shipment"]
+__all__ = ["AttemptLog", "Limits", "Record"]
 
 _NUMBERS = {stream: number for number, stream in enumerate(Stream)}
 #: The first lines wait this long for more, so that a short run needs a single batch.
@@ -19,6 +20,8 @@ _FIRST_SECONDS = 0.05
 _PAUSE_SECONDS = 0.25
 #: Open lines of one attempt: each of its tasks may have begun one on each stream.
 _OPEN_MAX = 64
+#: Pieces of the head, and of the tail, that are kept: each takes some memory beside its text, which may be one byte.
+_PIECES_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,6 @@ class Record:
     logger: str
     text: str
     exc: str | None = None
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """A batch to be stored, and what has to be known of it without decoding it."""
-
-    first: int
-    count: int
-    #: The number of bytes before it, and in it, as they are counted for the bounds.
-    before: int
-    size: int
-    #: It counts for the tail: it may be deleted when later lines have been stored.
-    is_tail: bool
-    is_last: bool
-    payload: bytes
-    #: Its lines by stream, in the order of `Stream`.
-    streams: tuple[int, ...] = (0, 0, 0, 0)
 
 
 class _Piece:
@@ -88,6 +74,15 @@ class _Piece:
             return self.body.find(b"\n", size - 1) + 1
         return self._end(lambda total: total >= size, is_included=True)
 
+    def end_after(self, count: int) -> int:
+        """Return the end of the line with this number; the end of all if there are fewer."""
+        if count >= self.count:
+            return len(self.body)
+        at = 0
+        for _ in range(count):
+            at = self.body.find(b"\n", at) + 1
+        return at
+
     def _end(self, is_reached: Callable[[int], bool], *, is_included: bool) -> int:
         """O(lines), for text that is not plain ASCII."""
         at = total = 0
@@ -103,8 +98,8 @@ class _Piece:
 class AttemptLog:
     """Turns the output of an attempt into batches to be stored. Uses no clock and no store.
 
-    Memory: the bound of the head and that of the tail, while nothing is taken; one stored line per stream and task for
-    lines that are still open. Time: O(bytes), a few passes in C for lines that will be dropped.
+    Memory: the bound of the head, that of the tail and what was fed last, while nothing is taken; one stored line per
+    stream and task for lines that are still open. Time: O(bytes), a few passes in C for lines that will be dropped.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -171,13 +166,12 @@ class AttemptLog:
     def _add_lines(self, stream: Stream, task: str | None, body: bytes, ts: float) -> None:
         if b"\r\n" in body:
             body = body.replace(b"\r\n", b"\n")
-        limit = self._limits.line_bytes
-        if _has_longer(body, limit):
-            for line in body[:-1].split(b"\n"):
-                kept, left_out = cut(line, limit)
+        for part, is_long in _by_length(body, self._limits.line_bytes):
+            if is_long:
+                kept, left_out = cut(part[:-1], self._limits.line_bytes)
                 self._add(_Piece(stream, task, ts, kept + b"\n", left_out))
-        else:
-            self._add(_Piece(stream, task, ts, body))
+            else:
+                self._add(_Piece(stream, task, ts, part))
 
     def record(self, task: str | None, record: Record, left_out: int = 0) -> None:
         """Take a record. `left_out`: the number of bytes that were cut off its text before."""
@@ -215,7 +209,7 @@ class AttemptLog:
 
     def _fill_head(self, piece: _Piece) -> _Piece | None:
         """Put a piece into the head, as far as it fits. Returns the rest."""
-        if piece.size > self._head_room:
+        if piece.size > self._head_room or len(self._head) >= _PIECES_MAX:
             self._is_head_closed = True
             end = piece.end_within(self._head_room) if piece.is_divisible else 0
             if not end:
@@ -229,7 +223,16 @@ class AttemptLog:
         return rest
 
     def _trim(self) -> None:
-        while (excess := self._tail_size - self._limits.tail_bytes) > 0:
+        """Drop what the tail certainly does not need. Lines of the first piece that is left may be too many: dividing
+        it takes long, and is done when it is taken."""
+        while self._tail and (
+            self._tail_size - self._tail[0].size >= self._limits.tail_bytes or len(self._tail) > _PIECES_MAX
+        ):
+            self._tail_size -= self._tail.popleft().size
+
+    def _cut_tail(self) -> None:
+        excess = self._tail_size - self._limits.tail_bytes
+        if excess > 0:
             piece = self._tail.popleft()
             dropped = piece
             if piece.size > excess and piece.is_divisible:
@@ -262,19 +265,30 @@ class AttemptLog:
     def take(self, now: float) -> Shipment | None:
         """Return the next batch. None: there is nothing to be stored."""
         is_tail = not self._head
+        if is_tail:
+            self._cut_tail()
         queue = self._tail if is_tail else self._head
         if not queue and (self.is_over or not self._is_finished):
             return None
         pieces: list[_Piece] = []
-        size = 0
-        while queue and size < BYTES_MAX and (not pieces or queue[0].first == pieces[-1].first + pieces[-1].count):
+        size = lines = 0
+        while (
+            queue
+            and size < BYTES_MAX
+            and lines < LINES_MAX
+            and (not pieces or queue[0].first == pieces[-1].first + pieces[-1].count)
+        ):
             piece = queue.popleft()
-            if size + piece.size > BYTES_MAX and piece.is_divisible:
-                piece, rest = _divided(piece, piece.end_within(BYTES_MAX - size) or piece.end_beyond(1))
+            if piece.is_divisible:
+                end = len(piece.body)
+                if size + piece.size > BYTES_MAX:
+                    end = piece.end_within(BYTES_MAX - size) or piece.end_beyond(1)
+                piece, rest = _divided(piece, min(end, piece.end_after(LINES_MAX - lines)))
                 if rest is not None:
                     queue.appendleft(rest)
             pieces.append(piece)
             size += piece.size
+            lines += piece.count
         if is_tail:
             self._tail_size -= size
         else:
@@ -287,26 +301,35 @@ class AttemptLog:
 
     def _shipment(self, pieces: list[_Piece], size: int, *, is_tail: bool, is_last: bool) -> Shipment:
         tasks: dict[str, int] = {}
-        entries: list[Entry] = []
+        rows: list[str] = []
         streams = [0, 0, 0, 0]
         for piece in pieces:
             streams[_NUMBERS[piece.stream]] += piece.count
             task = -1 if piece.task is None else tasks.setdefault(piece.task, len(tasks))
-            entries += _entries(piece, task)
+            rows.append(_encoded(piece, task))
         first, before = (pieces[0].first, pieces[0].before) if pieces else (self._next, self._bytes)
-        batch = Batch(first=first, before=before, size=size, tasks=list(tasks), entries=entries, is_last=is_last)
-        return Shipment(first, len(entries), before, size, is_tail, is_last, encode_batch(batch), tuple(streams))
+        batch = Batch(first=first, before=before, size=size, tasks=list(tasks), is_last=is_last)
+        return Shipment(first, sum(streams), before, size, is_tail, is_last, encode_batch(batch, rows), tuple(streams))
 
 
-def _has_longer(body: bytes, limit: int) -> bool:
-    """Whether one of these lines is longer. Looks at one line end per `limit` bytes."""
-    at = 0
+def _by_length(body: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
+    """Divide whole lines into those that are longer, one by one, and those between them, together.
+
+    Looks at about two line ends per `limit` bytes.
+    """
+    begin = at = 0
     while len(body) - at > limit + 1:
         end = body.rfind(b"\n", at, at + limit + 1)
-        if end < 0:
-            return True
-        at = end + 1
-    return len(body) - at > limit + 1
+        if end >= 0:
+            at = end + 1
+            continue
+        if at > begin:
+            yield body[begin:at], False
+        begin = body.find(b"\n", at) + 1
+        yield body[at:begin], True
+        at = begin
+    if begin < len(body):
+        yield body[begin:], False
 
 
 def _shown_size(body: bytes) -> int:
@@ -324,10 +347,12 @@ def _divided(piece: _Piece, at: int) -> tuple[_Piece, _Piece | None]:
     return one, other
 
 
-def _entries(piece: _Piece, task: int) -> list[Entry]:
+def _encoded(piece: _Piece, task: int) -> str:
     ts, stream = round(piece.ts, 3), _NUMBERS[piece.stream]
     record = piece.record
     if record is not None:
         text, exc = record.text, record.exc
-        return [Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc)]
-    return [Entry(ts, stream, task, line, piece.left_out) for line in shown(piece.body)[:-1].split("\n")]
+        return encode_row(Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc))
+    if piece.left_out:
+        return encode_row(Entry(ts, stream, task, shown(piece.body)[:-1], piece.left_out))
+    return encode_rows(ts, stream, task, shown(piece.body)[:-1].split("\n"))

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyoco_server.core.run_log.line import LEVELS, Gap, Line, Stream, Why
+from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX
 from pyoco_server.errors import Corrupt
 
-__all__ = ["BYTES_MAX", "Batch", "Entry", "decode_batch", "encode_batch", "encode_gap"]
+__all__ = ["Batch", "Entry", "check_size", "decode_batch", "encode_batch", "encode_gap", "encode_row", "encode_rows"]
 
-#: A batch takes this many bytes of text at most, so that a message stays below NATS' usual limit of 1 MiB.
-BYTES_MAX = 256 * 1024
 #: What a batch may unpack to. JSON needs up to six bytes for one, and each line has at least one byte of text.
 _UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 _VERSION = 1
@@ -73,7 +72,8 @@ class Batch:
             )
 
 
-def encode_batch(batch: Batch) -> bytes:
+def encode_batch(batch: Batch, rows: Sequence[str] | None = None) -> bytes:
+    """Encode a batch. `rows` are its lines, encoded, if it has no `entries`: creating those takes most of the time."""
     document: dict[str, Any] = {
         "v": _VERSION,
         "first": batch.first,
@@ -81,18 +81,25 @@ def encode_batch(batch: Batch) -> bytes:
         "size": batch.size,
         "last": batch.is_last,
         "tasks": list(batch.tasks),
-        "lines": [_shortened(entry) for entry in batch.entries],
     }
     if batch.gap is not None:
         document["gap"] = {"why": batch.gap.why.value, "lines": batch.gap.lines, "size": batch.gap.size}
-    return zlib.compress(_encode(document).encode("utf-8", "replace"), 1)
+    lines = ",".join(rows if rows is not None else map(encode_row, batch.entries))
+    return zlib.compress(f'{_encode(document)[:-1]},"lines":[{lines}]}}'.encode("utf-8", "replace"), 1)
 
 
-def _shortened(entry: Entry) -> tuple[Any, ...]:
-    """Leave out the members that most lines do not have."""
+def encode_row(entry: Entry) -> str:
+    """Encode one line for `encode_batch`, without the members at its end that most lines do not have."""
     if entry.level is not None:
-        return entry
-    return entry[:5] if entry.cut_bytes else entry[:4]
+        return _encode(entry)
+    return _encode(entry[:5] if entry.cut_bytes else entry[:4])
+
+
+def encode_rows(ts: float, stream: int, task: int, texts: list[str]) -> str:
+    """Encode lines that differ in nothing but their text, without a step of the interpreter for each."""
+    # Inside of a text each quotation mark follows a backslash: this stands between two texts only.
+    front = f"[{_encode(ts)},{stream},{task},"
+    return front + _encode(texts)[1:-1].replace('","', f'"],{front}"') + "]"
 
 
 def encode_gap(first: int, before: int, gap: Gap) -> bytes:
@@ -124,6 +131,17 @@ def decode_batch(data: bytes) -> Batch:
     if not all(_is_valid(entry, len(batch.tasks)) for entry in batch.entries):
         raise Corrupt("a batch of log lines has an invalid line")
     return batch
+
+
+def check_size(data: bytes) -> None:
+    """Check that a batch of another machine unpacks to as much as a batch may. Raises Corrupt. O(bytes), no parsing."""
+    unpacking = zlib.decompressobj()
+    try:
+        unpacking.decompress(data, LINES_MAX * 64 + BYTES_MAX * 6)
+    except zlib.error as error:
+        raise Corrupt(f"a batch of log lines is unreadable: {error!r}") from error
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise Corrupt("a batch of log lines unpacks to too many bytes")
 
 
 def _gap_in(document: dict[str, Any]) -> Gap | None:

@@ -116,6 +116,7 @@ async def _work(
     from pyoco_server.loops.flow_lane import FlowLane  # noqa: PLC0415
     from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
+    from pyoco_server.wiring.logs import open_log_sender  # noqa: PLC0415
 
     log = get_logger(__name__)
     # On a second signal: the hosts detect our exit and exit, too, with all processes their tasks have started.
@@ -124,15 +125,16 @@ async def _work(
     grid = None if programs is None else programs[0]
     async with (
         wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
-        wiring.open_log_sender(backend) as lines,
+        open_log_sender(backend) as lines,
     ):
         me = Owner(worker_id, backend.new_id())
-        description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
+        totals = None if lines is None else lines.totals
+        description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
         executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.
-            worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs), flows])
+            worker = Worker(backend, description, [*_program_lanes(backend, worker_id, programs, lines), flows])
             packs = asyncio.create_task(_take_packs(backend, worker, stop, lines), name="take priced runs")
             if await _before(stop.wait(), worker.start()):
                 log.info("worker started", worker_id=worker_id, tags=tags, slots=slots)
@@ -146,13 +148,13 @@ async def _work(
     return stop.exit_code
 
 
-def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None) -> list[Lane]:
+def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None, lines: LogSender | None) -> list[Lane]:
     """Return the lane of programs, if there are any."""
     if programs is None:
         return []
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415 - not for --help, nor without programs
 
-    return [program_lane(backend, worker_id, programs[1])]
+    return [program_lane(backend, worker_id, programs[1], lines)]
 
 
 async def _take_packs(backend: Backend, worker: Worker, stop: StopSignal, lines: LogSender | None) -> None:

@@ -20,6 +20,7 @@ from pyoco_server.ports.programs import Programs
 
 if TYPE_CHECKING:
     from pyoco_server.doors.frames.worker_session import WorkerPeer
+    from pyoco_server.loops.log_sender import LogSender
 
 __all__ = ["DoorContext"]
 
@@ -45,6 +46,8 @@ class DoorContext:
     #: Write the worker records now: the programs of one of them have changed.
     announce: Callable[[], None]
     meter: Meter
+    #: Stores the lines that programs print. None: logs are disabled.
+    lines: LogSender | None = None
     #: Tasks that continue after their connection has ended.
     tasks: Tasks = field(default_factory=Tasks)
     #: Separate budgets for submissions and reports, so that neither waits for the other.

@@ -31,6 +31,7 @@ from pyoco_server.doors.frames.worker_session import WorkerPeer
 from pyoco_server.errors import Unavailable
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
+from pyoco_server.loops.log_sender import LogSender
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher
@@ -57,7 +58,15 @@ _LAST_WRITE_SECONDS = 2.0
 class Door:
     """A door. Call `start`, then `serve` for each connection, then optionally `drain`, then `stop`."""
 
-    def __init__(self, backend: DoorBackend, options: DoorOptions, *, sweeper: Loop | None = None) -> None:
+    def __init__(
+        self,
+        backend: DoorBackend,
+        options: DoorOptions,
+        *,
+        sweeper: Loop | None = None,
+        lines: LogSender | None = None,
+    ) -> None:
+        """`lines` stores what the programs of workers print. None: that is not taken."""
         assert backend.programs is not None, "a door deals with programs"
         programs = backend.programs
         self._backend, self._programs, self._options = backend, programs, options
@@ -97,6 +106,7 @@ class Door:
             nudge=self._dispatcher.nudge,
             announce=self._records.nudge,
             meter=self.meter,
+            lines=lines,
         )
         self._review = _Review(self._review_all)
         unoffered = UnofferedJobs(backend, worker_credits, slots.queues, on_end=self._ended_unoffered)
@@ -253,13 +263,13 @@ class Door:
                 self._records.nudge()
 
     def _forget(self, attempt: ProgramAttempt) -> None:
-        """Forget an attempt that another process owns by now, or that ended elsewhere.
+        """Forget an attempt that another process owns by now, or that has ended elsewhere.
 
         If its worker still runs it, its next heartbeat attaches it again or stops it as superseded.
         """
         peer = self._context.assigned.get(attempt.run.run_id)
         if peer is not None:
-            peer.forget(attempt)
+            peer.lose(attempt)
         self._context.end_waiters.doubt(attempt.run.run_id)
 
     # Periodic review.

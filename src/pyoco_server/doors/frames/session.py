@@ -21,7 +21,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.meter import Meter
 from pyoco_server.ports.door_records.port import DoorState
 
-__all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "ConnectionContext", "Peer", "Session"]
+__all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "ConnectionContext", "Peer", "Session", "unknown_type"]
 
 log = get_logger(__name__)
 
@@ -34,10 +34,17 @@ ACCEPTED: dict[str, frozenset[int]] = {
     "client": frozenset(
         {Type.HELLO_CLIENT, Type.SUBMIT_JOB, Type.CANCEL_JOB, Type.OBJECT_GET, Type.HEARTBEAT},
     ),
-    "worker": frozenset({Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type.HEARTBEAT}),
+    "worker": frozenset(
+        {Type.CREDIT, Type.ACK_JOB, Type.OBJECT_PUT, Type.OBJECT_GET, Type.LOG_CHUNK, Type.HEARTBEAT},
+    ),
 }
-_TYPES = frozenset(Type)
+#: The types that exist without any capability.
+_BASIC_TYPES = frozenset(Type) - {Type.LOG_CHUNK, Type.LOG_CREDIT}
 _DEFECT: GridRefused | None = GridRefused(Code.INTERNAL, "something went wrong here; the log says what")
+
+
+def unknown_type(frame: Frame) -> GridRefused:
+    return GridRefused(Code.UNKNOWN_TYPE, f"there is no frame of type 0x{frame.type:02x}")
 
 
 class Peer(Protocol):
@@ -149,10 +156,11 @@ class Session(Generic[P]):
 
     @staticmethod
     def _check_state(frame: Frame, accepted: frozenset[int]) -> None:
-        if frame.type not in _TYPES:
-            raise GridRefused(Code.UNKNOWN_TYPE, f"there is no frame of type 0x{frame.type:02x}")
-        if frame.type not in accepted:
-            raise GridRefused(Code.BAD_STATE, "a frame of this type does not belong here")
+        if frame.type in accepted:
+            return
+        if frame.type not in _BASIC_TYPES:
+            raise unknown_type(frame)
+        raise GridRefused(Code.BAD_STATE, "a frame of this type does not belong here")
 
     # Hello.
 

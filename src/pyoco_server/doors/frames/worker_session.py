@@ -11,7 +11,15 @@ from pyoco_server.actions.programs.put_back import Why
 from pyoco_server.actions.programs.reattach import reattach
 from pyoco_server.core.frames.codec import Frame, Type
 from pyoco_server.core.frames.hello import PROGRAMS_MAX
-from pyoco_server.core.frames.messages import CancelJob, Credit, Heartbeat, HelloAck, HelloWorker
+from pyoco_server.core.frames.messages import (
+    LOG_CREDITS,
+    LOGS,
+    CancelJob,
+    Credit,
+    Heartbeat,
+    HelloAck,
+    HelloWorker,
+)
 from pyoco_server.core.frames.subjects import assign_subject, can_match_assign, matches
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of, tenant_token
@@ -23,6 +31,7 @@ from pyoco_server.doors.frames.acks import Acks
 from pyoco_server.doors.frames.assigning import Assigning
 from pyoco_server.doors.frames.faults import error_frame
 from pyoco_server.doors.frames.guard import Visitor
+from pyoco_server.doors.frames.log_chunks import LogChunks
 from pyoco_server.doors.frames.receiving import Receiving
 from pyoco_server.doors.frames.submits import LARGE_BYTES
 from pyoco_server.errors import PyocoError
@@ -71,6 +80,7 @@ class WorkerPeer:
         self._assigning = Assigning(self)
         self._acks = Acks(self)
         self._receiving = Receiving(self)
+        self._log_chunks = LogChunks(self, self._context.lines if LOGS in hello.capabilities else None)
 
     @property
     def worker_id(self) -> str:
@@ -91,6 +101,7 @@ class WorkerPeer:
             context.tasks.spawn(older.session.leave("worker_replaced", _replaced(hello.worker_id)))
             await older.session.over.wait()
         peer = context.workers[hello.worker_id] = cls(session, visitor, hello)
+        takes_logs = context.lines is not None and LOGS in hello.capabilities
         ack = HelloAck(
             door_id=context.door_id,
             group=context.group,
@@ -102,6 +113,8 @@ class WorkerPeer:
                 if not can_match_assign(each)
             ),
             heartbeat_sec=context.programs.config.exec_heartbeat_sec,
+            capabilities=(LOGS,) if takes_logs else (),
+            log_credits=LOG_CREDITS if takes_logs else 0,
         )
         try:
             await session.wire.send(fresh(Type.HELLO_ACK, ack.to_payload(), corr_id=frame.msg_id))
@@ -125,6 +138,8 @@ class WorkerPeer:
                 await self._receiving.take(frame)
             case Type.OBJECT_GET:
                 self.session.work(frame, self._assigning.send_input)
+            case Type.LOG_CHUNK:
+                self._log_chunks.take(frame)
 
     # Assigning.
 
@@ -173,10 +188,16 @@ class WorkerPeer:
         self.attempts[attempt.run.run_id] = attempt
         self._context.assigned[attempt.run.run_id] = self
 
+    def lose(self, attempt: ProgramAttempt) -> None:
+        """Forget an attempt that this worker no longer owns."""
+        self.forget(attempt)
+        self._log_chunks.lost(attempt)
+
     def forget(self, attempt: ProgramAttempt) -> None:
         """Forget an attempt that is over on this connection. Idempotent."""
         run_id = attempt.run.run_id
         if self.attempts.get(run_id) is attempt:
+            self._log_chunks.ended(attempt)
             del self.attempts[run_id]
             self._assigning.forget(run_id)
             if self._context.assigned.get(run_id) is self:
@@ -291,6 +312,7 @@ class WorkerPeer:
             lacks=tuple(sorted(self._lacks)[:ANNOUNCED_MAX]) or None,
             allow=self._allow,
             tenants=self._context.guard.tenants_of(self.visitor),
+            logs=self._log_chunks.totals.document(),
         )
 
     def _listed_programs(self) -> tuple[str, ...] | None:

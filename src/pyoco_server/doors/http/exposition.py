@@ -9,6 +9,7 @@ from pyoco_server.actions.measure import Figures
 from pyoco_server.actions.programs.measure import ProgramFigures
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.families import CONTENT_TYPE, PROCESS_METRICS, Buckets, Described, Series, write_all
+from pyoco_server.doors.http.log_exposition import LOG_METRICS, LogFigures
 from pyoco_server.doors.http.operations import Meter, Operation
 from pyoco_server.doors.http.program_exposition import PROGRAM_METRICS
 from pyoco_server.loops.tally import Histogram, Tally
@@ -27,6 +28,7 @@ class Moment:
     watchers: int
     version: str
     programs: ProgramFigures = field(default_factory=ProgramFigures)
+    logs: LogFigures = field(default_factory=LogFigures)
 
 
 def _of_programs(described: Described[ProgramFigures]) -> Described[Moment]:
@@ -36,6 +38,12 @@ def _of_programs(described: Described[ProgramFigures]) -> Described[Moment]:
         described.labels,
         described.help,
         lambda moment: described.read(moment.programs),
+    )
+
+
+def _of_logs(described: Described[LogFigures]) -> Described[Moment]:
+    return Described(
+        described.name, described.kind, described.labels, described.help, lambda moment: described.read(moment.logs)
     )
 
 
@@ -168,6 +176,7 @@ METRICS: tuple[Described[Moment], ...] = (
         _one(lambda moment: moment.tally.redeliveries),
     ),
     *map(_of_programs, PROGRAM_METRICS),
+    *map(_of_logs, LOG_METRICS),
     Described(
         "pyoco_http_request_duration_seconds",
         "histogram",

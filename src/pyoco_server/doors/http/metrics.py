@@ -11,6 +11,7 @@ from pyoco_server.actions.measure import measure
 from pyoco_server.actions.programs.measure import measure_programs
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.exposition import CONTENT_TYPE, Moment, render
+from pyoco_server.doors.http.log_exposition import LogFigures
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
 
@@ -22,12 +23,15 @@ async def get_metrics(request: Request) -> Response:
     state = state_of(request)
     await state.settled()
     await state.letters_settled()
+    figures = await measure(state.backend, state.tally.lag)
+    state.tally.logs.add(figures.reported_logs)
     moment = Moment(
-        figures=await measure(state.backend, state.tally.lag),
+        figures=figures,
         tally=state.tally,
         operations=request.app.state.operations,
         watchers=state.hub.count,
         version=request.app.version,
+        logs=LogFigures(state.tally.logs, figures.log_bytes),
         programs=await measure_programs(state.backend, state.run_times, dict(state.duplicates)),
     )
     return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})

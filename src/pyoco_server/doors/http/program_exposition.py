@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from pyoco_server.actions.programs.measure import ProgramFigures
+from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.doors.http.families import Buckets, Described, Series, write_all
+from pyoco_server.doors.http.log_exposition import LOG_METRICS, LogFigures
 from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
 __all__ = ["LABELS_MAX", "PROGRAM_METRICS", "render_figures"]
@@ -167,6 +169,7 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
 )
 
 
-async def render_figures(figures: ProgramFigures) -> bytes:
-    """Render the metrics of a process that only exposes its own."""
-    return await write_all(PROGRAM_METRICS, figures)
+async def render_figures(figures: ProgramFigures, logs: LogTotals | None = None) -> bytes:
+    """Render the metrics of a process that only exposes its own. `logs`: what it has stored of what runs print."""
+    lines = await write_all(LOG_METRICS, LogFigures(logs or LogTotals()), is_complete=False)
+    return lines + await write_all(PROGRAM_METRICS, figures)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from pyoco_server.core.run_log.attempt_log import Limits, Shipment
+from pyoco_server.core.run_log.attempt_log import Limits
+from pyoco_server.core.run_log.shipment import Shipment
 
 __all__ = ["Shipments", "argument", "pack_shipment", "read_argument"]
 

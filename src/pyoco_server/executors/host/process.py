@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from pyoco_server.core.run_log.attempt_log import Shipment
+from pyoco_server.core.run_log.shipment import Shipment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.capture.wire import Shipments, argument

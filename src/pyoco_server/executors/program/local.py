@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
 from typing import Any, ParamSpec, TypeVar
 
 from pyoco_server.core.programs.admission import matches_any
@@ -21,6 +22,7 @@ from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.core.programs.names import check_file_names, is_exec_name, read_job_id
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
 from pyoco_server.executors.program.find import NotFound, find, names_in
@@ -33,10 +35,11 @@ from pyoco_server.executors.program.leftovers import (
 from pyoco_server.executors.program.line import Line
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, pack_left
 from pyoco_server.executors.program.port import ProgramWork
+from pyoco_server.executors.program.printing import Captures
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.staging import NotStaged, are_small, read_small, write_large
 from pyoco_server.executors.program.verdict import failure, verdict
-from pyoco_server.executors.program.wire import BEGIN, Ended, Input
+from pyoco_server.executors.program.wire import BEGIN, LINES, Ended, Input
 from pyoco_server.logs import get_logger
 
 __all__ = ["LocalPrograms"]
@@ -47,6 +50,8 @@ log = get_logger(__name__)
 _THREADS = 4
 #: Pause between attempts to restart the runner.
 _RESTART_SECONDS = 0.5
+#: How long a stop waits for lines of programs that have ended.
+_LINES_SECONDS = 2.0
 _GONE = "the process that starts programs ended"
 
 P = ParamSpec("P")
@@ -55,9 +60,12 @@ T = TypeVar("T")
 
 class LocalPrograms:
     """Runs programs on this machine (`port.ProgramExecutor`). `variables` are the environment variables of this
-    process."""
+    process; `collector` gets what programs print, beside their reports."""
 
-    def __init__(self, settings: Settings, variables: Mapping[str, str]) -> None:
+    def __init__(self, settings: Settings, variables: Mapping[str, str], collector: Collector | None = None) -> None:
+        self._captures = None if collector is None else Captures(collector)
+        if collector is not None:
+            settings = replace(settings, log_limits=astuple(collector.limits))
         self.settings, self._variables = settings, variables
         self._threads = ThreadPoolExecutor(_THREADS, "programs")
         self._numbers = itertools.count(1)
@@ -88,6 +96,8 @@ class LocalPrograms:
         self._is_stopping = True
         for execution in list(self._staging):
             execution.kill()
+        if self._captures is not None:
+            await self._captures.settle(_LINES_SECONDS)
         if self._line is not None:
             await self._line.close()
         for execution in list(self._running.values()):
@@ -145,6 +155,9 @@ class LocalPrograms:
             return
         execution.line = line
         self._running[execution.number] = execution
+        if self._captures is not None:
+            work = execution.work
+            self._captures.expect(execution.number, Captured(work.run_id, work.attempt))
         line.send(BEGIN, tuple(execution.order(inputs, is_made=is_made)))
 
     async def _stage(self, execution: Execution) -> None:
@@ -193,7 +206,13 @@ class LocalPrograms:
         return line
 
     def _on_message(self, message: tuple[Any, ...]) -> None:
+        if message[0] == LINES:
+            if self._captures is not None:
+                self._captures.take(*message[1:])
+            return
         ended = Ended(*message)
+        if self._captures is not None:
+            self._captures.end(ended.number, has_lines=ended.has_lines)
         execution = self._running.pop(ended.number, None)
         if execution is None:
             return
@@ -229,6 +248,8 @@ class LocalPrograms:
         """Handle the exit of the runner. If it was unexpected, its programs may still run: end them, and start a new
         runner."""
         self._line = None
+        if self._captures is not None:
+            self._captures.lose()
         lost = list(self._running.values())
         self._running.clear()
         if self._is_stopping:

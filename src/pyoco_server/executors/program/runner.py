@@ -21,10 +21,12 @@ import sys
 import time
 from collections import deque
 
+from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.program.directory import NameTaken, empty, remove
 from pyoco_server.executors.program.find import NotFound
 from pyoco_server.executors.program.outputs import LIGHT, Staged, TooMuch, find_outputs, pack
+from pyoco_server.executors.program.printing import Printing
 from pyoco_server.executors.program.running import NotStarted, Running, Tail, start
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.strays import EXITING, end_strays
@@ -46,6 +48,7 @@ class Runner:
         self._line, self._settings = line, settings
         self._frames = Frames()
         self._unsent = bytearray()
+        self._printing = Printing(None if settings.log_limits is None else Limits(*settings.log_limits))
         self._epoll = select.epoll()
         self._by_pid: dict[int, Running] = {}
         self._by_number: dict[int, Running] = {}
@@ -74,6 +77,7 @@ class Runner:
         self._unsent += frame(READY)
         try:
             while not self._is_leaving:
+                self._add_lines()
                 self._flush()
                 for fd, _ in self._epoll.poll(self._poll_timeout()):
                     if fd == awake:
@@ -88,9 +92,13 @@ class Runner:
             self._end_all()
 
     def _poll_timeout(self) -> float | None:
+        # While a message is pending, the worker's socket ends the wait.
+        seconds = self._printing.seconds() if not self._unsent else None
         if self._lingering or self._fresh:
-            return _SOON_SECONDS
-        return _TICK_SECONDS if self._by_pid or self._may_have_strays else None
+            return min(_SOON_SECONDS, seconds) if seconds is not None else _SOON_SECONDS
+        if self._by_pid or self._may_have_strays:
+            return min(_TICK_SECONDS, seconds) if seconds is not None else _TICK_SECONDS
+        return seconds
 
     # Messages from and to the worker.
 
@@ -113,6 +121,11 @@ class Runner:
             else:
                 running.kill()
 
+    def _add_lines(self) -> None:
+        """Add a batch of lines to the messages, if there are none: reports wait for at most one batch."""
+        if not self._unsent:
+            self._unsent += self._printing.take()
+
     def _flush(self) -> None:
         """Send pending messages. Never waits: the pipes of programs must be read even while the worker is busy."""
         if not self._unsent:
@@ -133,7 +146,7 @@ class Runner:
 
     def _begin(self, order: Order) -> None:
         try:
-            running = start(order, self._settings)
+            running = start(order, self._settings, self._printing.feed)
         except NotStarted as fault:
             self._refuse(order, fault.code, fault.text)
         except NotFound as fault:
@@ -250,6 +263,7 @@ class Runner:
             running.run_seconds,
             packed,
             left,
+            self._printing.end(running.number),
         )
         self._unsent += frame(*ended)
 

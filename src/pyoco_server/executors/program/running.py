@@ -8,13 +8,16 @@ import os
 import signal
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
+from pyoco_server.core.run_log.line import Stream
 from pyoco_server.executors.program.directory import TMP, WorkDirectory, copy_program, make, remove
 from pyoco_server.executors.program.find import Found, find
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.wire import Order, Stopped
 
-__all__ = ["NotStarted", "Running", "Tail", "start"]
+__all__ = ["Feed", "NotStarted", "Running", "Tail", "start"]
 
 _PIECE_BYTES = 1 << 16
 #: Limit of the pieces read at the end of a program: other holders of its pipe may write without end.
@@ -33,13 +36,18 @@ class NotStarted(Exception):
         self.code, self.text = code, text
 
 
+#: Gets what is read: the number of the attempt, the stream and the bytes.
+Feed = Callable[[int, Stream, bytes], None]
+
+
 class Tail:
     """The last bytes of a pipe; earlier ones are dropped. The owner of this object closes the pipe."""
 
-    __slots__ = ("_bytes_max", "_held", "_pieces", "fd", "is_open", "is_truncated")
+    __slots__ = ("_bytes_max", "_feed", "_held", "_pieces", "fd", "is_open", "is_truncated")
 
-    def __init__(self, fd: int, bytes_max: int) -> None:
-        self.fd, self._bytes_max = fd, bytes_max
+    def __init__(self, fd: int, bytes_max: int, feed: Callable[[bytes], None]) -> None:
+        """`feed` gets every piece that is read."""
+        self.fd, self._bytes_max, self._feed = fd, bytes_max, feed
         self._pieces: deque[bytes] = deque()
         self._held = 0
         #: Whether more data may follow.
@@ -55,6 +63,7 @@ class Tail:
         if not piece:
             self.is_open = False
             return False
+        self._feed(piece)
         self._pieces.append(piece)
         self._held += len(piece)
         while self._held - len(self._pieces[0]) >= self._bytes_max:
@@ -101,7 +110,7 @@ class Running:
     )
 
     def __init__(
-        self, order: Order, settings: Settings, place: WorkDirectory, program: str, pipes: tuple[int, int]
+        self, order: Order, settings: Settings, place: WorkDirectory, program: str, pipes: tuple[int, int], feed: Feed
     ) -> None:
         self.number, self._kill_seconds = order.number, settings.kill_seconds
         #: Size and sha256 of each input, without its bytes.
@@ -110,7 +119,10 @@ class Running:
         self.is_heavy = order.is_made
         self.place, self.program = place, program
         self.pid = 0
-        self.stdout, self.stderr = (Tail(pipe, settings.stdio_bytes_max) for pipe in pipes)
+        self.stdout, self.stderr = (
+            Tail(pipe, settings.stdio_bytes_max, partial(feed, order.number, stream))
+            for pipe, stream in zip(pipes, (Stream.STDOUT, Stream.STDERR), strict=True)
+        )
         self.started_at, self.started = time.time(), time.monotonic()
         #: By the monotonic clock: when its time limit ends, and when its grace period ends.
         self.stop_at: float | None = self.started + order.timeout_sec
@@ -180,8 +192,8 @@ class Running:
                 os.killpg(self.pid, number)
 
 
-def start(order: Order, settings: Settings) -> Running:
-    """Create the directory, put in the inputs, the program and `tmp/`, and start it there.
+def start(order: Order, settings: Settings, feed: Feed) -> Running:
+    """Create the directory, put in the inputs, the program and `tmp/`, and start it there. `feed` gets what it prints.
 
     Standard input, the limits and the umask are those of this process: set once, inherited by all (GRID-103). Raises
     NotStarted, NotFound, NameTaken, OSError. After any exception neither directory nor process is left.
@@ -197,7 +209,7 @@ def start(order: Order, settings: Settings) -> Running:
                 place.write(name, data)
         copy_program(place, found)
         place.make_tmp()
-        return _spawn(order, settings, place, found)
+        return _spawn(order, settings, place, found, feed)
     except BaseException:
         if place is not None:
             place.close()
@@ -214,7 +226,7 @@ def _open(order: Order, settings: Settings) -> WorkDirectory:
     return WorkDirectory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
-def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found) -> Running:
+def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found, feed: Feed) -> Running:
     out, out_theirs = os.pipe()
     try:
         err, err_theirs = os.pipe()
@@ -227,7 +239,7 @@ def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found)
     try:
         argv = (*found.interpreter, f"{place.path}/{found.file_name}", *order.args)
         os.fchdir(place.descriptor)  # of this process, which has one thread: the child inherits it
-        running = Running(order, settings, place, found.file_name, (out, err))
+        running = Running(order, settings, place, found.file_name, (out, err), feed)
         running.pid = _posix_spawn(argv, _environment(order, settings, place), (out_theirs, err_theirs), place)
     except BaseException:
         os.close(out)

@@ -37,6 +37,8 @@ class Settings:
     #: GRID-100: how long pipes held open by other processes are read, and how long the rest of a group may take to
     #: exit.
     linger_seconds: float = 2.0
+    #: The bounds of captured lines (`Limits`): of a line, of the beginning and of the end. None: nothing is captured.
+    log_limits: tuple[int, int, int] | None = None
     #: This process, as an owner text.
     owner: str
 

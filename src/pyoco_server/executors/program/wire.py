@@ -1,7 +1,7 @@
 """Protocol between a worker and its runner: a length, then that many bytes of a marshalled tuple.
 
-worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number runner
--> worker   READY; then an Ended for each Order
+worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number
+runner -> worker   READY; then an Ended for each Order; LINES with a number and the values of a Shipment, also after it
 
 Both ends are this package in the same interpreter, and no program ever inherits the socket.
 """
@@ -12,9 +12,9 @@ import marshal
 import struct
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["BEGIN", "CANCEL", "KILL", "READY", "Ended", "Frames", "Input", "Order", "Stopped", "frame"]
+__all__ = ["BEGIN", "CANCEL", "KILL", "LINES", "READY", "Ended", "Frames", "Input", "Order", "Stopped", "frame"]
 
-READY, BEGIN, CANCEL, KILL = "ready", "begin", "cancel", "kill"
+READY, BEGIN, CANCEL, KILL, LINES = "ready", "begin", "cancel", "kill", "lines"
 _LENGTH = struct.Struct("<I")
 
 #: Why a program was stopped before it ended by itself.
@@ -59,6 +59,8 @@ class Ended(NamedTuple):
     packed: tuple[str, int, str] | None = None
     #: Directory and program name, if the worker still has to pack the files and remove the directory.
     left: tuple[str, str] | None = None
+    #: Its last batch of lines follows.
+    has_lines: bool = False
 
 
 def frame(*message: Any) -> bytes:

@@ -16,11 +16,12 @@ from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
+from pyoco_server.executors.capture.port import Captured
 from pyoco_server.executors.program.port import ProgramExecution, ProgramExecutor, ProgramWork, WorkFile
 from pyoco_server.frames.tasks import Tasks
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.finished import Archive, Finished
-from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.session import Key, Session
 from pyoco_server.loops.tcp_worker.spool import Kept, Spool
 
 __all__ = ["AssignedJobs", "Desk", "Origin"]
@@ -31,6 +32,8 @@ SUPERSEDED = "superseded"
 #: Limits of jobs that wait for a slot. A door that respects the credits never causes one to wait.
 _WAITING_MAX, _WAITING_BYTES_MAX = 10_000, 256 * 1024 * 1024
 _STOP_SECONDS = 30.0
+#: Ended attempts whose tokens are remembered, because their last lines may not be stored yet.
+_ENDED_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ class _Held:
     #: Its result is to be discarded.
     is_dropped: bool = False
 
+    @property
+    def captured(self) -> Captured:
+        """The attempt that its lines belong to."""
+        return Captured(self.assign.run_id, self.assign.attempt)
+
 
 class AssignedJobs:
     """Runs at most `places` programs at once, whatever a door assigns. Other jobs wait, and are listed as well.
@@ -92,6 +100,9 @@ class AssignedJobs:
         self._repeats: dict[str, deque[tuple[AssignJob, Origin]]] = {}
         #: Killed without a result, and not exited yet.
         self._dying: set[_Held] = set()
+        #: By attempt, as it was started: JobId and newest token. Of running ones, and of the last that have ended.
+        self._keys: dict[Captured, Key] = {}
+        self._ended: deque[Captured] = deque()
         self._answering = 0
         self._running = 0
         self._tasks = Tasks()
@@ -105,6 +116,10 @@ class AssignedJobs:
     def running(self) -> int:
         """Number of running programs."""
         return self._running
+
+    def key_of(self, attempt: Captured) -> Key | None:
+        """Return JobId and token by which a door knows the attempt. None: it was forgotten."""
+        return self._keys.get(attempt)
 
     def remember(self, left: Iterable[Kept]) -> None:
         """Note the jobs that an earlier worker process has run, so that they do not run again here (GRID-109)."""
@@ -122,6 +137,7 @@ class AssignedJobs:
         if held is not None:
             log.info("repeated job, still running", job_id=assign.job_id, attempt=assign.attempt)
             held.token, held.attempt, held.origin = assign.token, assign.attempt, origin
+            self._keys[held.captured] = (assign.job_id, assign.token)
             self._desk.freed()
             return
         if assign.job_id in self._repeats or self._known(assign) is not None:
@@ -139,6 +155,7 @@ class AssignedJobs:
         self._seen.remove(assign.job_id)  # an older entry has expired, and its time would apply to the new result
         held = _Held(assign, assign.token, assign.attempt, origin, _size(assign))
         self._jobs[assign.job_id] = held
+        self._keys[held.captured] = (assign.job_id, assign.token)
         self._waiting.append(held)
         self._fill()
 
@@ -329,13 +346,21 @@ class AssignedJobs:
             held.execution.kill()
         else:
             self._waiting.remove(held)
+            self._forget_key(held)
             self._desk.freed()
 
     def _remove(self, held: _Held) -> None:
         self._dying.discard(held)
+        self._forget_key(held)
         if self._jobs.get(held.assign.job_id) is held:
             del self._jobs[held.assign.job_id]
         self._desk.freed()
+
+    def _forget_key(self, held: _Held) -> None:
+        """Later: its last lines may not be stored yet."""
+        self._ended.append(held.captured)
+        if len(self._ended) > _ENDED_MAX:
+            self._keys.pop(self._ended.popleft(), None)
 
 
 def _size(assign: AssignJob) -> int:

@@ -55,9 +55,9 @@ class Hearing:
                     return
                 log.error("door refused a frame", code=error.code, reason=error.message, job_id=error.job_id)
                 self._saying.refused(session, error)
-            case Type.OBJECT_ACK | Type.OBJECT_CHUNK if not await session.answer(frame):
+            case Type.OBJECT_ACK | Type.OBJECT_CHUNK | Type.LOG_CREDIT if not await session.answer(frame):
                 log.info("unexpected answer", type=frame.type)
-            case Type.ERROR | Type.OBJECT_ACK | Type.OBJECT_CHUNK | Type.HEARTBEAT:
+            case Type.ERROR | Type.OBJECT_ACK | Type.OBJECT_CHUNK | Type.LOG_CREDIT | Type.HEARTBEAT:
                 pass
             case _:  # a door of another version: the frame is complete, so the next one can be read
                 log.warning("unknown frame type", type=frame.type)

@@ -7,7 +7,7 @@ from collections import deque
 from uuid import UUID
 
 from pyoco_server.core.frames.codec import NIL, Frame, Type
-from pyoco_server.core.frames.messages import Credit, ErrorMessage, HelloAck
+from pyoco_server.core.frames.messages import LOGS, Credit, ErrorMessage, HelloAck
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
 from pyoco_server.loops.tcp_worker.credits import Credits
@@ -44,7 +44,14 @@ class Answers:
         self._session.expect(frame.msg_id, self)
         await self._session.wire.send(frame)
 
-    async def next(self, seconds: float) -> Frame:
+    def ask_in_background(self, kind: Type, payload: bytes) -> None:
+        """Raises WireClosed."""
+        frame = fresh(kind, payload)
+        self._asked.add(frame.msg_id)
+        self._session.expect(frame.msg_id, self)
+        self._session.wire.send_in_background(frame)
+
+    async def next(self, seconds: float | None) -> Frame:
         """Return the next answer. Raises Refused for an Error, TimeoutError after that time, WireClosed."""
         async with asyncio.timeout(seconds):
             frame = await self._queue.get()
@@ -91,6 +98,9 @@ class Session:
         self.backlog: deque[Kept] = deque()
         #: Limits of concurrent archive uploads, and of spooled results in memory.
         self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
+        #: Whether the door takes LogChunks, and how many may be unanswered.
+        self.takes_logs = LOGS in hello.capabilities and hello.log_credits > 0
+        self.log_credits = asyncio.Semaphore(hello.log_credits)
         self._waiting: dict[UUID, Answers] = {}
 
     @property

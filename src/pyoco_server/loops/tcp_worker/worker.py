@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.frames.codec import Frame
-from pyoco_server.core.frames.messages import PROGRAMS_MAX, Heartbeat, HelloWorker, RunningJob
+from pyoco_server.core.frames.messages import LOGS, PROGRAMS_MAX, Heartbeat, HelloWorker, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
 from pyoco_server.errors import UsageError
@@ -29,6 +29,7 @@ from pyoco_server.loops.tcp_worker.hearing import Hearing
 from pyoco_server.loops.tcp_worker.identity import Identity
 from pyoco_server.loops.tcp_worker.inputs import fetch
 from pyoco_server.loops.tcp_worker.link import Link
+from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
 from pyoco_server.loops.tcp_worker.pulse import Pulse
 from pyoco_server.loops.tcp_worker.saying import Saying
 from pyoco_server.loops.tcp_worker.session import Session
@@ -77,7 +78,9 @@ class TcpWorker:
         options: WorkerOptions,
         addresses: Addresses,
         machine: Machine,
+        lines: DoorLines | None = None,
     ) -> None:
+        """`lines`: the sink of what its programs print. None: that is not captured."""
         self._executor, self._identity, self._config, self._options = executor, identity, config, options
         self._cpu, self._clock = machine.cpu, machine.clock
         clock = machine.clock
@@ -86,6 +89,9 @@ class TcpWorker:
         self.jobs = AssignedJobs(self, executor, self.spool, seen, config.worker_max_par)
         self.link = Link(self, addresses, Timers.of(config), options.tls, machine.sleep)
         self.saying = Saying(self.spool, identity.worker_id, config.exec_artifacts_bucket, clock)
+        self._capabilities = () if lines is None else (LOGS,)
+        if lines is not None:
+            lines.bind(lambda: self.link.current, self.jobs.key_of)
         self._hearing = Hearing(self.jobs, self.link, self.saying)
         self._shelf = Shelf(executor, clock)
         #: The programs announced last.
@@ -169,6 +175,7 @@ class TcpWorker:
             agent=f"pyoco-grid worker, Python {platform.python_version()}",
             programs=self._last_announced,
             allow=allow_of(self._config),
+            capabilities=self._capabilities,
         ).to_payload()
 
     def _announced(self) -> tuple[str, ...] | None:

@@ -233,12 +233,16 @@ async def _open(
     from pyoco_server.logs import get_logger  # noqa: PLC0415
     from pyoco_server.loops.programs.sweeper import ProgramSweeper  # noqa: PLC0415
     from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415
+    from pyoco_server.wiring.logs import open_log_sender  # noqa: PLC0415
 
     log_settings(config, grid)
     log, options, tls = get_logger(__name__), launch.options, launch.tls
     loop = asyncio.get_running_loop()
-    async with open_door_backend(config, grid, f"pyoco-door {options.door_id}") as backend:
-        door = Door(backend, options, sweeper=ProgramSweeper(backend))
+    async with (
+        open_door_backend(config, grid, f"pyoco-door {options.door_id}") as backend,
+        open_log_sender(backend) as lines,
+    ):
+        door = Door(backend, options, sweeper=ProgramSweeper(backend), lines=lines)
         await door.start()
         server = FrameServer(launch.listening, grid, door.serve, tls, door.meter.error)
         aside: set[asyncio.Future[None]] = set()
@@ -248,7 +252,8 @@ async def _open(
         if watch_disk is not None:
             aside.add(asyncio.ensure_future(watch_disk(backend.store_state)))
         server.open()
-        async with metrics_server(*launch.metrics, lambda: render_figures(door.figures())):
+        totals = None if lines is None else lines.totals
+        async with metrics_server(*launch.metrics, lambda: render_figures(door.figures(), totals)):
             with _announced(launch, config):
                 log.info("door started", door_id=options.door_id, addr=options.address, group=grid.exec_group)
                 await stop.wait()

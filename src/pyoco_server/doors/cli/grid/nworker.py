@@ -88,20 +88,25 @@ async def _work(
     from pyoco_server.loops.worker import Worker  # noqa: PLC0415
     from pyoco_server.wiring import backend as wiring  # noqa: PLC0415
     from pyoco_server.wiring.lane import program_lane  # noqa: PLC0415
+    from pyoco_server.wiring.logs import open_log_sender  # noqa: PLC0415
 
     log = get_logger(__name__)
     # On a second signal: the process that runs the programs detects our exit and kills them with all their children.
     stop = StopSignal(at_once=lambda: os._exit(130 if stop.name == "SIGINT" else 1))
-    async with wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend:
-        lane = program_lane(backend, worker_id, patterns)
+    async with (
+        wiring.open_backend(config, f"pyoco-nworker {worker_id}", grid=grid) as backend,
+        open_log_sender(backend) as lines,
+    ):
+        lane = program_lane(backend, worker_id, patterns, lines)
+        totals = None if lines is None else lines.totals
         me = Owner(worker_id, backend.new_id())
-        description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE)
+        description = WorkerDescription(me=me, versions=wiring.versions(), kind=EXEC_NATIVE, logs=totals)
         worker = Worker(backend, description, [lane])
         try:
             await worker.start()
             async with (
                 probe_server(config.health_host, config.health_port, lambda: _ready(lane)),
-                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.figures())),
+                metrics_server("127.0.0.1", metrics_port, lambda: render_figures(lane.figures(), totals)),
             ):
                 click.echo(f"READY nworker {worker_id}")
                 await stop.wait()

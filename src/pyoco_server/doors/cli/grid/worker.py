@@ -16,7 +16,7 @@ from pyoco_server.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from pyoco_server.config import GridConfig
+    from pyoco_server.config import GridConfig, NatsBackendConfig
     from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.frames.addresses import Address
     from pyoco_server.loops.tcp_worker.worker import TcpWorker, WorkerOptions
@@ -63,7 +63,7 @@ def worker(
 
     import uvloop
 
-    from pyoco_server.config import grid_from_env
+    from pyoco_server.config import NatsBackendConfig, grid_from_env
     from pyoco_server.core.programs.names import is_client_id
     from pyoco_server.doors.cli.grid.effective import log_settings
     from pyoco_server.doors.cli.grid.outward import split_door, tls_to_doors
@@ -86,7 +86,7 @@ def worker(
     )
     addresses = [Address.read(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), *map(Address.read, doors)]
     log_settings(None, config)
-    return uvloop.run(_work(config, options, addresses, worker_id, connect_timeout))
+    return uvloop.run(_work(config, NatsBackendConfig.from_env(), options, addresses, worker_id, connect_timeout))
 
 
 def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -105,6 +105,7 @@ def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 async def _work(
     config: GridConfig,
+    logs: NatsBackendConfig,
     options: WorkerOptions,
     doors: Sequence[Address],
     worker_id: str | None,
@@ -120,18 +121,25 @@ async def _work(
     from pyoco_server.frames.addresses import Addresses
     from pyoco_server.loops.programs.cpu import CpuUse
     from pyoco_server.loops.tcp_worker.identity import take_identity
+    from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
     from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker
+    from pyoco_server.wiring.logs import log_sender
 
     hurry = asyncio.Event()
     stop = StopSignal(at_once=hurry.set)
-    executor = LocalPrograms(Settings.of(config, os.environ), os.environ)
+    lines = DoorLines()
+    sender = log_sender(logs, lines, lines.is_up) if logs.logs_enabled else None
+    executor = LocalPrograms(Settings.of(config, os.environ), os.environ, sender)
     async with contextlib.AsyncExitStack() as ending:
         await executor.start()
         ending.push_async_callback(executor.stop)
         identity = await asyncio.to_thread(take_identity, Path(config.work_root), worker_id, socket.gethostname())
         addresses = Addresses(doors, clock=time.monotonic, chance=random.SystemRandom().random)
-        worker = TcpWorker(executor, identity, config, options, addresses, Machine(cpu=CpuUse().share))
+        machine, sink = Machine(cpu=CpuUse().share), lines if sender is not None else None
+        worker = TcpWorker(executor, identity, config, options, addresses, machine, sink)
         ending.push_async_callback(worker.stop)
+        if sender is not None:
+            ending.push_async_callback(sender.stop)
         await worker.start()
         await _serve(worker, stop, connect_timeout)
         await _first_of(worker.drain(config.worker_drain_sec), hurry.wait())
