@@ -410,8 +410,12 @@ class LogSettings:
     log_level: str = declare(
         "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "GWK", "Minimum level that is logged."
     )
-    log_format: Literal["json", "text"] = declare(
-        "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for people."
+    log_format: Literal["auto", "json", "text"] = declare(
+        "auto",
+        choice("auto", "json", "text"),
+        "GWK",
+        "`json`: one object per line. `text`: the same for people, with tracebacks."
+        " `auto`: short lines on a terminal, `json` elsewhere.",
     )
     log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.", audience=Audience.EXISTING)
     log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.")

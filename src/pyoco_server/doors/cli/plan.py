@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import sys
@@ -13,6 +12,7 @@ from importlib import util
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
+from pyoco_server.core.names import host_word
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
@@ -237,7 +237,7 @@ class Plan:
 
     def _worker_command(self, number: int, data_dir: Path) -> list[str]:
         # On a shared NATS, two machines must not use the same worker id.
-        host = "worker" if self._has_own_nats else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
+        host = "worker" if self._has_own_nats else host_word(socket.gethostname())
         worker_id = f"{host}-{number}"
         command = [*_module("worker", safe_path=False), "--worker-id", worker_id]
         if self.config.wheel_sync_enabled:
