@@ -38,7 +38,7 @@ CALLS: dict[str, Call[Any]] = {
     "get_tasks": calls.get_tasks("{run_id}"),
     "list_runs": calls.list_runs({}),
     "list_runs_vnext": calls.list_runs_vnext({}),
-    "cancel_run": calls.cancel_run("{run_id}", None),
+    "cancel_run": calls.cancel_run("{run_id}", None, None),
     "cancel_runs": calls.cancel_runs({}),
     "watch_run": calls.watch_run("{run_id}", {}, None),
     "list_workers": calls.list_workers({}),

@@ -227,8 +227,8 @@ def list_runs_vnext(filters: Mapping[str, Any]) -> Call[RunListResponse]:
     return Call(method="GET", path="/runs", query={**only_given(filters), "envelope": True})
 
 
-def cancel_run(run_id: str, reason: str | None) -> Call[RunSnapshot]:
-    return json_call("POST", path_to("runs", run_id, "cancel"), only_given({"reason": reason}))
+def cancel_run(run_id: str, reason: str | None, grace_sec: float | None) -> Call[RunSnapshot]:
+    return json_call("POST", path_to("runs", run_id, "cancel"), only_given({"reason": reason, "grace_sec": grace_sec}))
 
 
 def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:

@@ -139,6 +139,7 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     cancel_requested_at: float
     cancel_reason: str
     cancel_requested_by: str
+    cancel_deadline_at: float
     ended_by: Literal["keeper", "gateway", "operator"]
     rerun_of: str
     graph: dict[str, list[str]]

@@ -319,10 +319,19 @@ class PyocoHttpClient(PricedRuns, Jobs):
         return self._wire.call(calls.start_run(run_id))
 
     def cancel_run(
-        self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None
+        self,
+        run_id: str,
+        wait: bool = False,
+        timeout_sec: float | None = None,
+        *,
+        reason: str | None = None,
+        grace_sec: float | None = None,
     ) -> RunSnapshot:
-        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`."""
-        snapshot = self._wire.call(calls.cancel_run(run_id, reason))
+        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`.
+
+        The work is killed after `grace_sec` seconds unless it stops before; a repeated request may only shorten them.
+        """
+        snapshot = self._wire.call(calls.cancel_run(run_id, reason, grace_sec))
         return self.wait_run(run_id, timeout_sec) if wait else snapshot
 
     def cancel_runs(self, **chosen: Unpack[RunsCancelledBy]) -> RunsCancelled:

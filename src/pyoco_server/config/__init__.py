@@ -165,7 +165,10 @@ class NatsBackendConfig:
     flow_resolver: str = declare("", RESOLVER, "WU", "Where workers find flows by name, as `module:callable`.")
     worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
     cancel_grace_period_sec: float = declare(
-        30.0, SECONDS_OR_NONE, "W", "Time for a cancelled run to stop by itself before it is killed."
+        30.0,
+        SECONDS_OR_NONE,
+        "GW",
+        "Time for a cancelled run to stop by itself before it is killed, unless the cancel request names it.",
     )
     drain_timeout_sec: float = declare(
         0.0, SECONDS_OR_NONE, "W", "Time for running runs to finish when a worker stops; 0 = unlimited."

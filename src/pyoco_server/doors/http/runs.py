@@ -39,7 +39,7 @@ from pyoco_server.doors.http.submissions import (
     defaults_of,
     read_delay,
     read_key,
-    read_reason,
+    read_cancel,
     read_submission,
 )
 from pyoco_server.errors import ResultNotReady, Unavailable
@@ -148,8 +148,9 @@ async def start_run(request: Request) -> Response:
 
 async def cancel_run(request: Request) -> Response:
     state = state_of(request)
-    reason = read_reason(await read_body(request))
-    stored = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
+    asked = read_cancel(await read_body(request))
+    run_id = request.path_params["run_id"]
+    stored = await cancel(state.backend, caller_of(request), run_id, asked.reason, asked.grace_sec)
     state.told(stored.revision)
     snapshot = shown_run(stored.run)
     del snapshot["task_records"]
@@ -248,7 +249,7 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=cancel_run,
         summary="Cancel a run",
         description="Requests the cancellation. A run that has ended, or is being cancelled already, is not "
-        "changed. A priced run cannot be cancelled (409): it ends within its timebox.",
+        "changed, but a shorter `grace_sec` moves `cancel_deadline_at` forward. A priced run cannot be cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
         body=Body(RunCancelRequest, required=False),
         answer=_RUN,

@@ -122,6 +122,7 @@ _SNAPSHOT: dict[str, Any] = {
     "cancel_requested_at": NUMBER,
     "cancel_reason": TEXT,
     "cancel_requested_by": TEXT,
+    "cancel_deadline_at": NUMBER | {"description": "The work is killed then, unless it stops before."},
     "ended_by": {"type": "string", "enum": [KEEPER, GATEWAY, OPERATOR]},
     "rerun_of": {"type": "string", "format": "uuid"},
     "graph": {"type": "object", "additionalProperties": TEXTS},
