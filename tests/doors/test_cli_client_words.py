@@ -36,6 +36,7 @@ OLD = {
     "artifacts": "program artifacts",
 }
 RUN = ["submit", "submit-yaml", "batch", "get", "tasks", "watch", "wait", "why", "list", "cancel", "rerun"]
+RUN += ["result", "start"]
 
 
 def command_at(words: str) -> click.Command:

@@ -43,6 +43,8 @@ __all__ = [
     "delete_letter",
     "delete_letters",
     "delete_wheel",
+    "fetch_run_result",
+    "fetch_task_output",
     "fetch_wheel",
     "get_attention",
     "get_letter",
@@ -192,6 +194,18 @@ def start_run(run_id: str) -> Call[RunSnapshot]:
 
 def get_run(run_id: str, include: Sequence[str] | None) -> Call[RunSnapshot]:
     return Call(method="GET", path=path_to("runs", run_id), query=only_given({"include": words(include) or None}))
+
+
+#: Without compression, which would change the digest of what is sent.
+_AS_STORED = {"Accept-Encoding": "identity"}
+
+
+def fetch_run_result(run_id: str) -> Call[None]:
+    return Call(method="GET", path=path_to("runs", run_id, "result"), headers=_AS_STORED)
+
+
+def fetch_task_output(run_id: str, task: str) -> Call[None]:
+    return Call(method="GET", path=path_to("runs", run_id, "outputs", task), headers=_AS_STORED)
 
 
 def get_tasks(run_id: str) -> Call[RunTasks]:

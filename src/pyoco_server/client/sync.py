@@ -46,6 +46,7 @@ from pyoco_server.client.run_results import (
     StartTime,
 )
 from pyoco_server.client.sync_jobs import Jobs
+from pyoco_server.client.sync_outputs import Outputs
 from pyoco_server.client.sync_priced import PricedRuns
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
@@ -61,7 +62,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient(PricedRuns, Jobs):
+class PyocoHttpClient(PricedRuns, Jobs, Outputs):
     """A client of one gateway.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed

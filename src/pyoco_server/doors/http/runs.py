@@ -37,9 +37,9 @@ from pyoco_server.doors.http.submissions import (
     RunSubmitRequest,
     RunSubmitYamlRequest,
     defaults_of,
+    read_cancel,
     read_delay,
     read_key,
-    read_cancel,
     read_submission,
 )
 from pyoco_server.errors import ResultNotReady, Unavailable
@@ -249,7 +249,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=cancel_run,
         summary="Cancel a run",
         description="Requests the cancellation. A run that has ended, or is being cancelled already, is not "
-        "changed, but a shorter `grace_sec` moves `cancel_deadline_at` forward. A priced run cannot be cancelled (409): it ends within its timebox.",
+        "changed, but a shorter `grace_sec` moves `cancel_deadline_at` forward. "
+        "A priced run cannot be cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
         body=Body(RunCancelRequest, required=False),
         answer=_RUN,

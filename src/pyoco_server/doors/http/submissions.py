@@ -48,10 +48,10 @@ __all__ = [
     "RunSubmitYamlRequest",
     "defaults_of",
     "read_batch",
+    "read_cancel",
     "read_change",
     "read_delay",
     "read_key",
-    "read_cancel",
     "read_submission",
 ]
 

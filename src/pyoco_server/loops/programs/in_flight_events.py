@@ -39,7 +39,7 @@ InFlightEvent = CancelRequested | AttemptLost | QuorumChanged
 
 
 class InFlightEvents:
-    """A queue for one reader. It has no limit of its own: each event of an attempt follows from a write of its record."""
+    """A queue for one reader. No limit of its own: each event of an attempt follows from a write of its record."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[InFlightEvent | None] = asyncio.Queue()

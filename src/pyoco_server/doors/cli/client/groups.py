@@ -26,7 +26,9 @@ RUN_VERBS = {
     "watch": _verb("watch:watch", "Follow a run until it ends.", "Runs"),
     "wait": _verb("watch:wait", "Wait for a run to finish and print its outcome.", "Runs"),
     "why": _verb("why:why", "Explain why a run has not started, what it is doing, or why it failed.", "Runs"),
+    "result": _verb("result:result", "Print the result of a completed run, or save it.", "Runs"),
     "list": _verb("runs:list_runs", "Show the newest runs.", "Runs"),
+    "start": _verb("start:start", "Start a delayed run now.", "Runs"),
     "cancel": _verb("cancel:cancel", "Cancel a run, or many.", "Runs"),
 }
 
