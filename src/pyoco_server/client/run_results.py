@@ -154,6 +154,8 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     waiting: RunWaiting
     result: RunResult
     not_run: list[str]
+    letter_id: str
+    rerun_ids: list[str]
     not_before: float
     schedule: RunSchedule
 

@@ -135,6 +135,8 @@ _SNAPSHOT: dict[str, Any] = {
     "waiting": ref("RunWaiting"),
     "result": ref("RunResult"),
     "not_run": TEXTS,
+    "letter_id": TEXT | {"description": "The dead letter of the failed run, while it is kept."},
+    "rerun_ids": array_of(TEXT) | {"description": "The newest 20 runs that repeat the failed run."},
     "not_before": NUMBER | {"description": "The run must not start, or try again, before this instant."},
     "schedule": ref("RunSchedule"),
 }
