@@ -56,7 +56,7 @@ class TestRedrive:
             return await told() == expected
 
         await eventually(lambda: is_told((str(letter_id), [])))
-        first = (await ask(gateway, "POST", f"{path}/rerun")).json()["run_id"]
+        first = (await gateway.client.post(f"{path}/rerun")).json()["run_id"]
         await eventually(lambda: is_told((str(letter_id), [first])))
         second = (await ask(gateway, "POST", f"/dlq/{letter_id}/redrive")).json()["run_id"]
         await eventually(lambda: is_told((None, [second, first])))
