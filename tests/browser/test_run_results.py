@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from support.pretended_runs import RUN_ID, a_run, pretend
+from support.routes import intercept
 
 _STORED = {"href": f"/runs/{RUN_ID}/result", "content_type": "application/json", "bytes": 20_000_000}
 
@@ -56,6 +57,7 @@ def test_a_failed_run_links_to_its_letter_and_to_its_repetitions(page: Page) -> 
 def test_a_cancelled_run_counts_down_and_may_be_killed_now(page: Page) -> None:
     """CLI-10"""
     now = time.time()
+    intercept(page, "**/cancel", lambda route: route.fulfill(json=a_run(status="CANCELLING")))
     opened(page, status="CANCELLING", cancel_requested_at=now, cancel_deadline_at=now + 1000)
     expect(page.locator(".run-head .facts")).to_contain_text("is killed in 16 m")
     with page.expect_request(f"**/runs/{RUN_ID}/cancel") as asked:

@@ -74,8 +74,8 @@ def test_a_worker_is_called_alive_only_while_that_is_fresh(page: Page) -> None:
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        ({"status": "COMPLETED", "end_time": time.time()}, "was not kept. Most likely the graph is too large"),
-        ({"status": "PENDING", "worker_id": None, "start_time": None}, "is not known yet"),
+        ({"status": "COMPLETED", "end_time": time.time()}, "were not stored. The graph is probably too large"),
+        ({"status": "PENDING", "worker_id": None, "start_time": None}, "are not known yet"),
     ],
 )
 def test_why_there_is_no_graph_fits_the_state(page: Page, run: dict[str, Any], words: str) -> None:

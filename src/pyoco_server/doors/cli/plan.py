@@ -8,9 +8,9 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 
+import pyoco_server
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
 from pyoco_server.core.names import host_word
 from pyoco_server.doors.cli.banner import Facts
@@ -284,15 +284,14 @@ def _module(name: str, *, safe_path: bool = True) -> list[str]:
 
 
 def _examples_home() -> Path:
-    """Return the folder that `import examples` needs. Raises UsageError if there is none."""
-    package = util.find_spec("pyoco_server")
-    origin = package.origin if package is not None else None
-    checkout = [Path(origin).parents[2]] if origin is not None else []
-    for home in (Path.cwd(), *checkout):
+    """Return the folder that `import examples` needs: that of the package, or of a checkout (CLI-19). Raises UsageError
+    if there is none."""
+    package = Path(pyoco_server.__file__).parent
+    searched = (Path.cwd(), package / "with_examples", package.parents[1])
+    for home in searched:
         if (home / "examples" / "flows.py").is_file():
             return home
-    searched = " and ".join(map(str, (Path.cwd(), *checkout)))
     raise UsageError(
-        f"--with-examples needs the folder `examples` of the repository; it is in neither of {searched}; "
+        f"--with-examples finds no examples below any of {', '.join(map(str, searched))}; "
         "example: pyoco-server up --flow-resolver your_module:resolve"
     )
