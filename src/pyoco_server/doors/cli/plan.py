@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyoco_server
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
 from pyoco_server.core.names import host_word
 from pyoco_server.doors.cli.banner import Facts
@@ -286,7 +285,7 @@ def _module(name: str, *, safe_path: bool = True) -> list[str]:
 def _examples_home() -> Path:
     """Return the folder that `import examples` needs: that of the package, or of a checkout (CLI-19). Raises UsageError
     if there is none."""
-    package = Path(pyoco_server.__file__).parent
+    package = Path(__file__).parents[2]
     searched = (Path.cwd(), package / "with_examples", package.parents[1])
     for home in searched:
         if (home / "examples" / "flows.py").is_file():

@@ -53,6 +53,9 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "submit": _verb(
             "programs:submit_exec", "Like `program run`, but every argument is an option, for generated command lines."
         ),
+        "list": _verb("program_state:list_programs", "Show the programs that are queued, running or offered."),
+        "state": _verb("program_state:state", "Show queues, running jobs, caps, doors and workers of programs."),
+        "cap": _verb("program_state:cap", "Show or set how many programs of a client run at once."),
         "artifacts": _verb("programs:artifacts", "List or fetch the files that a program has produced."),
     },
 }
