@@ -1,4 +1,4 @@
-"""`pyoco-server-admin program`, by its old spellings `pyoco-grid state`, `cap`, `acl` and `dlq`, on a NATS of its own."""
+"""`pyoco-server-admin program`, by its old spellings `pyoco-grid state`, `cap`, `acl` and `dlq`, on real NATS."""
 
 from __future__ import annotations
 
