@@ -27,6 +27,7 @@ __all__ = ["Plan", "UpOptions"]
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
 #: A user waits after Ctrl-C. Runs that take longer return to the queue.
 _DRAIN_SECONDS = 20.0
+_PACKAGE = Path(__file__).parents[2]
 _BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
 
 
@@ -285,8 +286,7 @@ def _module(name: str, *, safe_path: bool = True) -> list[str]:
 def _examples_home() -> Path:
     """Return the folder that `import examples` needs: that of the package, or of a checkout (CLI-19). Raises UsageError
     if there is none."""
-    package = Path(__file__).parents[2]
-    searched = (Path.cwd(), package / "with_examples", package.parents[1])
+    searched = (Path.cwd(), _PACKAGE / "with_examples", _PACKAGE.parents[1])
     for home in searched:
         if (home / "examples" / "flows.py").is_file():
             return home
