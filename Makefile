@@ -18,7 +18,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 up: setup ## Start everything on this machine; ARGS="--port 9000" is passed on to pyoco-server up
-	@exec $(BIN)/pyoco-server up --with-examples $(ARGS)
+	@exec $(BIN)/python tools/up.py up --with-examples $(ARGS)
 
 up-priced: dev ## Start priced runs on PostgreSQL, Valkey and an emulator of S3 and SQS; ARGS="--port 9000"
 	@exec $(BIN)/python tools/up_priced.py $(ARGS)

@@ -139,7 +139,7 @@ class TestRunOnce:
         with caplog.at_level(logging.WARNING):
             working = asyncio.create_task(worker.run_once(60))
             await eventually(lambda: _is_running(scene, run_id))
-            await cancel(backend, Caller(), run_id, None)
+            await cancel(replace(backend, config=config), Caller(), run_id, None)
 
             async def says_so() -> bool:
                 run = await run_now(backend, run_id)

@@ -21,6 +21,7 @@ CLIENT = ROOT / "src" / "pyoco_server" / "client"
 FILES = {
     "aio.py": "sync.py",
     "aio_jobs.py": "sync_jobs.py",
+    "aio_outputs.py": "sync_outputs.py",
     "aio_priced.py": "sync_priced.py",
     "aio_wire.py": "sync_wire.py",
 }
@@ -30,6 +31,7 @@ _WORDS = {
     "AsyncBaseTransport": "BaseTransport",
     "AsyncClient": "Client",
     "AsyncJobs": "Jobs",
+    "AsyncOutputs": "Outputs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",
@@ -38,6 +40,7 @@ _WORDS = {
     "aclose": "close",
     "aclosing": "closing",
     "aio_jobs": "sync_jobs",
+    "aio_outputs": "sync_outputs",
     "aio_priced": "sync_priced",
     "aio_wire": "sync_wire",
     "aiter_bytes": "iter_bytes",
@@ -55,11 +58,15 @@ _PHRASES = {
     "Programs and their jobs, for asyncio. The synchronous twin, `sync_jobs.py`, is made from this file.": (
         "Programs and their jobs, for programs without an event loop."
     ),
+    "Results and outputs of runs, for asyncio. The synchronous twin, `sync_outputs.py`, is made from this file.": (
+        "Results and outputs of runs, for programs without an event loop."
+    ),
     "A client of one gateway, for asyncio.": "A client of one gateway.",
     "async with": "with",
     '(await client.wait_run(run["run_id"]))["status"]': 'client.wait_run(run["run_id"])["status"]',
     "await client": "client",
     "AsyncJobs": "Jobs",
+    "AsyncOutputs": "Outputs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
     "AsyncWire": "Wire",

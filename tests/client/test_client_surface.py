@@ -38,7 +38,9 @@ CALLS: dict[str, Call[Any]] = {
     "get_tasks": calls.get_tasks("{run_id}"),
     "list_runs": calls.list_runs({}),
     "list_runs_vnext": calls.list_runs_vnext({}),
-    "cancel_run": calls.cancel_run("{run_id}", None),
+    "read_run_result": calls.fetch_run_result("{run_id}"),
+    "read_task_output": calls.fetch_task_output("{run_id}", "{task}"),
+    "cancel_run": calls.cancel_run("{run_id}", None, None),
     "cancel_runs": calls.cancel_runs({}),
     "run_logs": calls.get_run_logs("{run_id}", {}),
     "watch_run": calls.watch_run("{run_id}", {}, None),
@@ -81,7 +83,16 @@ CALLS: dict[str, Call[Any]] = {
     "readyz": priced_calls.readyz(),
 }
 #: What is more than one call, or another use of one.
-MORE = {"close", "iter_runs", "wait_run", "download_wheel", "save_artifact", "wait_pack_run", "save_result"}
+MORE = {
+    "close",
+    "iter_runs",
+    "wait_run",
+    "download_wheel",
+    "save_artifact",
+    "save_run_result",
+    "wait_pack_run",
+    "save_result",
+}
 #: The other call of a method that has two.
 SECOND = {"run_logs": calls.follow_run_logs("{run_id}", {}, None)}
 #: What follows an address that an answer has told.
@@ -121,7 +132,7 @@ def test_both_clients_have_the_same_methods_with_the_same_words() -> None:
 
 
 def test_the_synchronous_client_knows_no_event_loop() -> None:
-    for name in ("sync.py", "sync_jobs.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
+    for name in ("sync.py", "sync_jobs.py", "sync_outputs.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
         text = (ROOT / "src" / "pyoco_server" / "client" / name).read_text()
         assert not re.search(r"\b(async|await|asyncio|Async\w+)\b", text), name
 

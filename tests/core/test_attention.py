@@ -229,7 +229,7 @@ def test_every_kind_is_told_in_both_languages() -> None:
         ),
         "growing_queue": (
             "The queue of tag gpu is growing. Waiting: 200; 10 minutes ago: 100. Add workers or slots.",
-            "タグ gpu の待ち行列が伸びています。待機中: 200件、10分前: 100件。"
+            "タグ gpu のキューが伸びています。待機中: 200件、10分前: 100件。"
             "workerまたはスロットの追加を検討してください",
         ),
         "dead_letters": (

@@ -18,6 +18,7 @@ from pyoco_server.core.diagnosis.facts import (
     Trouble,
     Unknown,
     Unreachable,
+    WaitingRuns,
     Workers,
 )
 from pyoco_server.core.diagnosis.finding import age, size, some
@@ -245,6 +246,19 @@ def test_the_fix_is_the_one_for_this_trouble(change: Change, check: str, words: 
 def test_what_is_told_is_what_was_found(change: Change, check: str, words: str) -> None:
     told = [finding.what for finding in of_check(diagnose(change(HEALTHY)), check)]
     assert any(words in what for what in told), told
+
+
+def test_waiting_runs_are_those_that_the_gateway_lists() -> None:
+    """CLI-20: jobs of cancelled runs stay in the stream until a worker takes them, and are no waiting runs."""
+    facts = of("queue", jobs={"gpu": 4, "old": 2, "default": 3})(HEALTHY)
+    listed = {"gpu": WaitingRuns(1, NOW - 720), "old": WaitingRuns(0, None), "default": WaitingRuns(0, None)}
+    told = [each.what for each in of_check(diagnose(gateway(waiting=listed)(facts)), "queue.unserved")]
+    assert told == ["no worker takes the jobs of tag gpu; waiting: 1, the oldest for 12 min"]
+    served = gateway(waiting={"default": WaitingRuns(2, NOW)})(facts)
+    assert [each.what for each in of_check(diagnose(served), "queue.unserved")] == [
+        "jobs in the queue: 2; every tag has a worker"
+    ]
+    assert len(of_check(diagnose(facts), "queue.unserved")) == 2
 
 
 def test_only_dead_letters_are_counted_as_such() -> None:

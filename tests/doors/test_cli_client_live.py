@@ -164,13 +164,8 @@ def test_a_table_on_a_terminal_has_coloured_states(site: Site) -> None:
 def test_nothing_is_coloured_or_moves_in_a_pipe(site: Site) -> None:
     """FLOW-430, FLOW-448"""
     run_id = site.ended("broken")
-    for words in (
-        ["list", "--limit", "200", "--output", "table"],
-        ["watch", run_id],
-        ["why", run_id],
-        ["wait", run_id],
-        ["get", run_id],
-    ):
+    listed = ["list", "--run-id", run_id, "--output", "table"]
+    for words in (listed, ["watch", run_id], ["why", run_id], ["wait", run_id], ["get", run_id]):
         with process(site.url, *words) as running:
             out, err = running.communicate(timeout=120)
         assert (running.returncode, err) == (0, "")

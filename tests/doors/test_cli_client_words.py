@@ -35,7 +35,8 @@ OLD = {
     "submit-exec": "program submit",
     "artifacts": "program artifacts",
 }
-RUN = ["submit", "submit-yaml", "batch", "get", "tasks", "watch", "wait", "logs", "why", "list", "cancel", "rerun"]
+RUN = ["submit", "submit-yaml", "batch", "get", "tasks", "watch", "wait", "why", "list", "cancel", "rerun"]
+RUN += ["logs", "result", "start"]
 
 
 def command_at(words: str) -> click.Command:
@@ -265,3 +266,17 @@ def test_a_wait_in_a_pipe_writes_the_reason_once(client: Client, own_tag: str) -
         f"waiting: no_worker: No worker serves tag {own_tag}. "
         f"Start one with: pyoco-worker --flow-resolver MODULE:CALLABLE --tags {own_tag}"
     ]
+
+
+def test_without_arguments_it_says_how_to_start_a_server_or_how_to_go_on(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-12"""
+    piped = client()
+    assert (piped.code, "Missing command." in piped.err) == (1, True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with_server = client()
+    assert (with_server.code, "Usage: pyoco-client" in with_server.out) == (0, True)
+    without = client("--server", "http://127.0.0.1:1")
+    assert (without.code, without.out) == (1, "")
+    assert "pyoco-server up --with-examples" in without.err

@@ -1,4 +1,4 @@
-"""`pyoco-grid state`, `cap`, `acl` and `dlq`, on a NATS server of their own."""
+"""`pyoco-server-admin program`, by its old spellings `pyoco-grid state`, `cap`, `acl` and `dlq`, on real NATS."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import pytest
 
 from pyoco_server.actions.programs.claim import free_slot
 from pyoco_server.actions.programs.finish import finish_job
 from pyoco_server.config import GridConfig, NatsBackendConfig
-from pyoco_server.doors.cli.grid.group import cli
+from pyoco_server.doors.cli import admin
+from pyoco_server.doors.cli.grid.group import COMMANDS, cli
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.backend import OperatorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
@@ -144,7 +146,7 @@ def test_a_cap_is_set_and_shown(grid: Operator) -> None:
     assert grid("cap", "get", "clientA", "--group", grid.group).result["cap"] == 9
     for bad in ("0", "10001", "many"):
         ended = grid("cap", "set", "clientA", bad, "--group", grid.group)
-        assert (ended.code, "pyoco-grid cap set clientA 8" in ended.err) == (1, True)
+        assert (ended.code, "program cap set clientA 8" in ended.err) == (1, True)
     refused = grid("cap", "get", "no.good", "--group", grid.group)
     assert (refused.code, "ClientId" in refused.err) == (1, True)
 
@@ -240,3 +242,12 @@ def test_a_deployment_that_cannot_keep_its_promises_ends_with_3(
     ended = grid("state")
     assert (ended.code, ended.out) == (3, "")
     assert "ERR-PYOCO-0045" in ended.err
+
+
+def test_operator_commands_are_those_of_the_admin_command() -> None:
+    """CLI-15: the old spellings work, and are not listed."""
+    program = admin.cli.commands["program"]
+    assert isinstance(program, click.Group)
+    for name in ("state", "cap", "acl"):
+        assert program.commands[name] is COMMANDS[name].load()
+    assert all(COMMANDS[name].hidden for name in ("state", "cap", "acl", "dlq"))

@@ -197,10 +197,10 @@ def test_without_examples_in_reach_the_option_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pyoco_server.doors.cli.plan.util.find_spec", lambda name: None)
+    monkeypatch.setattr("pyoco_server.doors.cli.plan._PACKAGE", tmp_path / "a" / "b")
     assert outcome(server.cli, "pyoco-server", ["up", "--with-examples"]) == 1
     said = capsys.readouterr().err
-    assert "folder `examples`" in said
+    assert "finds no examples" in said
     assert "--flow-resolver" in said
 
 

@@ -279,3 +279,22 @@ class TestOurOwn:
         assert "{{static}}" not in text
         assert "<!-- modulepreload -->" not in text
         assert "data-pyoco" not in text
+
+
+#: What the Japanese texts call a thing, and what they do not call it.
+TERMS = {
+    "worker": ["ワーカー"],
+    "gateway": ["ゲートウェイ"],
+    "run": ["ラン(?![キ])", "実行単位"],
+    "キュー": ["待ち行列", "列で待"],
+    "デッドレター": ["dead letter", "配信不能"],
+    "パラメーター": ["パラメータ(?!ー)"],
+    "キャンセル": ["取消", "取り消し"],
+}
+
+
+@pytest.mark.parametrize("path", sorted((STATIC / "texts").glob("*.js")), ids=lambda path: path.name)
+def test_japanese_texts_use_one_term_for_a_thing(path: Path) -> None:
+    texts = path.read_text(encoding="utf-8").partition("export const ja")[2]
+    found = [f"{other}: use {term}" for term, others in TERMS.items() for other in others if re.search(other, texts)]
+    assert found == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest_asyncio
 
 from pyoco_server.actions.programs.submit import submit_job
 from pyoco_server.core.frames.codec import Type
-from pyoco_server.core.frames.messages import AssignJob, JobResult, ObjectGet, OutputRef, SubmitAck
+from pyoco_server.core.frames.messages import AssignJob, ErrorMessage, JobResult, ObjectGet, OutputRef, SubmitAck
 from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import client_session
@@ -52,6 +53,20 @@ async def pair(door: OpenDoor) -> AsyncIterator[Pair]:
         await client.hello()
         await worker.hello(patterns=[f"job.assign.{exec_name}"], credit=100)
         yield Pair(client, worker, exec_name)
+
+
+async def test_a_delayed_job_waits_for_its_time(door: OpenDoor, pair: Pair) -> None:
+    """DELAY-9"""
+    ack = await pair.client.accepted(exec_name=pair.exec_name, not_before=time.time() + 3600)
+    run = await door.run(ack.run_id)
+    assert (run.status, run.waits_for_time, run.attempt) == (RunState.PENDING, True, 0)
+    job = await pair.assigned()  # one without a time overtakes it
+    assert job.run_id != ack.run_id
+    _, msg_id = await pair.client.submit(exec_name=pair.exec_name, not_before=time.time() + 10**9)
+    frame = await pair.client.next(Type.ERROR)
+    refused = ErrorMessage.read(frame.payload)
+    assert (frame.corr_id, refused.code) == (msg_id, "BAD_SCHEMA")
+    assert "NotBefore" in refused.message
 
 
 # There and back -----------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class TestCancel:
             changed = {
                 "status": "CANCELLING",
                 "cancel_requested_at": asked["updated_at"],
+                "cancel_deadline_at": asked["updated_at"] + gateway.config.cancel_grace_period_sec,
                 "updated_at": asked["updated_at"],
                 "last_change": {
                     "what": "cancel_requested",
@@ -78,6 +79,34 @@ class TestCancel:
         second = await gateway.client.post(path, json={"reason": "second"})
         assert (second.status_code, second.json()) == (200, first.json())
         assert (await stored(gateway, run_id)).revision == revision
+
+    async def test_a_later_request_may_only_shorten_the_time_to_stop(self, gateway: Gateway) -> None:
+        """CLI-10"""
+        run_id = await submit(gateway)
+
+        async def left(**body: Any) -> float:
+            asked = (await gateway.client.post(f"/runs/{run_id}/cancel", json=body)).json()
+            return float(asked["cancel_deadline_at"] - asked["cancel_requested_at"])
+
+        assert await left(grace_sec=3600) == pytest.approx(3600)
+        assert await left() == pytest.approx(3600)
+        shortened = await left(grace_sec=100)
+        assert 100 <= shortened < 3600
+        assert await left(grace_sec=200) == shortened
+        assert await left(grace_sec=0) < 100
+        run = await read(gateway, run_id)
+        assert run["last_change"]["at"] == run["cancel_requested_at"]
+
+    @pytest.mark.parametrize("grace", [-1, 3601, "30", None, True])
+    async def test_a_bad_time_to_stop_is_refused(self, gateway: Gateway, grace: object) -> None:
+        """CLI-10"""
+        run_id = await submit(gateway)
+        answer = await gateway.client.post(f"/runs/{run_id}/cancel", json={"grace_sec": grace})
+        if grace is None:
+            assert answer.status_code == 200
+        else:
+            assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body", "grace_sec"])
+            assert (await read(gateway, run_id))["status"] == "PENDING"
 
     @pytest.mark.parametrize("outcome", [Completed(progress=PROGRESS), Failed(message="it broke", progress=PROGRESS)])
     async def test_a_run_that_has_ended_stays_as_it_is(self, gateway: Gateway, outcome: Completed | Failed) -> None:

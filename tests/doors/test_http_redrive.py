@@ -19,6 +19,7 @@ from support.burials import bury_letter, bury_letters, died, run_died
 from support.dead_letters_http import NOT_FOUND, ask, ids
 from support.doors_support import check_refusal
 from support.gateways import Gateway, error, stock_of, stored, submit_yaml
+from support.waiting import eventually
 
 
 class TestRedrive:
@@ -41,6 +42,25 @@ class TestRedrive:
         assert (await gateway.client.get(f"/runs/{old.run_id}")).json()["status"] == "FAILED"
         again = await ask(gateway, "POST", f"/dlq/{letter_id}/redrive")
         assert (again.status_code, again.json()) == (404, NOT_FOUND)
+
+    async def test_a_failed_run_names_its_letter_and_the_runs_that_repeat_it(self, gateway: Gateway) -> None:
+        """CLI-18"""
+        letter_id, old = await died(gateway.backend)
+        path = f"/runs/{old.run_id}"
+
+        async def told() -> tuple[Any, Any]:
+            run = (await gateway.client.get(path)).json()
+            return run.get("letter_id"), run.get("rerun_ids")
+
+        async def is_told(expected: tuple[Any, Any]) -> bool:
+            return await told() == expected
+
+        await eventually(lambda: is_told((str(letter_id), [])))
+        first = (await gateway.client.post(f"{path}/rerun")).json()["run_id"]
+        await eventually(lambda: is_told((str(letter_id), [first])))
+        second = (await ask(gateway, "POST", f"/dlq/{letter_id}/redrive")).json()["run_id"]
+        await eventually(lambda: is_told((None, [second, first])))
+        assert "rerun_ids" not in (await gateway.client.get(f"/runs/{first}")).json()
 
     async def test_a_double_click_redrives_once(self, gateway: Gateway, link: Link) -> None:
         letter_id, _ = await died(gateway.backend)

@@ -64,6 +64,21 @@ async def test_a_cancelled_program_is_gone_with_all_its_children(site: ProgramSi
         assert site.left() == []
 
 
+async def test_a_shorter_grace_may_be_asked_for_later(site: ProgramSite) -> None:
+    """CLI-10"""
+    deaf = site.program("deaf.sh", DEAF)
+    async with site.executor(change={"kill_seconds": 300.0}) as executor:
+        work = site.work(deaf)
+        execution = executor.begin(work)
+        await eventually((site.jobs / work.job_id / "a1" / "deaf").exists)
+        for seconds in (None, 200.0, 0.0):
+            execution.cancel(seconds)
+        outcome = await execution.outcome()
+        assert (outcome.report.error_code, outcome.report.exit_code) == (ErrorCode.CANCELLED, -signal.SIGKILL)
+        assert outcome.archive is not None
+        outcome.archive.discard()
+
+
 async def test_one_that_does_not_listen_is_killed_after_the_grace(site: ProgramSite) -> None:
     """GRID-99, GRID-112: SIGTERM, then SIGKILL"""
     deaf = site.program("deaf.sh", DEAF)

@@ -62,6 +62,12 @@ async def shows(backend: Backend, run_id: str, task: str, state: str = "RUNNING"
     return (await run_now(backend, run_id)).tasks.get(task) == state
 
 
+async def cancel_is_seen(backend: Backend, run_id: str) -> bool:
+    """Whether its worker has written a heartbeat since."""
+    run = await run_now(backend, run_id)
+    return run.cancel_requested_at is not None and run.heartbeat_at > run.cancel_requested_at
+
+
 def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -73,12 +79,12 @@ async def none_left(link: Link, config: NatsBackendConfig) -> bool:
 async def test_what_a_task_has_started_is_killed_with_it(link: Link, backend: Backend, tmp_path: Path) -> None:
     """DESIGN 9.3: the host's whole process group."""
     note = tmp_path / "pids"
-    async with Working(backend, cancel_grace_period_sec=0.3):
+    async with Working(backend):
         run_id = await submitted(backend, "stays_with_others", path=str(note))
         await eventually(lambda: note.exists() and len(note.read_text().split()) == 2)
         grandchild, host = map(int, note.read_text().split())
         assert not is_gone(grandchild)
-        await cancel(backend, Caller(), run_id, None)
+        await cancel(backend, Caller(), run_id, None, 0.3)
         run = await ended(backend, run_id)
         await eventually(lambda: is_gone(grandchild) and is_gone(host))
         await eventually(lambda: none_left(link, backend.config))
@@ -88,11 +94,14 @@ async def test_what_a_task_has_started_is_killed_with_it(link: Link, backend: Ba
 
 
 async def test_a_task_that_ignores_the_polite_word_is_killed_all_the_same(backend: Backend) -> None:
-    async with Working(backend, cancel_grace_period_sec=0.3):
+    """CLI-10: also when the grace period is shortened after the worker has heard of the request."""
+    async with Working(backend):
         run_id = await submitted(backend, "ignores_the_polite_word")
         await eventually(lambda: shows(backend, run_id, "ignores_the_polite_word"))
         began = time.monotonic()
-        await cancel(backend, Caller(), run_id, None)
+        await cancel(backend, Caller(), run_id, None, 3600.0)
+        await eventually(lambda: cancel_is_seen(backend, run_id))
+        await cancel(backend, Caller(), run_id, None, 0.3)
         run = await ended(backend, run_id)
         assert run.status is RunState.CANCELLED
         assert run.graph == {"ignores_the_polite_word": []}  # a heartbeat told it: the killed host told nothing more
@@ -103,11 +112,11 @@ async def test_a_task_that_ends_by_itself_within_the_grace_period_is_waited_for(
     link: Link, backend: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FLOW-181, FLOW-183: it finished normally, and its run is cancelled."""
-    async with Working(backend, cancel_grace_period_sec=300.0):
+    async with Working(backend):
         run_id = await submitted(backend, "waits_for", path=str(tmp_path / "go"))
         await eventually(lambda: shows(backend, run_id, "waits_for"))
         with caplog.at_level(logging.INFO):
-            await cancel(backend, Caller(), run_id, "late")
+            await cancel(backend, Caller(), run_id, "late", 300.0)
             await eventually(lambda: "stopping a run on request" in caplog.text)
         (tmp_path / "go").touch()
         run = await ended(backend, run_id)
@@ -119,10 +128,10 @@ async def test_a_task_that_ends_by_itself_within_the_grace_period_is_waited_for(
 
 async def test_no_new_task_starts(backend: Backend) -> None:
     """FLOW-181, FLOW-23: the first task ends because it has seen the cancel"""
-    async with Working(backend, cancel_grace_period_sec=300.0):
+    async with Working(backend):
         run_id = await submitted(backend, "cancelled_between_steps", seconds=300)
         await eventually(lambda: shows(backend, run_id, "watches_for_a_cancel"))
-        await cancel(backend, Caller(), run_id, None)
+        await cancel(backend, Caller(), run_id, None, 300.0)
         run = await ended(backend, run_id)
     assert run.status is RunState.CANCELLED
     assert run.tasks["watches_for_a_cancel"] == "SUCCEEDED"
@@ -133,7 +142,7 @@ async def test_no_new_task_starts(backend: Backend) -> None:
 
 async def test_a_cancel_at_any_moment_has_one_end(link: Link, backend: Backend) -> None:
     """FLOW-19, FLOW-20, FLOW-178: before the claim, between claim and begin, while it runs, as it ends."""
-    async with Working(backend, slots=2, cancel_grace_period_sec=0.2):
+    async with Working(backend, slots=2):
         run_ids: list[str] = []
 
         async def one(number: int) -> bool:
@@ -141,7 +150,7 @@ async def test_a_cancel_at_any_moment_has_one_end(link: Link, backend: Backend) 
             run_id = await (submitted(backend, "fine") if number % 8 else submitted(backend, "steps", pause=0.3))
             run_ids.append(run_id)
             await asyncio.sleep(number * 0.0005)
-            asked = await cancel(backend, Caller(), run_id, None)
+            asked = await cancel(backend, Caller(), run_id, None, 0.2)
             return asked.run.status is RunState.CANCELLING
 
         asked = [await one(number) for number in range(80)]

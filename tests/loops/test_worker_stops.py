@@ -63,7 +63,7 @@ class TestACancelledRun:
                 run_id = await submitted(backend, "spins")
                 await running(backend, run_id, "spins")
                 began = time.monotonic()
-                await cancel(backend, Caller(), run_id, None)
+                await cancel(strict, Caller(), run_id, None)
                 run = await ended(backend, run_id)
                 assert time.monotonic() - began > 0.4
                 assert (await ended(backend, await submitted(backend, "fine"))).status is RunState.COMPLETED

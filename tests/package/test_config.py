@@ -411,7 +411,7 @@ def test_secrets_of_every_part_are_known_by_their_variables() -> None:
 def test_log_settings_come_from_the_environment() -> None:
     """FLOW-513 to FLOW-516"""
     assert LogSettings.from_env({"PYOCO_LOAD_DOTENV": "0"}) == LogSettings(
-        log_level="INFO", log_format="json", log_utc=True, log_include_traceback=True
+        log_level="INFO", log_format="auto", log_utc=True, log_include_traceback=True
     )
     environ = {
         "PYOCO_LOAD_DOTENV": "0",

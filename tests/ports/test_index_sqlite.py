@@ -13,6 +13,7 @@ import pytest
 from contracts.index import IndexContract, MakeIndex, ids, opened
 from contracts.index_counts import IndexCountsContract
 from contracts.index_programs import IndexProgramsContract
+from contracts.index_repeats import IndexRepeatsContract
 from contracts.index_walks import FILTERS, IndexWalksContract, walk
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
@@ -34,6 +35,10 @@ def make_other_index(tmp_path: Path) -> MakeIndex:
 
 
 class TestSqliteIndex(IndexContract):
+    pass
+
+
+class TestSqliteIndexRepeats(IndexRepeatsContract):
     pass
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pyoco_server.actions.priced.finalize import Finished
 from pyoco_server.actions.priced.sweep import cancel_delayed
-from pyoco_server.actions.programs.cancel import ask_job
+from pyoco_server.actions.programs.cancel import ask_job, tell_holder
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.priced.projection import project
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Caller, Run, ask_cancel
+from pyoco_server.core.run import Caller, Run, ask_cancel, shorten_cancel
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import is_disputed
 from pyoco_server.errors import DependencyUnavailable, NotOfThisKind, Problem, SnapshotTooLargeError
@@ -38,19 +38,26 @@ class Answered:
     asked: bool
 
 
-async def cancel(backend: Backend, caller: Caller, run_id: str, reason: str | None) -> Stored:
+async def cancel(
+    backend: Backend, caller: Caller, run_id: str, reason: str | None, grace_seconds: float | None = None
+) -> Stored:
     """Mark the run CANCELLING; its worker stops it. A waiting program becomes CANCELLED immediately
     (`actions/programs/cancel.py`).
 
     One read and one write, repeated while other writers change the run. A run that has ended, or is already being
-    cancelled, stays as it is (FLOW-176, FLOW-177). Raises RunNotFound; and NotOfThisKind for a pack: its money is set
-    aside, and only the ledger ends it.
+    cancelled, stays as it is (FLOW-176, FLOW-177), but a shorter `grace_seconds` moves its deadline forward (CLI-10).
+    Raises RunNotFound; and NotOfThisKind for a pack: its money is set aside, and only the ledger ends it.
     """
-    return (await cancel_if(backend, caller, run_id, reason, lambda _: True)).stored
+    return (await cancel_if(backend, caller, run_id, reason, lambda _: True, grace_seconds)).stored
 
 
 async def cancel_if(
-    backend: Backend, caller: Caller, run_id: str, reason: str | None, wanted: Callable[[Run], bool]
+    backend: Backend,
+    caller: Caller,
+    run_id: str,
+    reason: str | None,
+    wanted: Callable[[Run], bool],
+    grace_seconds: float | None = None,
 ) -> Answered:
     """Cancel as `cancel` does, but only while `wanted` accepts the run, which is read again for each try."""
     rounds = Rounds(f"run {run_id}")
@@ -63,14 +70,27 @@ async def cancel_if(
         if run.is_pack:
             why = _why_not(run)
             raise NotOfThisKind(f"the run {why}", problems=(Problem(("path", "run_id"), why, "kind"),))
-        if run.is_terminal or run.status is RunState.CANCELLING or not wanted(run):
+        is_asked = run.status is RunState.CANCELLING
+        if is_asked and grace_seconds is not None:
+            asked = await _shorten(backend, found, grace_seconds)
+        elif run.is_terminal or is_asked or not wanted(run):
             return Answered(found, asked=False)
-        if run.is_exec:
-            asked = await ask_job(backend, found, caller.api_key_id, reason)
+        elif run.is_exec:
+            asked = await ask_job(backend, found, caller.api_key_id, reason, grace_seconds)
         else:
-            asked = await _ask(backend, caller, found, reason)
+            asked = await _ask(backend, caller, found, reason, grace_seconds)
         if isinstance(asked, Stored):
-            return Answered(asked, asked=True)
+            return Answered(asked, asked=not is_asked)
+
+
+async def _shorten(backend: Backend, found: Stored, grace_seconds: float) -> Stored | Lost:
+    run = shorten_cancel(found.run, grace_seconds, backend.clock())
+    if run is found.run:
+        return found
+    stored = await backend.runs.replace(run, found.revision)
+    if run.is_exec and isinstance(stored, Stored):
+        await tell_holder(backend, run)
+    return stored
 
 
 async def _cancel_delayed_pack(priced: Priced, found: Stored) -> Answered:
@@ -91,9 +111,12 @@ def _why_not(run: Run) -> str:
     return f"{_WHY_NOT}: {_INSTEAD.get(run.status, 'it has ended')}"
 
 
-async def _ask(backend: Backend, caller: Caller, found: Stored, reason: str | None) -> Stored | Lost:
+async def _ask(
+    backend: Backend, caller: Caller, found: Stored, reason: str | None, grace_seconds: float | None
+) -> Stored | Lost:
     now, key = backend.clock(), caller.api_key_id
+    grace = backend.config.cancel_grace_period_sec if grace_seconds is None else grace_seconds
     for why, by in ((reason, key), (None, key)):
         with contextlib.suppress(SnapshotTooLargeError):  # drop the reason, then the key id, rather than the request
-            return await backend.runs.replace(ask_cancel(found.run, why, now, by), found.revision)
-    return await backend.runs.replace(ask_cancel(found.run, None, now), found.revision)
+            return await backend.runs.replace(ask_cancel(found.run, why, now, by, grace), found.revision)
+    return await backend.runs.replace(ask_cancel(found.run, None, now, None, grace), found.revision)

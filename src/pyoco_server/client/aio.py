@@ -12,6 +12,7 @@ import httpx
 
 from pyoco_server.client import calls
 from pyoco_server.client.aio_jobs import AsyncJobs
+from pyoco_server.client.aio_outputs import AsyncOutputs
 from pyoco_server.client.aio_priced import AsyncPricedRuns
 from pyoco_server.client.aio_wire import AsyncWire, Progress, Uploaded
 from pyoco_server.client.connection import access
@@ -62,7 +63,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
+class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
     """A client of one gateway, for asyncio.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed
@@ -359,10 +360,19 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs):
         return await self._wire.call(calls.start_run(run_id))
 
     async def cancel_run(
-        self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None
+        self,
+        run_id: str,
+        wait: bool = False,
+        timeout_sec: float | None = None,
+        *,
+        reason: str | None = None,
+        grace_sec: float | None = None,
     ) -> RunSnapshot:
-        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`."""
-        snapshot = await self._wire.call(calls.cancel_run(run_id, reason))
+        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`.
+
+        The work is killed after `grace_sec` seconds unless it stops before; a repeated request may only shorten them.
+        """
+        snapshot = await self._wire.call(calls.cancel_run(run_id, reason, grace_sec))
         return await self.wait_run(run_id, timeout_sec) if wait else snapshot
 
     async def cancel_runs(self, **chosen: Unpack[RunsCancelledBy]) -> RunsCancelled:

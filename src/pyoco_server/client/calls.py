@@ -44,6 +44,8 @@ __all__ = [
     "delete_letter",
     "delete_letters",
     "delete_wheel",
+    "fetch_run_result",
+    "fetch_task_output",
     "fetch_wheel",
     "follow_run_logs",
     "get_attention",
@@ -199,6 +201,18 @@ def get_run(run_id: str, include: Sequence[str] | None) -> Call[RunSnapshot]:
     return Call(method="GET", path=path_to("runs", run_id), query=only_given({"include": words(include) or None}))
 
 
+#: Without compression, which would change the digest of what is sent.
+_AS_STORED = {"Accept-Encoding": "identity"}
+
+
+def fetch_run_result(run_id: str) -> Call[None]:
+    return Call(method="GET", path=path_to("runs", run_id, "result"), headers=_AS_STORED)
+
+
+def fetch_task_output(run_id: str, task: str) -> Call[None]:
+    return Call(method="GET", path=path_to("runs", run_id, "outputs", task), headers=_AS_STORED)
+
+
 def get_tasks(run_id: str) -> Call[RunTasks]:
     return Call(method="GET", path=path_to("runs", run_id, "tasks"))
 
@@ -232,8 +246,8 @@ def list_runs_vnext(filters: Mapping[str, Any]) -> Call[RunListResponse]:
     return Call(method="GET", path="/runs", query={**only_given(filters), "envelope": True})
 
 
-def cancel_run(run_id: str, reason: str | None) -> Call[RunSnapshot]:
-    return json_call("POST", path_to("runs", run_id, "cancel"), only_given({"reason": reason}))
+def cancel_run(run_id: str, reason: str | None, grace_sec: float | None) -> Call[RunSnapshot]:
+    return json_call("POST", path_to("runs", run_id, "cancel"), only_given({"reason": reason, "grace_sec": grace_sec}))
 
 
 def cancel_runs(chosen: Mapping[str, Any]) -> Call[RunsCancelled]:

@@ -9,6 +9,7 @@ from pyoco_server.client.priced_results import RunPackFields
 from pyoco_server.client.results import ErrorBody
 
 __all__ = [
+    "OutputSaved",
     "RunAccepted",
     "RunAttempt",
     "RunBatchAnswer",
@@ -18,6 +19,7 @@ __all__ = [
     "RunLastChange",
     "RunListResponse",
     "RunRepeated",
+    "RunResult",
     "RunSnapshot",
     "RunStatus",
     "RunSummary",
@@ -139,6 +141,7 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     cancel_requested_at: float
     cancel_reason: str
     cancel_requested_by: str
+    cancel_deadline_at: float
     ended_by: Literal["keeper", "gateway", "operator"]
     rerun_of: str
     graph: dict[str, list[str]]
@@ -149,6 +152,10 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     worker_tags: list[str] | None
     worker_state: str | None
     waiting: RunWaiting
+    result: RunResult
+    not_run: list[str]
+    letter_id: str
+    rerun_ids: list[str]
     not_before: float
     schedule: RunSchedule
 
@@ -160,6 +167,29 @@ class StartTime(TypedDict, total=False):
     delay: float | str
     #: Unix seconds, or RFC 3339 text with an offset.
     not_before: float | str
+
+
+class RunResult(TypedDict, total=False):
+    """The result of a completed run."""
+
+    href: str
+    content_type: str
+    bytes: int
+    sha256: str
+    #: If it is JSON and small; otherwise `preview` is the beginning of its text.
+    value: Any
+    preview: str
+    truncated: bool
+    #: Why it could not be kept: `err_id`, `message` and `message_ja`.
+    error: dict[str, str]
+
+
+class OutputSaved(TypedDict):
+    """A result in a local file, complete and checked."""
+
+    path: str
+    bytes: int
+    sha256: str
 
 
 class RunSnapshot(_RunFields):

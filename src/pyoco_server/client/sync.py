@@ -48,6 +48,7 @@ from pyoco_server.client.run_results import (
     StartTime,
 )
 from pyoco_server.client.sync_jobs import Jobs
+from pyoco_server.client.sync_outputs import Outputs
 from pyoco_server.client.sync_priced import PricedRuns
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
@@ -63,7 +64,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient(PricedRuns, Jobs):
+class PyocoHttpClient(PricedRuns, Jobs, Outputs):
     """A client of one gateway.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed
@@ -356,10 +357,19 @@ class PyocoHttpClient(PricedRuns, Jobs):
         return self._wire.call(calls.start_run(run_id))
 
     def cancel_run(
-        self, run_id: str, wait: bool = False, timeout_sec: float | None = None, *, reason: str | None = None
+        self,
+        run_id: str,
+        wait: bool = False,
+        timeout_sec: float | None = None,
+        *,
+        reason: str | None = None,
+        grace_sec: float | None = None,
     ) -> RunSnapshot:
-        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`."""
-        snapshot = self._wire.call(calls.cancel_run(run_id, reason))
+        """Request the cancellation of a run. `wait`: wait until it has ended, or raise TimeoutError, as `wait_run`.
+
+        The work is killed after `grace_sec` seconds unless it stops before; a repeated request may only shorten them.
+        """
+        snapshot = self._wire.call(calls.cancel_run(run_id, reason, grace_sec))
         return self.wait_run(run_id, timeout_sec) if wait else snapshot
 
     def cancel_runs(self, **chosen: Unpack[RunsCancelledBy]) -> RunsCancelled:

@@ -166,7 +166,10 @@ class NatsBackendConfig:
     flow_resolver: str = declare("", RESOLVER, "WU", "Where workers find flows by name, as `module:callable`.")
     worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
     cancel_grace_period_sec: float = declare(
-        30.0, SECONDS_OR_NONE, "W", "Time for a cancelled run to stop by itself before it is killed."
+        30.0,
+        SECONDS_OR_NONE,
+        "GW",
+        "Time for a cancelled run to stop by itself before it is killed, unless the cancel request names it.",
     )
     drain_timeout_sec: float = declare(
         0.0, SECONDS_OR_NONE, "W", "Time for running runs to finish when a worker stops; 0 = unlimited."
@@ -437,8 +440,12 @@ class LogSettings:
     log_level: str = declare(
         "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "GWK", "Minimum level that is logged."
     )
-    log_format: Literal["json", "text"] = declare(
-        "json", choice("json", "text"), "GWK", "`json`: one object per line. `text`: for people."
+    log_format: Literal["auto", "json", "text"] = declare(
+        "auto",
+        choice("auto", "json", "text"),
+        "GWK",
+        "`json`: one object per line. `text`: the same for people, with tracebacks."
+        " `auto`: short lines on a terminal, `json` elsewhere.",
     )
     log_utc: bool = declare(True, FLAG, "GWK", "Log times in UTC, not in local time.", audience=Audience.EXISTING)
     log_include_traceback: bool = declare(True, FLAG, "GWK", "Include tracebacks in logs.", audience=Audience.EXISTING)

@@ -245,7 +245,7 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.GROWING_QUEUE: (
         "The queue of tag {tag} is growing. Waiting: {depth}; {minutes} minutes ago: {depth_before}. Add workers or "
         "slots.",
-        "タグ {tag} の待ち行列が伸びています。待機中: {depth}件、{minutes}分前: {depth_before}件。"
+        "タグ {tag} のキューが伸びています。待機中: {depth}件、{minutes}分前: {depth_before}件。"
         "workerまたはスロットの追加を検討してください",
     ),
     Kind.DEAD_LETTERS: (

@@ -60,7 +60,7 @@ LOST: dict[Holds, tuple[str, str]] = {
     Holds.ADVISORIES: ("notices of jobs that were delivered too often", "配信回数の上限に達したジョブの通知"),
     Holds.ALARMS: ("alarms of delayed runs; they are set again", "遅延runのアラーム（再設定される）"),
     Holds.LETTERS: ("dead letters", "dead letter"),
-    Holds.RUNS: ("all run records: state, params and task records", "すべてのrunの記録（状態・パラメータ・タスク）"),
+    Holds.RUNS: ("all run records: state, params and task records", "すべてのrunの記録（状態・パラメーター・タスク）"),
     Holds.WORKERS: ("the worker registry; live workers register again", "workerの登録情報（稼働中のworkerは再登録）"),
     Holds.KEYS: ("all API keys", "すべてのAPI key"),
     Holds.RECEIPTS: (

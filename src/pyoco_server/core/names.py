@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["check_worker_names", "is_run_id", "is_tag", "tag_problem", "worker_id_problem"]
+__all__ = ["check_worker_names", "host_word", "is_run_id", "is_tag", "tag_problem", "worker_id_problem"]
 
 #: FLOW-33. Tenant ids have the same format (FLOW-41).
 TAG_PATTERN = r"^[A-Za-z0-9_-]+$"
@@ -16,6 +16,7 @@ _TAG = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 #: Tokens of a subject. An empty token, as between two dots, would be an invalid key for NATS.
 _WORKER_ID = re.compile(r"[A-Za-z0-9_=-]+(\.[A-Za-z0-9_=-]+)*", re.ASCII)
 WORKER_ID_LENGTH_MAX = 200
+_HOST_WORD_LENGTH_MAX = 100
 
 
 def is_tag(tag: str) -> bool:
@@ -45,6 +46,11 @@ def worker_id_problem(worker_id: str) -> str | None:
             f"{WORKER_ID_LENGTH_MAX} characters at most"
         )
     return None
+
+
+def host_word(hostname: str) -> str:
+    """Return the name of a machine as part of a worker id."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", hostname)[:_HOST_WORD_LENGTH_MAX] or "worker"
 
 
 def check_worker_names(worker_id: str, tags: Sequence[str]) -> None:

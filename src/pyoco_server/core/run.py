@@ -41,6 +41,7 @@ __all__ = [
     "over",
     "put_back",
     "release",
+    "shorten_cancel",
     "with_this_one",
 ]
 
@@ -152,6 +153,8 @@ class Run:
     cancel_reason: str | None = None
     #: The API key that requested it. None: no request, or authentication is off.
     cancel_requested_by: str | None = None
+    #: When the work is killed unless it stops before, by the clock of the gateway. Later requests may shorten it.
+    cancel_deadline_at: float | None = None
     #: KEEPER, GATEWAY or OPERATOR. None: a worker ended it, or it has not ended.
     ended_by: str | None = None
     #: The run that this one repeats.
@@ -196,6 +199,16 @@ class Run:
     def waits_for_time(self) -> bool:
         """Whether the run waits for an alarm, and has no job until then."""
         return self.waits_for is not None and self.status is RunState.PENDING
+
+    @property
+    def cancel_grace_seconds(self) -> float | None:
+        """How long cancelled work may take to stop. None: not cancelled, or by a version without deadlines.
+
+        Both instants are of the gateway's clock, so the worker counts from when it learned of the request.
+        """
+        if self.cancel_requested_at is None or self.cancel_deadline_at is None:
+            return None
+        return max(round(self.cancel_deadline_at - self.cancel_requested_at, 3), 0.0)
 
     def is_owned_by(self, attempt_id: str) -> bool:
         return self.attempt_id == attempt_id
@@ -329,8 +342,13 @@ def beat(run: Run, progress: Progress, now: float) -> Run:
     )
 
 
-def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) -> Run:
-    """Record a cancel request, with the API key that made it (FLOW-175). Only the first request counts (FLOW-177)."""
+def ask_cancel(
+    run: Run, reason: str | None, now: float, by: str | None = None, grace_seconds: float | None = None
+) -> Run:
+    """Record a cancel request, with the API key that made it (FLOW-175). Only the first request counts (FLOW-177).
+
+    `grace_seconds`: how long the work may take to stop.
+    """
     status = _target(run, "ask_cancel")
     return changed(
         run,
@@ -339,8 +357,17 @@ def ask_cancel(run: Run, reason: str | None, now: float, by: str | None = None) 
         cancel_requested_at=now,
         cancel_reason=reason,
         cancel_requested_by=by,
+        cancel_deadline_at=None if grace_seconds is None else now + grace_seconds,
         updated_at=now,
     )
+
+
+def shorten_cancel(run: Run, grace_seconds: float, now: float) -> Run:
+    """Move the deadline of a run that is being cancelled forward. A later deadline changes nothing (CLI-10)."""
+    deadline = now + grace_seconds
+    if run.cancel_deadline_at is not None and run.cancel_deadline_at <= deadline:
+        return run
+    return changed(run, cancel_deadline_at=deadline, updated_at=now)
 
 
 def mark_cancel_overdue(run: Run, seconds: float, now: float) -> Run:
@@ -420,6 +447,7 @@ class RunChanges(TypedDict, total=False):
     cancel_requested_at: float | None
     cancel_reason: str | None
     cancel_requested_by: str | None
+    cancel_deadline_at: float | None
     ended_by: str | None
     rerun_of: str | None
     not_before: float | None

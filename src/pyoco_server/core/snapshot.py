@@ -39,6 +39,7 @@ _OPTIONAL = (
     "cancel_requested_at",
     "cancel_reason",
     "cancel_requested_by",
+    "cancel_deadline_at",
     "ended_by",
     "rerun_of",
     "not_before",
@@ -117,7 +118,8 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
 
 
 _INSTANTS = frozenset(
-    {"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "cancel_requested_at", "not_before"}
+    {"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "not_before"}
+    | {"cancel_requested_at", "cancel_deadline_at"}
 )
 #: The members by which runs are counted, looked up and queued.
 _TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id", "waits_for"})

@@ -1,4 +1,4 @@
-"""JSON lines on stdout (section 21 of the contract), by the standard library's logging.
+"""JSON lines on stdout, or short lines on a terminal (section 21 of the contract), by the standard library's logging.
 
     log = get_logger(__name__)
     log.info("run ended", run_id=run.id, status="COMPLETED")
@@ -27,6 +27,7 @@ from typing import TextIO
 
 from pyoco_server.config import LogSettings
 from pyoco_server.errors import CATALOGUE, PyocoError
+from pyoco_server.logs.short import clock_of, has_colour, short_text, with_colour
 
 __all__ = ["Log", "configure_logging", "get_logger", "redact_url"]
 
@@ -67,8 +68,10 @@ _DEPTH_MAX = 4
 _CHAIN_MAX = 10
 
 
-def configure_logging(service: str, settings: LogSettings | None = None) -> None:
+def configure_logging(service: str, settings: LogSettings | None = None, *, name: str | None = None) -> None:
     """Send every record of this process to the current stdout (FLOW-422). Another call replaces the earlier one.
+
+    `name` is how this process is called in short lines. [default: the last part of `service`]
 
     Never raises (FLOW-530): a bad setting or an unusable output causes a warning, ERR-PYOCO-0013, and the program
     continues.
@@ -76,18 +79,31 @@ def configure_logging(service: str, settings: LogSettings | None = None) -> None
     settings = settings if settings is not None else LogSettings.from_env()
     # Bound now, not looked up for each record: the engine swaps sys.stdout while a task runs, to capture its output.
     handler = _Output(sys.stdout)
-    handler.setFormatter((_Text if settings.log_format == "text" else _Json)(service, settings))
+    handler.setFormatter(_formatter(service, settings, name))
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, _Output)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(settings.log_level)
-    for name in _LIBRARIES:
-        library = logging.getLogger(name)
+    for each in _LIBRARIES:
+        library = logging.getLogger(each)
         library.handlers.clear()
         library.propagate = True
     for problem in settings.problems:
         get_logger(__name__).warning("log setting ignored", reason=problem, **_LOG_OUTPUT_FAILED)
+
+
+def _formatter(service: str, settings: LogSettings, name: str | None) -> logging.Formatter:
+    """Return the formatter that the settings name; `auto` depends on whether stdout is a terminal (CLI-1)."""
+    if settings.log_format == "text":
+        return _Text(service, settings)
+    if settings.log_format == "json" or not _is_terminal(sys.stdout):
+        return _Json(service, settings)
+    return _Short(service, settings, name or service.rpartition(":")[2], coloured=has_colour(sys.stdout))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 _LOG_OUTPUT_FAILED = {"err_id": CATALOGUE[13].err_id, "msg_id": CATALOGUE[13].msg_id}
@@ -307,6 +323,19 @@ class _Text(_Facts):
         line = _CONTROL.sub(_escape, " ".join([head, *rest, place]))
         below = [f"\n    {_CONTROL.sub(_escape, each)}" for each in trace.rstrip("\n").split("\n") if trace]
         return line + "".join(below)
+
+
+class _Short(_Facts):
+    """One short line for people at a terminal, without tracebacks (CLI-1)."""
+
+    def __init__(self, service: str, settings: LogSettings, name: str, *, coloured: bool) -> None:
+        super().__init__(service, settings)
+        self._name, self._is_coloured = name, coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = self.facts(record)
+        line = f"{clock_of(facts)} {short_text(self._name, facts)}"
+        return with_colour(line, facts["level"]) if self._is_coloured else line
 
 
 _HEAD = frozenset({"ts", "level", "service", "logger", "message", "pathname", "lineno", "func"})

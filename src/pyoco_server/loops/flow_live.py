@@ -57,7 +57,8 @@ class FlowLive(Live):
         attempt, execution = self.attempt, self.execution
         if attempt is None or execution is None:
             return
-        now, grace = time.monotonic(), self._backend.config.cancel_grace_period_sec
+        given = attempt.run.cancel_grace_seconds
+        now, grace = time.monotonic(), self._backend.config.cancel_grace_period_sec if given is None else given
         if self._cancel_seen_at is None:
             self._cancel_seen_at = now
             log.info("stopping a run on request", run_id=self.run_id)

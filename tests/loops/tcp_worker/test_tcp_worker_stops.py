@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pyoco_server.core.frames.codec import Type
+from pyoco_server.core.frames.messages import CancelJob
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from support.grid.pretended_programs import PretendedExecutor
@@ -85,8 +86,8 @@ async def test_a_job_that_waits_may_be_cancelled_and_superseded_at_once(tmp_path
         visitor.assign(waiting)
         program = await executor.begun()
         await eventually(lambda: worker.jobs.unfinished == 2)
-        worker.jobs.cancel(waiting.job_id, waiting.token, "cancelled")
-        worker.jobs.cancel(waiting.job_id, waiting.token, "superseded")
+        for reason in ("cancelled", "superseded"):
+            worker.jobs.cancel(CancelJob(job_id=waiting.job_id, reason=reason, token=waiting.token))
         await eventually(lambda: worker.jobs.unfinished == 1)
         program.end()
         assert (await visitor.result(running)).status is RunState.COMPLETED

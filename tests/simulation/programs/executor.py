@@ -120,7 +120,7 @@ class SimulatedProgram:
     async def outcome(self) -> ProgramOutcome:
         return await self._hosted.outcome()
 
-    def cancel(self) -> None:
+    def cancel(self, grace_seconds: float | None = None) -> None:
         seconds = _KILL_SECONDS if self._behaviour.ignores_term else _TERM_SECONDS
         report = Report(status=RunState.CANCELLED, error_code=ErrorCode.CANCELLED, exit_code=-15)
         self._hosted.end_after(seconds, lambda: ProgramOutcome(report, None))

@@ -35,7 +35,7 @@ class PretendedProgram:
         if not self._outcome.done():
             self._outcome.set_result(ProgramOutcome(report, archive))
 
-    def cancel(self) -> None:
+    def cancel(self, grace_seconds: float | None = None) -> None:
         self.is_cancelled = True
         self.end(_CANCELLED)
 

@@ -6,14 +6,16 @@ from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs import moves
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS
 from pyoco_server.core.rounds import Rounds
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotOfThisKind, RunNotFound, SnapshotTooLargeError
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 from pyoco_server.ports.wakeups.port import Wakeup
 
-__all__ = ["ask_job", "cancel_job"]
+__all__ = ["ask_job", "cancel_job", "tell_holder"]
 
 
 async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str | None) -> Stored:
@@ -39,23 +41,33 @@ async def cancel_job(backend: Backend, run_id: str, by: str | None, reason: str 
             return requested
 
 
-async def ask_job(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:
-    """Do the same for a run just read, which is PENDING or RUNNING. LOST: it has changed since; nothing was done."""
-    programs, run, now = programs_of(backend), found.run, backend.clock()
+async def ask_job(
+    backend: Backend, found: Stored, by: str | None, reason: str | None, grace_seconds: float | None = None
+) -> Stored | Lost:
+    """Do the same for a run just read, which is PENDING or RUNNING. LOST: it has changed since; nothing was done.
+
+    `grace_seconds` may only shorten the time that every program has.
+    """
+    run, now = found.run, backend.clock()
     if run.status is RunState.PENDING:
         ended = await write_end(backend, moves.cancel(run, now, reason, by), found.revision)
         if isinstance(ended, Stored):
             await complete_end(backend, ended, None)
         return ended
-    marked = await _mark(backend, found, by, reason)
+    marked = await _mark(backend, found, by, reason, CANCEL_GRACE_SECONDS if grace_seconds is None else grace_seconds)
     if isinstance(marked, Stored):
-        await programs.wakeups.tell(program_of(run).group, Wakeup.CANCEL, run.run_id)
+        await tell_holder(backend, run)
     return marked
 
 
-async def _mark(backend: Backend, found: Stored, by: str | None, reason: str | None) -> Stored | Lost:
+async def tell_holder(backend: Backend, run: Run) -> None:
+    """Make the holder of an attempt read its record at once. Raises Unavailable."""
+    await programs_of(backend).wakeups.tell(program_of(run).group, Wakeup.CANCEL, run.run_id)
+
+
+async def _mark(backend: Backend, found: Stored, by: str | None, reason: str | None, grace: float) -> Stored | Lost:
     now = backend.clock()
     try:
-        return await backend.runs.replace(moves.ask_cancel(found.run, reason, by, now), found.revision)
+        return await backend.runs.replace(moves.ask_cancel(found.run, reason, by, now, grace), found.revision)
     except SnapshotTooLargeError:  # the cancel request must be recorded; its reason need not
-        return await backend.runs.replace(moves.ask_cancel(found.run, None, by, now), found.revision)
+        return await backend.runs.replace(moves.ask_cancel(found.run, None, by, now, grace), found.revision)

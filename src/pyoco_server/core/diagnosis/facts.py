@@ -255,6 +255,14 @@ class Monitor:
     store_dir: str
 
 
+@dataclass(frozen=True)
+class WaitingRuns:
+    """The runs of a tag that wait for a worker."""
+
+    depth: int
+    oldest_at: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
     """A gateway, seen by a client."""
@@ -268,6 +276,8 @@ class Gateway:
     #: Whether it accepts requests without a key.
     is_open: bool | Unknown
     seconds: float
+    #: Runs that wait for a worker, by tag. None: it does not say, for example because it wants a key.
+    waiting: Mapping[str, WaitingRuns] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

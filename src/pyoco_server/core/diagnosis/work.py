@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, Workers
+from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, WaitingRuns, Workers
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
 from pyoco_server.core.waiting import start_command
 from pyoco_server.core.worker_record import WorkerRecord
@@ -73,19 +73,30 @@ def unserved(facts: Facts) -> Iterator[Remark]:
     if not isinstance(facts.queue, Queue) or not isinstance(facts.workers, Workers):
         return
     served = {tag for record in _receiving(facts, facts.workers) for tag in record.tags}
-    waiting = {tag: count for tag, count in facts.queue.jobs.items() if count}
-    for tag, count in waiting.items():
+    waiting = _waiting(facts, facts.queue)
+    for tag, runs in waiting.items():
         if tag not in served:
-            oldest = facts.queue.oldest_at.get(tag)
-            since = f", the oldest for {age(facts.now - oldest)}" if oldest is not None else ""
+            since = f", the oldest for {age(facts.now - runs.oldest_at)}" if runs.oldest_at is not None else ""
             yield danger(
-                f"no worker takes the jobs of tag {tag}; waiting: {count}{since}",
+                f"no worker takes the jobs of tag {tag}; waiting: {runs.depth}{since}",
                 "these runs are not started",
                 start_command(tag),
                 about=tag,
             )
     if waiting.keys() <= served:
-        yield ok(f"jobs in the queue: {sum(waiting.values())}; every tag has a worker")
+        yield ok(f"jobs in the queue: {sum(runs.depth for runs in waiting.values())}; every tag has a worker")
+
+
+def _waiting(facts: Facts, queue: Queue) -> Mapping[str, WaitingRuns]:
+    """Return the runs that wait, by tag: as the gateway lists them, so that all doors tell the same (CLI-20).
+
+    Without a gateway that says so, every job in the stream is counted, also those of runs that execute or have ended.
+    """
+    if facts.gateway is not None and facts.gateway.waiting is not None:
+        found = facts.gateway.waiting
+    else:
+        found = {tag: WaitingRuns(count, queue.oldest_at.get(tag)) for tag, count in queue.jobs.items()}
+    return {tag: runs for tag, runs in found.items() if runs.depth}
 
 
 def lanes(facts: Facts) -> Iterator[Remark]:

@@ -14,6 +14,7 @@ from pyoco_server.core.frames.reading import Fields, bad_field, from_base64, to_
 from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.core.programs.job import ARGS_MAX, TIMEOUT_MAX, InputFile, JobAsk, check_ask
 from pyoco_server.core.programs.names import FILES_MAX, check_client_id, check_exec_name, read_job_id
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS
 from pyoco_server.core.states import RunState
 
 __all__ = [
@@ -229,9 +230,12 @@ class CancelJob:
     job_id: str
     reason: str | None = None
     token: str | None = field(default=None, repr=False)
+    #: For a worker: between SIGTERM and SIGKILL. None: as long as always.
+    grace_seconds: float | None = None
 
     def to_payload(self) -> bytes:
-        return write_object(without_none({"JobId": self.job_id, "Reason": self.reason, "Token": self.token}))
+        members = {"JobId": self.job_id, "Reason": self.reason, "Token": self.token, "GraceSec": self.grace_seconds}
+        return write_object(without_none(members))
 
     @classmethod
     def read(cls, payload: bytes) -> Self:
@@ -241,4 +245,5 @@ class CancelJob:
             job_id=read_job_id(fields.text("JobId")),
             reason=fields.text_or_none("Reason", _NAME_MAX),
             token=fields.text_or_none("Token", TOKEN_CHARACTERS_MAX),
+            grace_seconds=fields.number_or_none("GraceSec", 0, CANCEL_GRACE_SECONDS),
         )

@@ -16,7 +16,7 @@ from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
 from pyoco_server.core.programs.names import client_key, flow_name_of
-from pyoco_server.core.programs.record import EXEC, TAG, Artifact, Program, ProgramChanges
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS, EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, RunChanges, changed, over, with_this_one
@@ -250,9 +250,20 @@ def _without_last_put_back(run: Run) -> tuple[int, tuple[Mapping[str, Any], ...]
     return lost, earlier[:-1] if last is not None else earlier
 
 
-def ask_cancel(run: Run, reason: str | None, by: str | None, now: float) -> Run:
-    """Request the cancellation of a running attempt; its holder stops it."""
-    return _moved(run, "ask_cancel", now, {}, cancel_requested_at=now, cancel_reason=reason, cancel_requested_by=by)
+def ask_cancel(
+    run: Run, reason: str | None, by: str | None, now: float, grace_seconds: float = CANCEL_GRACE_SECONDS
+) -> Run:
+    """Request the cancellation of a running attempt; its holder stops it within the grace period of programs."""
+    return _moved(
+        run,
+        "ask_cancel",
+        now,
+        {},
+        cancel_requested_at=now,
+        cancel_reason=reason,
+        cancel_requested_by=by,
+        cancel_deadline_at=now + min(grace_seconds, CANCEL_GRACE_SECONDS),
+    )
 
 
 def is_no_result(run: Run, report: Report) -> bool:

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-__all__ = ["EXEC", "PRIVATE", "TAG", "Artifact", "Program", "ProgramChanges", "artifact_object"]
+__all__ = ["CANCEL_GRACE_SECONDS", "EXEC", "PRIVATE", "TAG", "Artifact", "Program", "ProgramChanges", "artifact_object"]
 
 #: The kind of a program run, and its routing tag.
 EXEC = "exec"
 TAG = "exec"
+
+#: GRID-99: between SIGTERM and SIGKILL, at most.
+CANCEL_GRACE_SECONDS = 5.0
 
 #: GRID-154: members that no door ever exposes.
 PRIVATE = frozenset({"token", "attempt_id", "holder", "slot", "job"})

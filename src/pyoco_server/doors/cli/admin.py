@@ -15,6 +15,7 @@ import click
 
 from pyoco_server.doors.cli.backup import backup, restore
 from pyoco_server.doors.cli.budget import budget
+from pyoco_server.doors.cli.grid.operate import program
 from pyoco_server.doors.cli.ledger import ledger, tenant
 from pyoco_server.doors.cli.nats_access import nats_permissions, prepare
 from pyoco_server.doors.cli.packs import packs
@@ -57,6 +58,7 @@ cli.add_command(tenant)
 cli.add_command(packs)
 cli.add_command(nats_permissions)
 cli.add_command(prepare)
+cli.add_command(program)
 cli.add_command(replicas)
 cli.add_command(run_records)
 

@@ -1,7 +1,7 @@
 """Shows and stores the output of the processes that `pyoco-server up` runs.
 
 On a terminal: warnings and errors as short text, and all output as JSON lines in `<data-dir>/logs/`. Otherwise, and
-with `PYOCO_LOG_FORMAT=text`, the children write directly to our stdout: nothing is in between them and a log collector,
+with `PYOCO_LOG_FORMAT`, the children write directly to our stdout: nothing is in between them and a log collector,
 and a slow reader cannot block this process.
 """
 
@@ -25,6 +25,7 @@ import click
 
 from pyoco_server.config import LogSettings
 from pyoco_server.logs import configure_logging
+from pyoco_server.logs.short import clock_of, has_colour, short_text, with_colour
 
 __all__ = ["Console", "Outlet"]
 
@@ -35,8 +36,8 @@ _LAST_WORDS = 20
 _REPEAT_SECONDS = 30.0
 _SHOWN_MAX = 1000
 
-#: The fields shown to a user besides the message.
-_SHOWN_FIELDS = {"run_id": "run", "reason": "reason", "exc_message": "error", "err_id": "id"}
+#: The fields shown to a user besides the message; the log files have all of them.
+_SHOWN_FIELDS = ("run_id", "reason", "exc_message", "err_id", "repeats", "seconds")
 
 
 class _Lines(asyncio.Protocol):
@@ -137,7 +138,7 @@ class Console:
             if len(self._shown) > _SHOWN_MAX:
                 self._shown.clear()
             self._shown[text] = now
-            _echo(f"{_clock(record)} {text}", err=True)
+            _echo(_coloured(f"{clock_of(record)} {text}", record), err=True)
 
     def _write(self, name: str, line: str) -> None:
         assert self._logs is not None
@@ -194,10 +195,8 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 def _short(name: str, record: dict[str, Any]) -> str:
     """Format a record: `warning worker-1: NATS connection lost (reason: …)`"""
-    facts = [f"{label}: {record[field]}" for field, label in _SHOWN_FIELDS.items() if record.get(field)]
-    level = str(record["level"]).lower()
-    return f"{level} {name}: {record.get('message', '')}" + (f" ({'; '.join(facts)})" if facts else "")
+    return short_text(name, {field: record.get(field) for field in ("level", "message", *_SHOWN_FIELDS)})
 
 
-def _clock(record: dict[str, Any]) -> str:
-    return str(record.get("ts", ""))[11:19]
+def _coloured(line: str, record: dict[str, Any]) -> str:
+    return with_colour(line, record["level"]) if has_colour(sys.stderr) else line

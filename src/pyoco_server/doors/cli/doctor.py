@@ -33,7 +33,7 @@ from pyoco_server.config import (
     variables_for_tests,
 )
 from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
-from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown
+from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown, WaitingRuns
 from pyoco_server.core.diagnosis.nats import is_local
 from pyoco_server.doors.cli.doctor_report import as_document, say
 from pyoco_server.doors.cli.local_server import settle
@@ -49,6 +49,7 @@ from pyoco_server.wiring.priced import priced_openers
 __all__ = ["DoctorOptions", "doctor"]
 
 _PAGE_SECONDS = 5.0
+_OK = 200
 #: More than the body that a gateway returns.
 _READY_BYTES_MAX = 64 * 1024
 _SECOND = 1_000_000_000
@@ -201,6 +202,7 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
     ready, stores = await _ready(http, f"{url}/ready") if health else (0, True)
     seconds = time.monotonic() - began
     listed = await _status(http, f"{url}/runs?limit=1") if health else 0
+    waiting = await _waiting(http, f"{url}/queues") if ready == _OK else None
     is_open = {200: True, 401: False, 403: False}.get(listed)
     return Gateway(
         url=redact_url(url),
@@ -209,7 +211,23 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
         stores=stores,
         is_open=Unknown(f"/runs returned {listed or 'nothing'}") if is_open is None else is_open,
         seconds=seconds,
+        waiting=waiting,
     )
+
+
+async def _waiting(http: httpx.AsyncClient, url: str) -> dict[str, WaitingRuns] | None:
+    """Return the runs that wait, by tag. None: the gateway does not say."""
+    try:
+        async with asyncio.timeout(_PAGE_SECONDS):
+            answer = await http.get(url)
+        items = answer.raise_for_status().json()["items"]
+        return {str(each["tag"]): WaitingRuns(int(each["depth"]), _instant(each["oldest_at"])) for each in items}
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _instant(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 async def _ready(http: httpx.AsyncClient, url: str) -> tuple[int, bool]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
+from pyoco_server.core.names import host_word
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
@@ -28,6 +27,7 @@ __all__ = ["Plan", "UpOptions"]
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
 #: A user waits after Ctrl-C. Runs that take longer return to the queue.
 _DRAIN_SECONDS = 20.0
+_PACKAGE = Path(__file__).parents[2]
 _BOOTSTRAP_PORTS = (4222, 8222)  # FLOW-456, FLOW-457
 
 
@@ -237,7 +237,7 @@ class Plan:
 
     def _worker_command(self, number: int, data_dir: Path) -> list[str]:
         # On a shared NATS, two machines must not use the same worker id.
-        host = "worker" if self._has_own_nats else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:100]
+        host = "worker" if self._has_own_nats else host_word(socket.gethostname())
         worker_id = f"{host}-{number}"
         command = [*_module("worker", safe_path=False), "--worker-id", worker_id]
         if self.config.wheel_sync_enabled:
@@ -284,15 +284,13 @@ def _module(name: str, *, safe_path: bool = True) -> list[str]:
 
 
 def _examples_home() -> Path:
-    """Return the folder that `import examples` needs. Raises UsageError if there is none."""
-    package = util.find_spec("pyoco_server")
-    origin = package.origin if package is not None else None
-    checkout = [Path(origin).parents[2]] if origin is not None else []
-    for home in (Path.cwd(), *checkout):
+    """Return the folder that `import examples` needs: that of the package, or of a checkout (CLI-19). Raises UsageError
+    if there is none."""
+    searched = (Path.cwd(), _PACKAGE / "with_examples", _PACKAGE.parents[1])
+    for home in searched:
         if (home / "examples" / "flows.py").is_file():
             return home
-    searched = " and ".join(map(str, (Path.cwd(), *checkout)))
     raise UsageError(
-        f"--with-examples needs the folder `examples` of the repository; it is in neither of {searched}; "
+        f"--with-examples finds no examples below any of {', '.join(map(str, searched))}; "
         "example: pyoco-server up --flow-resolver your_module:resolve"
     )

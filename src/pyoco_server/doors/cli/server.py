@@ -121,7 +121,7 @@ def gateway(*, host: str, port: int, fd: int | None, **given: Any) -> int:
     from pyoco_server.logs import configure_logging
 
     config = settle(**given).config
-    configure_logging("pyoco-server:http")
+    configure_logging("pyoco-server:http", name="gateway")
     warn_of_typos()
     with open_port(host, port) if fd is None else socket.socket(fileno=fd) as listening:
         from pyoco_server.doors.cli.gateway import serve  # takes 1 s to import: after the checks

@@ -53,7 +53,7 @@ def up(options: UpOptions) -> int:
         if options.frames_port is not None:
             frames = claimed.enter_context(open_port(options.host, options.frames_port, "--frames-port"))
         nats = plan.nats(data_dir)
-        quiet = sys.stdout.isatty() and log_settings.log_format == "json"
+        quiet = sys.stdout.isatty() and log_settings.log_format == "auto"
         console = Console(data_dir.path / "logs" if quiet else None)
         return asyncio.run(_run(plan, data_dir, _Ports(http, frames), nats, console, log_settings))
 

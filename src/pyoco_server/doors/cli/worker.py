@@ -36,7 +36,11 @@ __all__ = ["cli", "main"]
 )
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
-@click.option("--worker-id", default="worker", show_default=True, help="Name in the registry; unique among workers.")
+@click.option(
+    "--worker-id",
+    metavar="ID",
+    help="Name in the registry; unique among workers. [default: the host name, with a number if that id is alive]",
+)
 @click.option(
     "--flow-resolver",
     metavar="MODULE:CALLABLE",
@@ -54,7 +58,13 @@ __all__ = ["cli", "main"]
 )
 @click.option("--exec-slots", metavar="N", help="Programs at once. [env: WORKER_MAX_PAR; default: 4]")
 def cli(
-    *, tags: str | None, worker_id: str, flow_resolver: str | None, slots: str | None, wheel_sync: bool, **given: Any
+    *,
+    tags: str | None,
+    worker_id: str | None,
+    flow_resolver: str | None,
+    slots: str | None,
+    wheel_sync: bool,
+    **given: Any,
 ) -> int:
     """Take jobs and run them until SIGTERM or Ctrl-C.
 
@@ -70,13 +80,13 @@ def cli(
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
     from pyoco_server.wiring.packs import check_files  # noqa: PLC0415
 
-    configure_logging("pyoco-server:worker")
+    configure_logging("pyoco-server:worker", name=worker_id)
     warn_of_typos()
     programs = _programs(given.pop("exec_dir"), given.pop("exec_pattern"), given.pop("exec_slots"))
     config = settle_nats(worker_slots=slots, wheel_sync_enabled=wheel_sync or None, **given).config
     chosen = [tag.strip() for tag in tags.split(",")] if tags is not None else [config.default_tag]
     try:
-        check_worker_names(worker_id, chosen)
+        check_worker_names(_wanted_id(worker_id), chosen)
     except ValueError as error:
         raise UsageError(str(error)) from error
     priced = priced_from_env()
@@ -102,7 +112,7 @@ async def _work(
     config: NatsBackendConfig,
     settings: tuple[PricedConfig, AwsSettings],
     programs: Programs | None,
-    worker_id: str,
+    given_id: str | None,
     tags: list[str],
     flow_resolver: str | None,
 ) -> int:
@@ -124,9 +134,10 @@ async def _work(
     slots = config.slots
     grid = None if programs is None else programs[0]
     async with (
-        wiring.open_backend(config, f"pyoco-worker {worker_id}", priced=settings, grid=grid) as backend,
+        wiring.open_backend(config, f"pyoco-worker {_wanted_id(given_id)}", priced=settings, grid=grid) as backend,
         open_log_sender(backend) as lines,
     ):
+        worker_id = await _settled(backend, given_id)
         me = Owner(worker_id, backend.new_id())
         totals = None if lines is None else lines.totals
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
@@ -146,6 +157,27 @@ async def _work(
             await asyncio.gather(worker.stop(why, config.drain_timeout_sec or None), asyncio.wait({packs}))
             packs.result()
     return stop.exit_code
+
+
+def _wanted_id(given_id: str | None) -> str:
+    """Return the id that was given, or the host name."""
+    import socket  # noqa: PLC0415 - not for --help
+
+    from pyoco_server.core.names import host_word  # noqa: PLC0415
+
+    return host_word(socket.gethostname()) if given_id is None else given_id
+
+
+async def _settled(backend: Backend, given_id: str | None) -> str:
+    """Return the id of this worker: the given one, or one that no live worker has (CLI-11). Raises Unavailable."""
+    if given_id is not None:
+        return given_id
+    from pyoco_server.actions.choose_worker_id import choose_worker_id  # noqa: PLC0415 - not for --help
+    from pyoco_server.logs import configure_logging  # noqa: PLC0415
+
+    worker_id = await choose_worker_id(backend, _wanted_id(None))
+    configure_logging("pyoco-server:worker", name=worker_id)
+    return worker_id
 
 
 def _program_lanes(backend: Backend, worker_id: str, programs: Programs | None, lines: LogSender | None) -> list[Lane]:

@@ -24,6 +24,7 @@ from pyoco_server.core.frames.subjects import assign_subject, can_match_assign, 
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of, tenant_token
 from pyoco_server.core.programs.offers import has_program
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -209,10 +210,13 @@ class WorkerPeer:
 
     async def _send_cancel(self, attempt: ProgramAttempt) -> None:
         await self._assigning.sent(attempt.run.run_id)
-        await self.cancel(attempt.job.job_id, attempt.attempt_id, "cancelled")
+        given = attempt.run.cancel_grace_seconds
+        # Not sent if it is that of every program: workers of earlier versions do not know it.
+        grace = given if given is not None and given < CANCEL_GRACE_SECONDS else None
+        await self.cancel(attempt.job.job_id, attempt.attempt_id, "cancelled", grace)
 
-    async def cancel(self, job_id: str, token: str, reason: str) -> None:
-        ask = CancelJob(job_id=job_id, reason=reason, token=token)
+    async def cancel(self, job_id: str, token: str, reason: str, grace_seconds: float | None = None) -> None:
+        ask = CancelJob(job_id=job_id, reason=reason, token=token, grace_seconds=grace_seconds)
         await self.session.wire.send(fresh(Type.CANCEL_JOB, ask.to_payload(), corr_id=UUID(job_id)))
 
     # Signs of life.

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.explain_wait import Wait, explain_wait
+from pyoco_server.actions.follow_ups import follow_ups
 from pyoco_server.actions.read import WorkerFacts, read_run, worker_facts
 from pyoco_server.actions.read_output import pack_result
 from pyoco_server.actions.release_run import start_now
@@ -37,9 +38,9 @@ from pyoco_server.doors.http.submissions import (
     RunSubmitRequest,
     RunSubmitYamlRequest,
     defaults_of,
+    read_cancel,
     read_delay,
     read_key,
-    read_reason,
     read_submission,
 )
 from pyoco_server.errors import ResultNotReady, Unavailable
@@ -103,7 +104,21 @@ async def get_run(request: Request) -> Response:
     snapshot = _public(found, facts, wait, bytes_max, records=wants_records(asked.include))
     if found.run.is_pack and found.run.status is RunState.COMPLETED:
         snapshot |= await _pack_result(state, found.run, bytes_max)
+    snapshot |= await _follow_ups(state, caller_of(request), found.run)
     return json_answer(snapshot)
+
+
+async def _follow_ups(state: State, caller: Caller, run: Run) -> dict[str, Any]:
+    """Best effort, as FLOW-93."""
+    try:
+        found = await follow_ups(state.backend, caller, run)
+    except Unavailable as error:
+        log.warning("could not read what became of a failed run", run_id=run.run_id, error=error)
+        return {}
+    if found is None:
+        return {}
+    letter = {} if found.letter_id is None else {"letter_id": str(found.letter_id)}
+    return {**letter, "rerun_ids": found.rerun_ids}
 
 
 async def _pack_result(state: State, run: Run, bytes_max: int) -> dict[str, Any]:
@@ -148,8 +163,9 @@ async def start_run(request: Request) -> Response:
 
 async def cancel_run(request: Request) -> Response:
     state = state_of(request)
-    reason = read_reason(await read_body(request))
-    stored = await cancel(state.backend, caller_of(request), request.path_params["run_id"], reason)
+    asked = read_cancel(await read_body(request))
+    run_id = request.path_params["run_id"]
+    stored = await cancel(state.backend, caller_of(request), run_id, asked.reason, asked.grace_sec)
     state.told(stored.revision)
     snapshot = shown_run(stored.run)
     del snapshot["task_records"]
@@ -248,7 +264,8 @@ OPERATIONS: tuple[Operation, ...] = (
         endpoint=cancel_run,
         summary="Cancel a run",
         description="Requests the cancellation. A run that has ended, or is being cancelled already, is not "
-        "changed. A priced run cannot be cancelled (409): it ends within its timebox.",
+        "changed, but a shorter `grace_sec` moves `cancel_deadline_at` forward. "
+        "A priced run cannot be cancelled (409): it ends within its timebox.",
         parameters=(schemas.path_run_id,),
         body=Body(RunCancelRequest, required=False),
         answer=_RUN,

@@ -121,6 +121,7 @@ _SNAPSHOT: dict[str, Any] = {
     "cancel_requested_at": NUMBER,
     "cancel_reason": TEXT,
     "cancel_requested_by": TEXT,
+    "cancel_deadline_at": NUMBER | {"description": "The work is killed then, unless it stops before."},
     "ended_by": {"type": "string", "enum": [KEEPER, GATEWAY, OPERATOR]},
     "rerun_of": {"type": "string", "format": "uuid"},
     "graph": {"type": "object", "additionalProperties": TEXTS},
@@ -133,6 +134,8 @@ _SNAPSHOT: dict[str, Any] = {
     "waiting": ref("RunWaiting"),
     "result": ref("RunResult"),
     "not_run": TEXTS,
+    "letter_id": TEXT | {"description": "The dead letter of the failed run, while it is kept."},
+    "rerun_ids": array_of(TEXT) | {"description": "The newest 20 runs that repeat the failed run."},
     "not_before": NUMBER | {"description": "The run must not start, or try again, before this instant."},
     "schedule": ref("RunSchedule"),
 }

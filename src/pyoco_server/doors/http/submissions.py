@@ -48,10 +48,10 @@ __all__ = [
     "RunSubmitYamlRequest",
     "defaults_of",
     "read_batch",
+    "read_cancel",
     "read_change",
     "read_delay",
     "read_key",
-    "read_reason",
     "read_submission",
 ]
 
@@ -64,6 +64,8 @@ BATCH_ITEMS_MAX = 1000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 KEY_LENGTH_MAX = 255
 REASON_LENGTH_MAX = 4096
+#: The longest grace period of a cancel request, in seconds.
+CANCEL_GRACE_MAX = 3600
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}", re.ASCII)
 _KEY_RULE = f"must be 1 to {KEY_LENGTH_MAX} visible ASCII characters"
@@ -144,9 +146,21 @@ class RunRerunRequest(Request):
 
 
 class RunCancelRequest(Request):
-    """An optional reason."""
+    """An optional reason, and how long the work may take to stop."""
 
     reason: Annotated[str, Meta(max_length=REASON_LENGTH_MAX)] | None = None
+    grace_sec: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=CANCEL_GRACE_MAX,
+                description="Seconds until the work is killed, unless it stops before; programs have 5 at most. "
+                "A repeated request may only shorten it. [default: PYOCO_CANCEL_GRACE_PERIOD_SEC]",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class RunAccepted(msgspec.Struct):
@@ -241,9 +255,9 @@ def read_change(body: bytes, defaults: Defaults) -> Change:
     return Change(params=asked.params, tag=asked.tag, tags=tags, delay=delay)
 
 
-def read_reason(body: bytes) -> str | None:
+def read_cancel(body: bytes) -> RunCancelRequest:
     """FLOW-115: an empty body is valid. Raises Malformed."""
-    return read_document(RunCancelRequest, body).reason if body.strip() else None
+    return read_document(RunCancelRequest, body) if body.strip() else RunCancelRequest()
 
 
 def _submission(asked: RunSubmitRequest, body: bytes, defaults: Defaults) -> Submission:

@@ -36,16 +36,16 @@ class Execution:
             await self._waiting[-1]
         return self._outcome
 
-    def cancel(self) -> None:
-        self._stop(CANCEL)
+    def cancel(self, grace_seconds: float | None = None) -> None:
+        self._stop(CANCEL, grace_seconds)
 
     def kill(self) -> None:
         self._unstarted = failure(ErrorCode.WORKER_ERROR, "the worker ended it")
         self._stop(KILL)
 
-    def _stop(self, how: str) -> None:
+    def _stop(self, how: str, grace_seconds: float | None = None) -> None:
         if self.line is not None:
-            self.line.send(how, self.number)
+            self.line.send(how, (self.number, grace_seconds))
         elif self.staging is not None:
             self.staging.cancel()
 

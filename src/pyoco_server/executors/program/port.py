@@ -91,9 +91,11 @@ class ProgramExecution(Protocol):
     async def outcome(self) -> ProgramOutcome:
         """Wait for the end and return the outcome. Never raises. May be awaited by several callers."""
 
-    def cancel(self) -> None:
+    def cancel(self, grace_seconds: float | None = None) -> None:
         """Send SIGTERM to the process group, and SIGKILL 5 s later; the outcome is CANCELLED with the files written
         until then (GRID-112).
+
+        `grace_seconds`: less than these 5 s. Another call may shorten it further, and never extends it.
 
         A program that has ended by itself keeps its own result (GRID-161); one that has not started is never started.
         """

@@ -114,10 +114,12 @@ class Runner:
         for kind, value in self._frames.feed(data):
             if kind == BEGIN:
                 self._begin(Order(*value))
-            elif (running := self._by_number.get(value)) is None:
+                continue
+            number, grace_seconds = value
+            if (running := self._by_number.get(number)) is None:
                 continue  # it has ended: its report is being sent
-            elif kind == CANCEL:
-                running.ask_to_stop("cancel")
+            if kind == CANCEL:
+                running.ask_to_stop("cancel", grace_seconds)
             else:
                 running.kill()
 

@@ -90,6 +90,7 @@ class Running:
     """A program, from just before its start until nothing of it is left."""
 
     __slots__ = (
+        "_asked_at",
         "_kill_seconds",
         "ended_at",
         "exit_code",
@@ -127,6 +128,7 @@ class Running:
         #: By the monotonic clock: when its time limit ends, and when its grace period ends.
         self.stop_at: float | None = self.started + order.timeout_sec
         self.kill_at: float | None = None
+        self._asked_at = 0.0
         self.stopped: Stopped | None = None
         self.exit_code: int | None = None
         self.ended_at = self.run_seconds = 0.0
@@ -143,14 +145,20 @@ class Running:
             or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         )
 
-    def ask_to_stop(self, why: Stopped) -> None:
+    def ask_to_stop(self, why: Stopped, grace_seconds: float | None = None) -> None:
         """Send SIGTERM now, and SIGKILL after the grace period. A program that has ended, or was stopped before, keeps
-        its reason (GRID-161)."""
+        its reason (GRID-161).
+
+        `grace_seconds`: a shorter grace period, from the first request on; later requests may shorten it further.
+        """
         if self.stopped is None and not self.has_ended():
             self.stopped, self.stop_at = why, None
-            self.kill_at = time.monotonic() + self._kill_seconds
+            self._asked_at = time.monotonic()
+            self.kill_at = self._asked_at + self._kill_seconds
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped process would not handle the SIGTERM
+        if grace_seconds is not None and self.kill_at is not None:
+            self.kill_at = min(self.kill_at, self._asked_at + grace_seconds)
 
     def kill(self) -> None:
         self.stopped, self.stop_at, self.kill_at = "kill", None, None

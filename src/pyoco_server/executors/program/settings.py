@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS
 from pyoco_server.executors.strays.owners import own_text
 
 if TYPE_CHECKING:  # the runner does not import it
@@ -33,7 +34,7 @@ class Settings:
     output_bytes_max: int = 1 << 30
     slots: int = 4
     #: GRID-99: between SIGTERM and SIGKILL.
-    kill_seconds: float = 5.0
+    kill_seconds: float = CANCEL_GRACE_SECONDS
     #: GRID-100: how long pipes held open by other processes are read, and how long the rest of a group may take to
     #: exit.
     linger_seconds: float = 2.0

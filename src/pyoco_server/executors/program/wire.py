@@ -1,6 +1,7 @@
 """Protocol between a worker and its runner: a length, then that many bytes of a marshalled tuple.
 
-worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a number
+worker -> runner   the greeting (the values of Settings); then BEGIN with an Order, CANCEL or KILL with a
+number and the seconds between SIGTERM and SIGKILL (None: those of the settings)
 runner -> worker   READY; then an Ended for each Order; LINES with a number and the values of a Shipment, also after it
 
 Both ends are this package in the same interpreter, and no program ever inherits the socket.

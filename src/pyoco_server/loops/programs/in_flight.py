@@ -14,6 +14,7 @@ from pyoco_server.actions.programs.finish import Output, Settlement, finish_job
 from pyoco_server.actions.programs.put_back import Why, put_back
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS
 from pyoco_server.core.programs.report import Report
 from pyoco_server.errors import PyocoError, Unavailable
 from pyoco_server.logs import get_logger
@@ -44,7 +45,9 @@ class _Held(Live):
     def __init__(self, owner: InFlight, attempt: ProgramAttempt, rhythm: Rhythm, now: float) -> None:
         super().__init__(rhythm)
         self._owner, self.attempt, self.seen_at = owner, attempt, now
-        self.is_finishing = self._is_cancel_sent = False
+        self.is_finishing = False
+        #: The grace period of the cancel request that was passed on last. None: no request was.
+        self._grace_sent: float | None = None
         #: It is to be put back as soon as that can be written.
         self.leaving: Why | None = None
         self.leave_at = 0.0
@@ -72,8 +75,10 @@ class _Held(Live):
         return await self._owner.beat(self)
 
     async def on_cancel(self) -> None:
-        if not self._is_cancel_sent:
-            self._is_cancel_sent = True
+        given = self.attempt.run.cancel_grace_seconds
+        grace = CANCEL_GRACE_SECONDS if given is None else given
+        if self._grace_sent is None or grace < self._grace_sent:
+            self._grace_sent = grace
             self._owner.events.put(CancelRequested(self.attempt))
 
     def on_fenced(self) -> None:

@@ -16,7 +16,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class CancelRequested:
-    """Stop the program. Sent once for each attempt."""
+    """Stop the program, within the grace period of its record. Sent again when that was shortened."""
 
     attempt: ProgramAttempt
 
@@ -39,7 +39,7 @@ InFlightEvent = CancelRequested | AttemptLost | QuorumChanged
 
 
 class InFlightEvents:
-    """A queue for one reader. At most two events of each attempt are in it, so it has no limit of its own."""
+    """A queue for one reader. No limit of its own: each event of an attempt follows from a write of its record."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[InFlightEvent | None] = asyncio.Queue()

@@ -272,7 +272,7 @@ class ProgramLane:
             if running is not None:
                 running.is_cancelled = True
                 if running.execution is not None:
-                    running.execution.cancel()
+                    running.execution.cancel(running.attempt.run.cancel_grace_seconds)
         elif isinstance(event, AttemptLost):  # write nothing more, answer nothing (GRID-56)
             log.warning("another process owns the run; stopping its program", run_id=event.attempt.run.run_id)
             running = self._running_of(event.attempt)
@@ -348,7 +348,7 @@ class ProgramLane:
             )
         )
         if running.is_cancelled:
-            running.execution.cancel()
+            running.execution.cancel(running.attempt.run.cancel_grace_seconds)
         return await running.execution.outcome()
 
     async def _report(self, running: _Running, outcome: ProgramOutcome) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from pyoco_server.core.frames.codec import NIL
-from pyoco_server.core.frames.messages import AssignJob, RunningJob
+from pyoco_server.core.frames.messages import AssignJob, CancelJob, RunningJob
 from pyoco_server.core.programs.dedup import DedupCache
 from pyoco_server.core.programs.job import InputFile
 from pyoco_server.core.programs.report import ErrorCode, Report
@@ -174,8 +174,9 @@ class AssignedJobs:
         self._answering += 1
         self._tasks.spawn(self._keep_and_answer(finished, origin))
 
-    def cancel(self, job_id: str, token: str, reason: str | None) -> None:
+    def cancel(self, ask: CancelJob) -> None:
         """Cancel a job, or drop it if it is superseded (GRID-110, GRID-112)."""
+        job_id, token, reason = ask.job_id, ask.token, ask.reason
         held = self._jobs.get(job_id)
         if held is None or held.token != token:
             kept = self._spool.get(job_id)
@@ -187,7 +188,7 @@ class AssignedJobs:
             log.info("job superseded; killing its program", job_id=job_id)
             self._drop(held)
         elif held.execution is not None:
-            held.execution.cancel()
+            held.execution.cancel(ask.grace_seconds)
         elif held in self._waiting:
             self._waiting.remove(held)
             held.is_over = True  # set before `_end` runs, since the job is in no other list now

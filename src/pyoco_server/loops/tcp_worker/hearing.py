@@ -82,7 +82,7 @@ class Hearing:
         if cancel.token is None:
             log.error("CancelJob without a token", job_id=cancel.job_id)
         else:
-            self._jobs.cancel(cancel.job_id, cancel.token, cancel.reason)
+            self._jobs.cancel(cancel)
 
 
 def _assignment(frame: Frame) -> AssignJob:

@@ -298,6 +298,9 @@ class Index(Protocol):
         `after`: the last run of the previous page.
         """
 
+    async def repeats(self, run_id: str, tenant_id: str, limit: int) -> list[str]:
+        """Return the runs of this tenant, or of EVERYBODY, that repeat a run, newest first. O(limit + log runs)."""
+
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         """Return RUNNING runs of this tenant, or of EVERYBODY, last updated before this instant, oldest first.
 

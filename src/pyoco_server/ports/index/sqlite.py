@@ -114,6 +114,9 @@ class SqliteIndex:
     async def delayed(self, after: DelayedRun | None, before: float, limit: int) -> list[DelayedRun]:
         return await self._file.read(lambda connection: sqlite_counts.delayed(connection, after, before, limit))
 
+    async def repeats(self, run_id: str, tenant_id: str, limit: int) -> list[str]:
+        return await self._file.read(lambda connection: sqlite_counts.repeats(connection, run_id, tenant_id, limit))
+
     async def quiet(self, tenant_id: str, before: float, limit: int) -> list[RunInProgress]:
         return await self._file.read(lambda connection: sqlite_counts.quiet(connection, tenant_id, before, limit))
 

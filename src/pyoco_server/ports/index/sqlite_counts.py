@@ -199,6 +199,14 @@ def delayed(connection: sqlite3.Connection, after: DelayedRun | None, before: fl
     return [DelayedRun(run_id, kind, instant_of(due)) for run_id, kind, due in rows]
 
 
+def repeats(connection: sqlite3.Connection, run_id: str, tenant_id: str, limit: int) -> list[str]:
+    """One scan of an index that contains nothing else."""
+    query = """SELECT run_id FROM runs INDEXED BY runs_repeats WHERE rerun_of = :run_id AND rerun_of IS NOT NULL
+        AND :tenant_id IN (tenant_id, :everybody) ORDER BY submitted DESC, run_id DESC LIMIT :limit"""
+    values = {"run_id": run_id, "tenant_id": tenant_id, "everybody": EVERYBODY, "limit": limit}
+    return [found for (found,) in connection.execute(query, values)]
+
+
 #: The columns of `runs` that make a RunInProgress.
 _HELD = "run_id, more ->> 3, tenant_id, tag, at"
 

@@ -76,6 +76,7 @@ COLUMNS = (
     "waits",
     "due",
     "clock",
+    "rerun_of",
 )
 
 _AT, _SUBMITTED = COLUMNS.index("at"), COLUMNS.index("submitted")
@@ -157,7 +158,7 @@ def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
     elif kind == EXEC:
         more += [{}, [0, False]]
     row: Row = [run_id_of(item), item.revision, tenant_id, UNKNOWN, kind, flow_name, tag, None, at, at, tags]
-    return [*row, _encode(more).decode(), None, None, group, "", None, None]
+    return [*row, _encode(more).decode(), None, None, group, "", None, None, None]
 
 
 def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:
@@ -208,6 +209,7 @@ def _plain_row(item: Stored) -> Row:
         client_id,
         group,
         *clock_of(run),
+        run.rerun_of,
     ]
 
 
@@ -237,6 +239,7 @@ def _any_row(item: Stored) -> Row:
         _encode(more).decode(),
         *_names_of(run),
         *clock_of(run),
+        None if run.rerun_of is None else _text(run.rerun_of),
     ]
 
 

@@ -25,7 +25,7 @@ CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
     flow_name TEXT NOT NULL, tag TEXT NOT NULL, sha256 TEXT, at INTEGER NOT NULL, submitted INTEGER NOT NULL,
     tags TEXT NOT NULL, more TEXT NOT NULL, job_id TEXT, client_id TEXT, grp TEXT,
-    waits TEXT NOT NULL, due INTEGER, clock TEXT
+    waits TEXT NOT NULL, due INTEGER, clock TEXT, rerun_of TEXT
 ) WITHOUT ROWID;
 CREATE INDEX runs_all ON runs (at, run_id);
 CREATE INDEX runs_status ON runs (status, at, run_id, kind, waits);
@@ -48,6 +48,7 @@ CREATE INDEX programs_oldest ON runs (grp, flow_name, submitted, status, kind, w
     WHERE status = 'PENDING' AND waits = '' AND kind = 'exec';
 CREATE INDEX runs_delayed ON runs (due, run_id, kind, waits) WHERE waits <> '';
 CREATE INDEX runs_waits ON runs (tenant_id, waits, status, at, run_id) WHERE waits <> '';
+CREATE INDEX runs_repeats ON runs (rerun_of, submitted, run_id, tenant_id) WHERE rerun_of IS NOT NULL;
 CREATE INDEX programs_ended ON runs (flow_name, at, status, kind)
     WHERE kind = 'exec' AND status IN ('CANCELLED', 'COMPLETED', 'FAILED');
 CREATE INDEX programs_open ON runs (at, run_id, kind, status, waits)
@@ -65,7 +66,7 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=9,
+    version=11,
     schema=_SCHEMA,
     tables=("runs", "labels", "moves", "counts"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),

@@ -20,7 +20,16 @@ __all__ = ["LookedAt", "misfit"]
 
 #: These methods read parts of a response themselves, before it can be validated here.
 _SELF_READING_METHODS = frozenset(
-    {"read_pack_result", "save_result", "upload_input", "upload_wheel", "wait_pack_run", "wait_run"}
+    {
+        "read_pack_result",
+        "read_run_result",
+        "save_result",
+        "save_run_result",
+        "upload_input",
+        "upload_wheel",
+        "wait_pack_run",
+        "wait_run",
+    }
 )
 
 

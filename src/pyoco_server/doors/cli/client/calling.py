@@ -27,7 +27,7 @@ __all__ = ["calling", "describe_error", "fail", "is_outage", "note_source"]
 _RETRIES = 2
 _RETRY_SECONDS = 5.0
 #: Errors whose message means little without the detail.
-_GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28, 44))
+_GENERAL = frozenset(CATALOGUE[number].err_id for number in (2, 25, 28, 44, 53, 54, 55, 56))
 
 
 @contextlib.contextmanager

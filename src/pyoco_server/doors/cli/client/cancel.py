@@ -38,11 +38,15 @@ _COUNTED_MAX, _PAGE_RUNS = 1000, 200
     example="""\
 pyoco-client cancel RUN_ID
 pyoco-client cancel RUN_ID --wait --timeout 30s
+pyoco-client cancel RUN_ID --now
 pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes""",
 )
 @arguments.maybe_run_id
 @click.option("--wait", is_flag=True, help="Wait for the run to finish.")
 @timeout_option
+@click.option(
+    "--now", "at_once", is_flag=True, help="Kill the work at once, without the time it has to stop by itself."
+)
 @click.option("--reason", metavar="TEXT", help="Reason, stored with the run.")
 @click.option("--status", help="PENDING or RUNNING.", **arguments.words(*_LIVE))
 @click.option("--flow", help="Exact flow name.")
@@ -60,31 +64,37 @@ pyoco-client cancel --all-matching --tag nightly --reason "wrong input" --yes"""
 def cancel(asked: Asked, /, run_id: str | None, output: str, **given: Any) -> None:
     """Cancel a run, or many.
 
+    Running work gets PYOCO_CANCEL_GRACE_PERIOD_SEC (30 s) to stop, then it is killed; --now kills it at once, also when
+    the run is being cancelled already.
+
     To cancel many runs, use --all-matching with filters. The matching runs are shown first, and you have to confirm
     unless you pass --yes.
     """
     wait, timeout_sec, reason = given.pop("wait"), given.pop("timeout_sec"), given.pop("reason")
+    at_once = given.pop("at_once")
     yes, limit = given.pop("yes"), given.pop("limit")
     ways = {"all_matching": given.pop("all_matching"), "everything": given.pop("everything")}
     filters = chosen(("--run-id", run_id), given, **ways)
     if filters is None:
         assert run_id is not None
-        _cancel_one(asked, run_id, reason, timeout_sec or _WAIT_SECONDS if wait else None, output)
+        ask = {"reason": reason} | ({"grace_sec": 0} if at_once else {})
+        _cancel_one(asked, run_id, ask, timeout_sec or _WAIT_SECONDS if wait else None, output)
         return
-    if wait:
-        raise UsageError("--wait is for one run")
+    for option, is_given in (("--wait", wait), ("--now", at_once)):
+        if is_given:
+            raise UsageError(f"{option} is for one run")
     with calling(asked) as client:
         agree("Cancel them?", lambda: _preview(client, filters), yes=yes)
-        ask = {
+        wanted = {
             name: value for name, value in {**filters, "reason": reason, "limit": limit}.items() if value is not None
         }
-        print_answer(repeat_while_more(lambda each: client.cancel_runs(**each), ask, "asked"), output)
+        print_answer(repeat_while_more(lambda each: client.cancel_runs(**each), wanted, "asked"), output)
 
 
-def _cancel_one(asked: Asked, run_id: str, reason: str | None, wait_seconds: float | None, output: str) -> None:
+def _cancel_one(asked: Asked, run_id: str, ask: dict[str, Any], wait_seconds: float | None, output: str) -> None:
     with calling(asked) as client:
         run_id = full_run_id(client, run_id)
-        snapshot: Mapping[str, Any] = client.cancel_run(run_id, reason=reason)
+        snapshot: Mapping[str, Any] = client.cancel_run(run_id, **ask)
         if wait_seconds is not None:
             snapshot = end_of(client, run_id, wait_seconds)
     print_json(snapshot) if output == "json" else print_run(snapshot)

@@ -87,6 +87,7 @@ def _profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main
 pyoco-client submit hello name=you --wait""",
     context_settings={"max_content_width": 110},
+    invoke_without_command=True,
 )
 @click.version_option(package_name="pyoco-server")
 @click.option(
@@ -117,6 +118,13 @@ def cli(context: click.Context, server: str | None, api_key: str | None, profile
     Server and key may also be set in ~/.config/pyoco/client.toml, see `pyoco-client config`.
     """
     context.obj = Asked(server, api_key, profile)
+    if context.invoked_subcommand is None:
+        if not sys.stdout.isatty():
+            context.fail("Missing command.")
+        from pyoco_server.doors.cli.client.server import greet  # noqa: PLC0415 - httpx
+
+        greet(context.obj)
+        click.echo(context.get_help())
 
 
 def start() -> NoReturn:

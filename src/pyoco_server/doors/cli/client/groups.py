@@ -27,7 +27,9 @@ RUN_VERBS = {
     "wait": _verb("watch:wait", "Wait for a run to finish and print its outcome.", "Runs"),
     "logs": _verb("logs:logs", "Print what a run has printed.", "Runs"),
     "why": _verb("why:why", "Explain why a run has not started, what it is doing, or why it failed.", "Runs"),
+    "result": _verb("result:result", "Print the result of a completed run, or save it.", "Runs"),
     "list": _verb("runs:list_runs", "Show the newest runs.", "Runs"),
+    "start": _verb("start:start", "Start a delayed run now.", "Runs"),
     "cancel": _verb("cancel:cancel", "Cancel a run, or many.", "Runs"),
 }
 
@@ -52,6 +54,9 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "submit": _verb(
             "programs:submit_exec", "Like `program run`, but every argument is an option, for generated command lines."
         ),
+        "list": _verb("program_state:list_programs", "Show the programs that are queued, running or offered."),
+        "state": _verb("program_state:state", "Show queues, running jobs, caps, doors and workers of programs."),
+        "cap": _verb("program_state:cap", "Show or set how many programs of a client run at once."),
         "artifacts": _verb("programs:artifacts", "List or fetch the files that a program has produced."),
     },
 }

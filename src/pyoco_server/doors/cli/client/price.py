@@ -21,6 +21,7 @@ from pyoco_server.doors.cli.client.price_result import result as result_command
 from pyoco_server.doors.cli.client.price_upload import upload as upload_command
 from pyoco_server.doors.cli.client.progress import looking
 from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.start import start_options
 from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import timeout_option
 from pyoco_server.doors.cli.shell import Group, RenamedOption
@@ -149,6 +150,7 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     callback=_checked_key,
     help=f"{KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters. The same submission under one key is paid for once.",
 )
+@start_options
 @_wait_options
 @arguments.output_option("table")
 @click.pass_obj
@@ -159,6 +161,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     pairs: Sequence[str],
     inputs_file: str | None,
     files: Sequence[str],
+    start: dict[str, Any],
     min_reliability: float | None,
     idempotency_key: str | None,
     wait: bool,
@@ -176,6 +179,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     given |= {
         "min_reliability_score": min_reliability,
         "artifacts": {f"include_{each}": True for each in files} or None,
+        **start,
     }
     stays = wait or result or timeout_sec is not None  # the other two imply it
     with calling(asked) as client:

@@ -27,6 +27,7 @@ from pyoco_server.doors.cli.client.output import (
 from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.run_text import print_accepted
+from pyoco_server.doors.cli.client.start import start_options
 from pyoco_server.doors.cli.client.submit import key_option
 from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import Ended, timeout_option, waited
@@ -72,6 +73,7 @@ def _job_options(function: F) -> F:
         click.option("--out", metavar="DIR", help="Wait, then unpack the files of the program into this directory."),
         click.option("--wait", is_flag=True, help="Wait for the program to finish and print its output."),
         key_option,
+        start_options,
         click.option(
             "--run-timeout",
             "run_timeout_sec",
@@ -159,12 +161,13 @@ def _run(
     files: Sequence[str],
     idempotency_key: str | None,
     run_timeout_sec: float | None,
+    start: dict[str, Any],
     **more: Any,
 ) -> int:
     after = _After(**{field: more.pop(field) for field in ("wait", "out", "timeout_sec", "output")})
     if run_timeout_sec is not None:
         more["timeout_sec"] = int(run_timeout_sec) if run_timeout_sec.is_integer() else run_timeout_sec
-    asked_for = {field: value for field, value in more.items() if value is not None}
+    asked_for = {field: value for field, value in more.items() if value is not None} | start
     with calling(asked) as client:
         try:
             with transferring(name) as progress:

@@ -98,7 +98,8 @@ def _facts(run: Mapping[str, Any], now: float) -> Iterator[tuple[str, Any]]:
     yield "tag", run.get("tag")
     yield "labels", [label for label in run.get("tags") or () if label != run.get("tag")]
     yield "params", " ".join(_param(name, value) for name, value in (run.get("params") or {}).items())
-    for name in ("rerun_of", "job_id", "client_id", "exit_code", "money_state", "artifacts"):
+    yield "re-run as", run.get("rerun_ids")
+    for name in ("rerun_of", "letter_id", "job_id", "client_id", "exit_code", "money_state", "artifacts"):
         value = run.get(name)
         if name == "artifacts" and isinstance(value, list):
             value = [each["name"] for each in value if isinstance(each, dict) and "name" in each]

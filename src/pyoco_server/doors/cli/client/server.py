@@ -8,12 +8,13 @@ import click
 
 from pyoco_server.client.connection import Asked, resolve, shown_address
 from pyoco_server.doors.cli.client import arguments
-from pyoco_server.doors.cli.client.calling import calling, note_source
+from pyoco_server.doors.cli.client.calling import calling, fail, note_source
 from pyoco_server.doors.cli.client.output import print_answer, print_fields, print_json
 from pyoco_server.doors.cli.shell import Command
 
-__all__ = ["completion", "config", "health", "metrics"]
+__all__ = ["completion", "config", "greet", "health", "metrics"]
 
+_GREETING_SECONDS = 5.0
 _COMPLETE_VARIABLE = "_PYOCO_CLIENT_COMPLETE"
 
 
@@ -25,6 +26,25 @@ def health(asked: Asked, ready: bool, output: str) -> None:
     """Check whether the gateway is alive; exits with 1 if not."""
     with calling(asked) as client:
         print_answer(client.ready() if ready else client.health(), output)
+
+
+def greet(asked: Asked) -> None:
+    """End the command with exit code 1, and say how to start a server, if none answers (CLI-12)."""
+    import httpx  # noqa: PLC0415 - not for --help
+
+    connection = resolve(asked)
+    note_source(connection)
+    try:
+        httpx.get(f"{connection.server}/health", timeout=_GREETING_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        address = shown_address(connection.server)
+        fail(
+            f"no server answers at {address}; to start one on this machine, with example flows:\n"
+            "  pyoco-server up --with-examples\n"
+            "then, in another terminal:\n"
+            "  pyoco-client submit hello name=you --wait\n"
+            "to use another server: --server URL or PYOCO_SERVER_URL; all commands: pyoco-client --help"
+        )
 
 
 @click.command("metrics", cls=Command, example="pyoco-client metrics")

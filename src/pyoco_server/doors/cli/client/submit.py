@@ -11,6 +11,7 @@ import click
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.run_ids import full_run_id
+from pyoco_server.doors.cli.client.start import start_options
 from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
@@ -48,18 +49,26 @@ pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fai
 @click.option("--workflow-file", required=True, metavar="FILE", help="The flow.yaml to run; - for stdin.")
 @click.option("--flow-name", required=True, metavar="NAME", help="Flow name of the run.")
 @click.option("--tag", default="default", show_default=True, help="Routing tag: which workers may take the run.")
+@start_options
 @key_option
 @wait_options
 @arguments.output_option("text")
 @click.pass_obj
 def submit_yaml(
-    asked: Asked, /, workflow_file: str, flow_name: str, tag: str, idempotency_key: str | None, **waiting: Any
+    asked: Asked,
+    /,
+    workflow_file: str,
+    flow_name: str,
+    tag: str,
+    start: dict[str, Any],
+    idempotency_key: str | None,
+    **waiting: Any,
 ) -> int:
     """Upload a flow.yaml and run it."""
     text = arguments.file_text(workflow_file)
     return submitting(
         asked,
-        lambda client: client.submit_run_yaml(text, tag, flow_name, idempotency_key=idempotency_key),
+        lambda client: client.submit_run_yaml(text, tag, flow_name, idempotency_key=idempotency_key, **start),
         **waiting,
     )
 
@@ -69,18 +78,20 @@ def submit_yaml(
     cls=Command,
     example="""\
 pyoco-client submit hello name=you --wait
-pyoco-client submit --flow-name hello --params-file params.json n=3""",
+pyoco-client submit --flow-name hello --params-file params.json n=3
+pyoco-client submit hello name=you --in 10m""",
 )
 @click.argument("words", nargs=-1, metavar="FLOW [KEY=VALUE...]")
 @click.option("--flow-name", metavar="NAME", help="Name of the flow, instead of FLOW.")
 @click.option("--tag", help="Routing tag: which workers may take the run. [default: the server's default tag]")
 @_tags
 @arguments.params_options
+@start_options
 @key_option
 @wait_options
 @arguments.output_option("text")
 @click.pass_obj
-def submit(
+def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     asked: Asked,
     /,
     words: tuple[str, ...],
@@ -88,6 +99,7 @@ def submit(
     tag: str | None,
     tags: str | None,
     params: dict[str, Any],
+    start: dict[str, Any],
     idempotency_key: str | None,
     **waiting: Any,
 ) -> int:
@@ -100,7 +112,7 @@ def submit(
     labels = arguments.labels(tags)
     return submitting(
         asked,
-        lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key),
+        lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key, **start),
         **waiting,
     )
 
@@ -124,6 +136,7 @@ def _name_and_pairs(flow_name: str | None, words: Sequence[str]) -> tuple[str, S
 @click.option("--tag", help="Another routing tag than that of the first run.")
 @_tags
 @arguments.params_options
+@start_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -135,6 +148,7 @@ def rerun(
     tag: str | None,
     tags: str | None,
     params: dict[str, Any],
+    start: dict[str, Any],
     idempotency_key: str | None,
     **waiting: Any,
 ) -> int:
@@ -142,7 +156,7 @@ def rerun(
 
     The old run is not changed. Params are merged over the old ones, key by key.
     """
-    change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags)}
+    change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags), **start}
     return submitting(
         asked,
         lambda client: client.rerun_run(full_run_id(client, run_id), idempotency_key=idempotency_key, **change),

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pyoco_server.doors.cli.client.times import DURATION, INSTANT
+
 __all__ = ["job_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -25,6 +27,14 @@ _OPTIONS = (
     ),
     click.option("--job-id", metavar="UUID", help="Job id: submitting again under it is safe. For one job only."),
     click.option("--timeout-sec", metavar="N", type=float, help="Run time of the program. [default: the door's]"),
+    click.option("--in", "delay", type=DURATION, metavar="DURATION", help="Start the jobs after this: 10m, 1h30m."),
+    click.option(
+        "--at",
+        "not_before",
+        type=INSTANT,
+        metavar="WHEN",
+        help="Start no job before this: 2026-12-01T09:00.",
+    ),
     click.option("--out", metavar="DIR", type=click.Path(file_okay=False), help="Unpack archives to DIR/<JobId>/."),
     click.option("--cancel", metavar="UUID", help="Cancel this job, and submit none."),
     click.option("--stats", is_flag=True, help="Print statistics of each group on stderr at the end."),

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
         files=_read(given["files"]),
         timeout_sec=given["timeout_sec"],
         job_id=read_job_id(given["job_id"]) if given["job_id"] else "",
+        not_before=_not_before(given["delay"], given["not_before"], time.time()),
     )
     whole_of(request, check_client_id(client_id))
     return Plan(
@@ -75,6 +77,13 @@ def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
         output_bytes_max=config.exec_output_max_bytes,
         shows_stats=given["stats"],
     )
+
+
+def _not_before(delay: float | None, not_before: float | None, now: float) -> float | None:
+    """Return when the jobs may start (DELAY-9). Frames carry an instant only. Raises UsageError."""
+    if delay is not None and not_before is not None:
+        raise UsageError("--in and --at: give one of them")
+    return not_before if delay is None else now + delay
 
 
 def _read(paths: tuple[str, ...]) -> dict[str, bytes]:

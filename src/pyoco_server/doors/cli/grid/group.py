@@ -13,6 +13,11 @@ def _entry(place: str, summary: str, section: str) -> Entry:
     return Entry(f"{__package__}.{place}", summary, section)
 
 
+def _old(place: str, summary: str) -> Entry:
+    """Return a command that is still understood and no longer listed (CLI-15)."""
+    return Entry(f"{__package__}.{place}", summary, hidden=True)
+
+
 COMMANDS = {
     "leader": _entry("leader:leader", "Open a door: frames over TCP for clients and workers.", "Serve"),
     "worker": _entry("worker:worker", "Run programs for a door, over TCP.", "Serve"),
@@ -21,10 +26,11 @@ COMMANDS = {
     "client": _entry("client:client", "Submit jobs through a door and print their results.", "Ask"),
     "clientx": _entry("clientx:clientx", "Submit jobs to several groups, with failover.", "Ask"),
     "demo3": _entry("demo3:demo3", "Show three NATS nodes, three doors, a worker and a client.", "Try"),
-    "state": _entry("operate:state", "Show queues, running jobs, caps, doors and replicas.", "Operate"),
-    "cap": _entry("operate:cap", "Show or set how many programs of a client run at once.", "Operate"),
-    "acl": _entry("operate:acl", "Manage who may submit and who may run which programs.", "Operate"),
-    "dlq": _entry("operate:letters", "Show, requeue or delete dead letters of programs.", "Operate"),
+    # Old spellings of `pyoco-server-admin program` and `pyoco-client dlq`.
+    "state": _old("operate:state", "Show queues, running jobs, caps, doors and replicas."),
+    "cap": _old("operate:cap", "Show or set how many programs of a client run at once."),
+    "acl": _old("operate:acl", "Manage who may submit and who may run which programs."),
+    "dlq": _old("operate:letters", "Show, requeue or delete dead letters of programs."),
 }
 
 

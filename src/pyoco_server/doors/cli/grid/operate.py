@@ -1,6 +1,7 @@
-"""`pyoco-grid state`, `cap`, `acl` and `dlq`: operator commands that work directly on NATS.
+"""`pyoco-server-admin program`: operator commands that work directly on NATS.
 
-They need neither a gateway nor an API key: anyone who can reach NATS may run them.
+They need neither a gateway nor an API key: anyone who can reach NATS may run them. `pyoco-grid state`, `cap`, `acl` and
+`dlq` are their old spellings (CLI-15); dead letters are under `pyoco-client dlq` now.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyoco_server.ports.backend import OperatorBackend
     from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
-__all__ = ["acl", "cap", "letters", "state"]
+__all__ = ["acl", "cap", "letters", "program", "state"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +29,9 @@ _KIND = click.Choice(["client", "worker"])
 
 
 def _nats_option(function: F) -> F:
-    option = click.option("--nats", "nats_url", metavar="URL[,URL]", help="Use this NATS server. [env: PYOCO_NATS_URL]")
+    option = click.option(
+        "--nats", "nats_url", metavar="URL[,URL]", hidden=True, help="The old spelling of --nats-url of the command."
+    )
     return option(function)
 
 
@@ -65,7 +68,12 @@ def _with(nats_url: str | None, group: str | None, work: Callable[[OperatorBacke
     from pyoco_server.wiring.backend import open_operator_backend
 
     logging.getLogger().addHandler(logging.NullHandler())  # errors are raised, so logs are not needed
-    config, grid = settle_nats(nats_url=nats_url, option="--nats").config, grid_from_env(exec_group=group)
+    given = click.get_current_context().find_root().params
+    nats_url = nats_url or given.get("nats_url")
+    option = "--nats-url" if "nats_url" in given else "--nats"
+    data_dir = {"data_dir": given["data_dir"]} if given.get("data_dir") else {}
+    config = settle_nats(nats_url=nats_url, option=option, **data_dir).config
+    grid = grid_from_env(exec_group=group)
 
     async def run_work() -> T:
         async with open_operator_backend(config, grid) as backend:
@@ -84,7 +92,7 @@ def _group_of(backend: OperatorBackend) -> str:
     return backend.programs.config.exec_group
 
 
-@click.command(cls=Command, example="pyoco-grid state\npyoco-grid state --group g1 --json")
+@click.command(cls=Command, example="pyoco-server-admin program state --group g1 --json")
 @click.option("--group", metavar="G", help="Show only this group. [default: all known groups]")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, as `GET /exec/state` returns it.")
 @_nats_option
@@ -109,12 +117,12 @@ def state(*, group: str | None, as_json: bool, nats_url: str | None) -> None:
             click.echo(line)
 
 
-@click.group(cls=Group, example="pyoco-grid cap set clientA 8\npyoco-grid cap get clientA")
+@click.group(cls=Group, example="pyoco-server-admin program cap set clientA 8")
 def cap() -> None:
     """Show or set how many programs of a client run at once."""
 
 
-@cap.command("get", example="pyoco-grid cap get clientA --group g1")
+@cap.command("get", example="pyoco-server-admin program cap get clientA --group g1")
 @click.argument("client_id")
 @_tenant_option
 @_group_option
@@ -132,7 +140,10 @@ def get_cap(client_id: str, tenant: str | None, group: str | None, nats_url: str
     _print_json(_with(nats_url, group, read))
 
 
-@cap.command("set", example="pyoco-grid cap set clientA 8\npyoco-grid cap set clientA 8 --tenant team-a")
+@cap.command(
+    "set",
+    example="pyoco-server-admin program cap set clientA 8 --tenant team-a",
+)
 @click.argument("client_id")
 @click.argument("jobs", type=click.IntRange(1, 10_000))
 @_tenant_option
@@ -158,7 +169,7 @@ def put_cap(client_id: str, jobs: int, tenant: str | None, group: str | None, na
 
 @click.group(
     cls=Group,
-    example="pyoco-grid acl set client clientA --key k1 --exec 'calc*' --max-cap 4\npyoco-grid acl list",
+    example="pyoco-server-admin program acl set client clientA --key k1 --exec 'calc*' --max-cap 4",
 )
 def acl() -> None:
     """Manage who may submit and who may run which programs. Takes effect with EXEC_AUTH=api_key."""
@@ -166,8 +177,8 @@ def acl() -> None:
 
 @acl.command(
     "set",
-    example="pyoco-grid acl set client clientA --key k1 --exec 'calc*' --exec render --max-cap 4\n"
-    "pyoco-grid acl set worker w1 --key k2 --exec '*'",
+    example="pyoco-server-admin program acl set client clientA --key k1 --exec 'calc*' --exec render --max-cap 4\n"
+    "pyoco-server-admin program acl set worker w1 --key k2 --exec '*'",
 )
 @click.argument("kind", type=_KIND)
 @click.argument("of", metavar="ID")
@@ -198,7 +209,7 @@ def set_acl(kind: str, of: str, nats_url: str | None, **given: Any) -> None:
     _print_json(_with(nats_url, None, change))
 
 
-@acl.command("get", example="pyoco-grid acl get client clientA")
+@acl.command("get", example="pyoco-server-admin program acl get client clientA")
 @click.argument("kind", type=_KIND)
 @click.argument("of", metavar="ID")
 @_nats_option
@@ -218,7 +229,7 @@ def get_acl(kind: str, of: str, nats_url: str | None) -> None:
     _print_json(_with(nats_url, None, read))
 
 
-@acl.command("list", example="pyoco-grid acl list")
+@acl.command("list", example="pyoco-server-admin program acl list")
 @_nats_option
 def list_acl(nats_url: str | None) -> None:
     """Print every record, by kind and id."""
@@ -231,7 +242,7 @@ def list_acl(nats_url: str | None) -> None:
     _print_json(_with(nats_url, None, read))
 
 
-@acl.command("delete", example="pyoco-grid acl delete client clientA")
+@acl.command("delete", example="pyoco-server-admin program acl delete client clientA")
 @click.argument("kind", type=_KIND)
 @click.argument("of", metavar="ID")
 @_nats_option
@@ -337,6 +348,19 @@ def delete_letter(sequence: int, nats_url: str | None) -> None:
         return {"id": found.letter_id, "deleted": True}
 
     _print_json(_with(nats_url, None, change))
+
+
+@click.group(
+    "program",
+    cls=Group,
+    example="pyoco-server-admin program state\npyoco-server-admin program cap set clientA 8",
+)
+def program() -> None:
+    """Show and operate programs: their queues, caps, and who may run what."""
+
+
+for _command in (state, cap, acl):
+    program.add_command(_command)
 
 
 async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:

@@ -74,7 +74,7 @@ def worker(
 
     has_door = bool(places) and not places[0].startswith("job.")
     (host, port), pattern = split_door(places, has_door=has_door)
-    configure_logging("pyoco-grid:worker")
+    configure_logging("pyoco-grid:worker", name=worker_id)
     warn_of_typos()
     config = grid_from_env(worker_max_par=given["max_par"], exec_dir=given["exec_dir"], work_root=given["work_root"])
     if worker_id is not None and not is_client_id(worker_id):

@@ -104,7 +104,21 @@ export {};
  * @property {string | null} [traceback]
  * @property {unknown} [inputs]
  * @property {unknown} [output]
+ * @property {boolean} [output_truncated]
+ * @property {RunResult} [output_ref]
+ * @property {NotKept} [output_error]
  * @property {unknown} [artifacts]
+ */
+/** @typedef {{ err_id?: string, message?: string, message_ja?: string }} NotKept  why a value could not be kept */
+/**
+ * @typedef {object} RunResult
+ * @property {string} [href]
+ * @property {string} [content_type]
+ * @property {number} [bytes]
+ * @property {unknown} [value]
+ * @property {string} [preview]
+ * @property {boolean} [truncated]
+ * @property {NotKept} [error]
  */
 /**
  * @typedef {object} EarlierAttempt
@@ -190,6 +204,10 @@ export {};
  * @property {number} [cancel_requested_at]
  * @property {string} [cancel_reason]
  * @property {string} [cancel_requested_by]
+ * @property {number} [cancel_deadline_at]
+ * @property {RunResult} [result]
+ * @property {string} [letter_id]
+ * @property {string[]} [rerun_ids]
  * @property {string} [ended_by]
  * @property {LastChange} [last_change]
  * @property {Waiting} [waiting]

@@ -20,7 +20,7 @@ export function capButton(client, group, cap, changed) {
     const answer = await confirm({
       title: t("programs.cap.title", { client }), yes: t("programs.cap.yes"), ask: t("programs.cap.ask", { most: CAP_MAX }),
       body: [h("p", null, t("programs.cap.note")),
-        commandBox(`pyoco-grid cap set ${shellWord(client)} ${cap ?? 8} --group ${shellWord(group)}`)],
+        commandBox(`pyoco-server-admin program cap set ${shellWord(client)} ${cap ?? 8} --group ${shellWord(group)}`)],
     });
     if (answer === null) return;
     const wanted = /^[0-9]{1,5}$/.test(answer.text) ? Number(answer.text) : 0;

@@ -4,7 +4,7 @@ import { act, confirm, mayAct } from "../lib/act.js";
 import { send } from "../lib/api.js";
 import { now, ticks } from "../lib/clock.js";
 import { h, put, write } from "../lib/dom.js";
-import { bytes, shortId } from "../lib/format.js";
+import { bytes, shortId, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
@@ -33,6 +33,7 @@ export class RunHead {
     this.actions = h("div", { class: "chips" });
     this.facts = h("div");
     this.heartbeat = h("span");
+    this.left = h("span");
     this.workerState = h("span", { class: "small dim" });
     this.card = h("section", { class: "card", "aria-label": t("run.title"), hidden: true }, this.facts);
     this.element = h("header", { class: "run-head" },
@@ -52,6 +53,7 @@ export class RunHead {
     this.unfollow = ticks.follow(() => {
       this.showBadges();
       if (this.run !== null) this.showWorker(this.run);
+      this.showLeft();
     });
   }
 
@@ -67,6 +69,7 @@ export class RunHead {
     this.name.title = name;
     this.card.hidden = false;
     this.showBadges();
+    this.showLeft();
     this.showActions(run);
     this.details.show(run);
   }
@@ -80,18 +83,27 @@ export class RunHead {
     refill(this.badges, [isGone, shown], () => (isGone ? [removedBadge()] : shown.map(badge)));
   }
 
+  /** The time that a cancelled run has left changes with time alone. */
+  showLeft() {
+    const deadline = this.run?.status === "CANCELLING" ? instant(this.run.cancel_deadline_at) : null;
+    if (deadline === null) return;
+    const left = Math.ceil(deadline - now());
+    write(this.left, left > 0 ? t("run.cancel_left.killed_in", { span: span(left) }) : t("run.cancel_left.over"));
+  }
+
   /** @param {Run} run */
   showActions(run) {
     if (run.gone_at !== undefined) return put(this.actions); // nothing can be done with it
     const ended = isTerminal(run.status);
     const may = mayAct && !isPack(run);
-    const offers = [may, may && !ended && run.status !== "CANCELLING"];
+    const offers = [may, may && !ended && run.status !== "CANCELLING", may && run.status === "CANCELLING"];
     refill(this.actions, offers, () => [
       button(t("run.copy_link"), () => copy(new URL(href("runs", [this.id]), location.href).href), { icon: "copy" }),
       offers[0] ? button(t("run.rerun"), () => this.run && runAgain(this.id, this.run), {
         icon: "repeat", title: t("run.rerun.title"),
       }) : null,
       offers[1] ? actButton(t("run.cancel"), () => this.cancel(), { icon: "stop", kind: "danger" }) : null,
+      offers[2] ? actButton(t("run.cancel_now"), () => this.cancelNow(), { icon: "stop", kind: "danger", title: t("run.cancel_now.title") }) : null,
     ]);
   }
 
@@ -106,6 +118,10 @@ export class RunHead {
     await act(() => send("POST", `runs/${encodeURIComponent(this.id)}/cancel`, body), (run) =>
       (isTerminal(run.status) && run.status !== "CANCELLED"
         ? t("run.cancel.ended", { status: wordFor("status", run.status) }) : t("run.cancel.done")));
+  }
+
+  async cancelNow() {
+    await act(() => send("POST", `runs/${encodeURIComponent(this.id)}/cancel`, { grace_sec: 0 }), () => t("run.cancel.done"));
   }
 
   /**
@@ -134,11 +150,12 @@ export class RunHead {
     const tag = isPack(run) || isProgram(run) ? "" : textOf(run.tag); // no worker asks for them by tag
     const labels = (Array.isArray(run.tags) && !isProgram(run) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
     const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, run.last_change,
-      run.rerun_of, run.retry_of, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
+      run.rerun_of, run.retry_of, run.rerun_ids, run.letter_id, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
       run.cancel_requested_by, ended, isOver(run)];
     refill(this.facts, made, () => [facts([
       [t("run.change"), changeOf(run)],
       [t("run.cancel_asked"), cancelAskedOf(run)],
+      [t("run.cancel_left"), run.status === "CANCELLING" && instant(run.cancel_deadline_at) !== null ? this.left : null],
       [t("run.cancel_reason"), run.cancel_reason ? h("span", { class: "run-long" }, textOf(run.cancel_reason)) : null],
       [t("run.submitted"), since(instant(run.submitted_at))],
       [t("run.started"), chart.present ? since(chart.present.from) : null],
@@ -154,6 +171,8 @@ export class RunHead {
       [t("run.tenant"), textOf(run.tenant_id)],
       [t("run.key"), textOf(run.api_key_id)],
       [t("run.rerun_of"), run.rerun_of || run.retry_of ? runLink(textOf(run.rerun_of || run.retry_of)) : null],
+      [t("run.rerun_ids"), Array.isArray(run.rerun_ids) && run.rerun_ids.length > 0 ? runLinks(run.rerun_ids) : null],
+      [t("run.letter"), run.letter_id ? letterLink(textOf(run.letter_id)) : null],
       [t("run.yaml"), run.workflow_yaml_sha256 ? yamlOf(textOf(run.workflow_yaml_sha256), run.workflow_yaml_bytes) : null],
     ])]);
   }
@@ -172,6 +191,16 @@ function labelsOf(labels) {
 /** @param {string} id */
 function runLink(id) {
   return h("a", { class: "mono", href: href("runs", [id]), title: id }, shortId(id));
+}
+
+/** @param {string[]} ids newest first */
+function runLinks(ids) {
+  return h("span", { class: "chips" }, ids.map((id) => runLink(textOf(id))));
+}
+
+/** @param {string} id */
+function letterLink(id) {
+  return h("a", { class: "mono", href: href("letters", [], { letter: id }) }, id);
 }
 
 /**

@@ -12,6 +12,7 @@ import { PackFailureSection } from "./run_pack_failure.js";
 import { ProgramArchiveSection, ProgramEndSection, ProgramOutputSection } from "./run_program.js";
 import { ProgramAskSection, ProgramCommandsSection, ProgramFactsSection, ProgramHistorySection } from "./run_program_ask.js";
 import { RecordSection } from "./run_record.js";
+import { ResultSection } from "./run_result.js";
 import { TasksSection } from "./run_tasks.js";
 import { WaitSection } from "./run_wait.js";
 
@@ -33,7 +34,7 @@ import { WaitSection } from "./run_wait.js";
 /** @typedef {{ main: SectionClass[], aside: SectionClass[] }} Sections */
 
 /** Every kind has these; a kind that this page does not know, nothing else. */
-const COMMON_MAIN = [WaitSection, ErrorSection];
+const COMMON_MAIN = [WaitSection, ErrorSection, ResultSection];
 const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 
 /** @type {Map<string, Sections>} */

@@ -1,12 +1,13 @@
 // All that is known of one task: in the list, and beside the graph for the one that is looked at.
 
 import { h, put, write } from "../lib/dom.js";
-import { dateTime, preciseTime, span } from "../lib/format.js";
+import { bytes, dateTime, preciseTime, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t } from "../lib/i18n.js";
 import { jumpToLog } from "../lib/log_filter.js";
 import { badge, button, card, facts, iconButton, lasting, longText, refill } from "../lib/parts.js";
 import { isObject, jsonText, recordOf } from "../lib/run_facts.js";
+import { notKept } from "./run_result.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
 /** @typedef {import("../lib/gantt.js").Bar} Bar */
@@ -101,7 +102,7 @@ function recordParts(record) {
   if (record === null) return [h("p", { class: "dim" }, t("run.task.no_record"))];
   const parts = [
     textPart(t("run.error"), record.error), textPart(t("run.traceback"), record.traceback),
-    valuePart(t("run.task.inputs"), record.inputs), valuePart(t("run.task.output"), record.output),
+    valuePart(t("run.task.inputs"), record.inputs), valuePart(t("run.task.output"), record.output), cutPart(record),
     valuePart(t("run.task.artifacts"), record.artifacts),
   ];
   return parts.some((part) => part !== null) ? parts : [h("p", { class: "dim" }, t("run.task.no_record"))];
@@ -113,6 +114,17 @@ function recordParts(record) {
  */
 function textPart(title, value) {
   return typeof value === "string" && value !== "" ? part(title, longText(value)) : null;
+}
+
+/**
+ * Says loudly that the output is not whole, where it would be.
+ * @param {import("../lib/wire.js").TaskRecord} record
+ */
+function cutPart(record) {
+  if (isObject(record.output_error)) return notKept(record.output_error);
+  if (record.output_truncated !== true) return null;
+  const { bytes: size, content_type: type } = record.output_ref ?? {};
+  return h("p", { class: "mark" }, t("run.result.cut", { size: bytes(size ?? 0), type: type ?? "" }));
 }
 
 /**

@@ -246,7 +246,7 @@ class RunsView {
       if (!loaded) return [h("p", { class: "unseen", role: "status" }, t("runs.loading")), skeleton(12)];
       if (narrowed) return [nothing(t("runs.no_match"), h("p", null, t("runs.no_match.note")), this.clearButton())];
       return [nothing(t("runs.none"), h("p", null, t("runs.none.note")),
-        commandBox("pyoco-client submit --flow-name hello --param name=you"))];
+        commandBox("pyoco-client submit hello name=you --wait"))];
     });
   }
 
