@@ -245,6 +245,7 @@ export {};
  * @property {string[]} [worker_tags]
  * @property {string} [worker_state]
  * @property {number} [worker_told_at]              set by the page: when an answer last said how the worker is
+ * @property {boolean} [redacted]                   a priced run, to those without its key
  * @property {number} [gone_at]                     set by the page: since when it is no longer stored
  */
 /**

@@ -179,16 +179,22 @@ export class LogReader {
   /** Load the page after the window. */
   async later() {
     if (!this.isReady || this.isPaging || !this.window.hasLater) return;
-    await this.readOn();
-    if (!this.window.hasLater) this.polling.soon();
-  }
-
-  async readOn() {
     await this.page(async (signal) => {
       const page = await this.source.first(this.filter, this.window.last, signal);
       if (signal.aborted) return;
       this.window.hasLater = page.hasMore;
       this.window.append(page.lines);
+    });
+    if (!this.window.hasLater) this.polling.soon();
+  }
+
+  /** Load new lines without a stream. */
+  async readNew() {
+    await this.page(async (signal) => {
+      const page = await this.source.first(this.filter, this.window.last, signal);
+      if (signal.aborted) return;
+      this.window.hasLater = page.hasMore;
+      this.grow(page.lines);
     });
   }
 
@@ -201,7 +207,7 @@ export class LogReader {
       if (asking === this.asking) this.refusal = "";
     } catch (error) {
       if (!isTrouble(error)) throw error;
-      if (asking === this.asking && error instanceof Refused) this.refusal = error.words;
+      if (asking === this.asking && error instanceof Refused) this.tellRefused(error);
     } finally {
       if (asking === this.asking) {
         this.isPaging = false;
@@ -210,13 +216,19 @@ export class LogReader {
     }
   }
 
+  /** @param {Refused} error */
+  tellRefused(error) {
+    this.refusal = error.words;
+    if (error.status === 404) this.isReady = this.isComplete = true; // the run was removed: do not retry
+  }
+
   /** @param {AbortSignal} signal of the turn */
   async live(signal) {
     const { asking } = this;
     const giveBack = await takeSlot();
     try {
       if (signal.aborted || asking !== this.asking) return;
-      if (giveBack === null) return await this.readOn();
+      if (giveBack === null) return await this.readNew();
       this.streaming = new AbortController();
       this.listener.onChange();
       const ended = await this.source.follow(this.filter, this.window.last, AbortSignal.any([signal, this.streaming.signal]),
@@ -224,7 +236,7 @@ export class LogReader {
       if (asking === this.asking && !this.streaming.signal.aborted) this.settle(ended);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (asking === this.asking) await this.readOn(); // too many open streams: poll instead
+      if (asking === this.asking) await this.readNew(); // too many open streams: poll instead
     } finally {
       this.streaming = null;
       giveBack?.();
@@ -244,15 +256,20 @@ export class LogReader {
     this.flushing = undefined;
     const fresh = this.fresh;
     this.fresh = [];
-    if (fresh.length === 0) return;
-    if (this.listener.isFollowing() || this.window.hasRoomFor(fresh)) {
-      this.window.append(fresh);
-    } else {
-      // The user is reading earlier lines: keep those and load the new ones on demand.
-      this.window.hasLater = true;
-      this.streaming?.abort();
-    }
+    if (fresh.length === 0 || this.window.hasLater) return; // not adjacent to the window: loaded on demand
+    this.grow(fresh);
     this.listener.onChange();
+  }
+
+  /** @param {LogLine[]} lines new ones at the end of the log */
+  grow(lines) {
+    if (this.listener.isFollowing() || this.window.hasRoomFor(lines)) {
+      this.window.append(lines);
+      return;
+    }
+    // The user is reading earlier lines: keep those and load the new ones on demand.
+    this.window.hasLater = true;
+    this.streaming?.abort();
   }
 
   /** @param {boolean} ended */
@@ -262,7 +279,7 @@ export class LogReader {
     this.isComplete = true;
     clearTimeout(this.checking);
     this.checking = setTimeout(() => {
-      if (this.isReady && !this.isPaging) void this.readOn();
+      if (this.isReady && !this.isPaging) void this.readNew();
     }, 1000 * LATE_SECONDS);
   }
 }

@@ -71,7 +71,7 @@ export class LogsSection {
   /** @param {Run} run */
   show(run) {
     this.run = run;
-    this.element.hidden = /** @type {any} */ (run).redacted === true;
+    this.element.hidden = run.redacted === true;
     this.tools.show(run);
     this.rows.element.classList.toggle("log-no-tasks", this.tools.task.hidden);
     this.rows.marksAttempts = (run.attempt ?? 1) > 1 && this.page.logFilter.value.attempt === null;
@@ -172,12 +172,13 @@ export class LogsSection {
     const { reader } = this;
     const isEmpty = reader.window.lines.length === 0;
     const isAll = isEverything(this.page.logFilter.value);
-    const made = [isEmpty, reader.refusal, reader.isReady, reader.isLooked, reader.isOff, isAll, this.run?.status].join();
+    const isGone = this.run?.gone_at !== undefined;
+    const made = JSON.stringify([isEmpty, reader.refusal, reader.isReady, reader.isLooked, reader.isOff, isAll, isGone, this.run?.status]);
     if (made === this.made) return;
     this.made = made;
     if (reader.refusal !== "") put(this.note, h("p", { class: "mark" }, `${t("logs.refused")} ${reader.refusal}`));
     else if (!isEmpty) put(this.note);
-    else if (!reader.isReady && !reader.isLooked) put(this.note); // loaded once it is on the screen
+    else if (!reader.isReady && (!reader.isLooked || isGone)) put(this.note); // loaded once it is on the screen
     else if (!reader.isReady) put(this.note, h("p", { class: "unseen" }, t("logs.loading")), skeleton(3));
     else if (reader.isOff) put(this.note, h("p", { class: "dim" }, t("logs.off")));
     else if (!isAll) put(this.note, nothing(t("logs.no_match"), button(t("logs.clear"), () => this.page.logFilter.set(everything))));
@@ -201,6 +202,7 @@ export class LogsSection {
     const isLive = !reader.isComplete && !isTerminal(String(this.run?.status));
     this.told.hidden = !isLive;
     write(this.told, isLive ? t(rows.isFollowing && !hasLater ? "logs.live" : "logs.paused") : "");
-    write(this.counted, t(hasEarlier || hasLater ? "logs.part" : "logs.shown", { n: count(lines.filter((line) => !isGap(line)).length) }));
+    const n = count(lines.filter((line) => !isGap(line)).length);
+    write(this.counted, t(hasEarlier || hasLater ? "logs.part" : "logs.shown", { n }));
   }
 }
