@@ -14,7 +14,7 @@ from contracts.index import MakeIndex, opened
 from contracts.runs import NOW, a_run
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, beat, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Index, ListPosition, Mark, Page, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -52,6 +52,13 @@ FILTERS: list[dict[str, Any]] = [
     {"group": "g2", "client_id": "bert", "tenant_id": "t"},
     {"job_id": JOBS[0]},
     {"job_id": JOBS[1], "status": "COMPLETED", "flow": "f"},
+    {"search": "F"},
+    {"search": "x a"},
+    {"search": "g", "tenant_id": "t"},
+    {"search": "ann", "updated_before": NOW + 12},
+    {"search": "f", "tag": "a", "updated_after": NOW + 4},
+    {"search": "b", "status": "RUNNING", "flow": "g"},
+    {"search": "b", "status": "COMPLETED", "tenant_id": "u"},
 ]
 
 
@@ -68,7 +75,17 @@ def fits(run: Run, wanted: RunFilter) -> bool:
         and (wanted.updated_before is None or run.updated_at < wanted.updated_before)
         and run.run_id.startswith(wanted.run_id_prefix or "")
         and _fits_program(run.program, wanted)
+        and all(_occurs(word, run, wanted) for word in (wanted.search or "").lower().split())
     )
+
+
+def _occurs(word: str, run: Run, wanted: RunFilter) -> bool:
+    """CLI-16; of priced runs, everybody only knows the pack (SAFE-5)."""
+    if run.kind == PACK and wanted.tenant_id == EVERYBODY:
+        return word == run.flow_name
+    names = [run.flow_name, run.tag, *run.tags, run.error or ""]
+    names += [run.program.client_id, run.program.group] if run.program is not None else []
+    return any(name == word or (len(word) > 2 and name.startswith(word)) for name in names)
 
 
 def _fits_program(program: Program | None, wanted: RunFilter) -> bool:

@@ -95,7 +95,7 @@ class TestList:
         assert await ids(gateway, tag="default") == wanted
 
     async def test_filters_choose_and_combine(self, gateway: Gateway) -> None:
-        """FLOW-97 to FLOW-99, FLOW-104"""
+        """FLOW-97 to FLOW-99, FLOW-104, CLI-16"""
         digest = "ab12" * 16
         a = run_at(1.0, 1, flow_name="hello", tag="gpu", tags=("x",))
         b = run_at(2.0, 2, flow_name="hello", status=RunState.COMPLETED, tags=("gpu", "y"))
@@ -123,6 +123,13 @@ class TestList:
             ({"tag": "gpu", "flow": "hello"}, [b, a]),
             ({"tag": "gpu", "flow": "hello", "status": "COMPLETED"}, [b]),
             ({"tag": "gpu", "limit": 1}, [d]),
+            ({"q": "HELLO"}, [c, b, a]),
+            ({"q": "gpu hello"}, [b, a]),
+            ({"q": "hello", "tag": "gpu", "status": "COMPLETED"}, [b]),
+            ({"q": "日本"}, [c]),
+            ({"q": "0000-0000"}, []),
+            ({"q": "00000000-0000"}, [d, c, b, a]),
+            ({"q": "' OR 1=1 --"}, []),
         ]
         for query, wanted in table:
             assert await ids(gateway, **query) == [run.run_id for run in wanted], query

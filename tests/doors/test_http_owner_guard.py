@@ -160,6 +160,16 @@ async def test_lists_show_priced_runs_redacted_to_callers_without_a_key(
     assert payer.tenant_id not in text
 
 
+async def test_a_search_finds_no_priced_run_by_what_its_list_hides(door: PricedDoor, payer: Payer, run_id: str) -> None:
+    """SAFE-5, CLI-16"""
+    assert [run["run_id"] for run in await lines(door, payer.headers, q="packs decision")] == [run_id]
+    if is_open(door):
+        [line] = await lines(door, {}, q=f"{run_id[:8]} decision")
+        assert (line["run_id"], line["redacted"]) == (run_id, True)
+        assert await lines(door, {}, q="packs") == []
+    assert await lines(door, (await door.payer()).headers, q="decision") == []
+
+
 async def test_other_runs_are_not_redacted(door: PricedDoor, payer: Payer) -> None:
     """SAFE-5: of flows, nothing changes; a run that was submitted with a key belongs to its tenant."""
     mine = await submit(door.gateway, payer.headers)

@@ -206,6 +206,7 @@ def run_filters(
     workflow_yaml_sha256: str | None,
     kind: str | None,
     run_id: str | None,
+    search: str | None,
 ) -> dict[str, Any]:
     """Return the filters that all lists of runs support."""
     return {
@@ -216,6 +217,7 @@ def run_filters(
         "workflow_yaml_sha256": workflow_yaml_sha256,
         "kind": kind,
         "run_id": run_id,
+        "q": search,
     }
 
 

@@ -23,12 +23,26 @@ __all__ = ["ListQuery", "RunsQuery", "read_list_query"]
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
+SEARCH_LENGTH_MAX = 200
 KINDS = ("exec", "flow", "pack")
 
 
 class RunsQuery(Request):
-    """FLOW-97 to FLOW-105."""
+    """FLOW-97 to FLOW-105, CLI-16."""
 
+    q: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=SEARCH_LENGTH_MAX,
+                description="Words that all have to occur in the flow name, tag, labels, param values or error of a run, "
+                "or are the beginning of its id. Case does not matter; from three letters on, the beginning of a word "
+                "is enough.",
+            ),
+        ]
+        | None
+    ) = None
     status: (
         Annotated[str, one_of((*RunState, UNKNOWN), description="Exact status. `UNKNOWN`: its record cannot be read.")]
         | None
@@ -95,6 +109,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
         client_id=asked.client_id,
         group=asked.group,
         waits=asked.waiting,
+        search=asked.q,
     )
     after = _position(reading, wanted)
     reading.checked(MalformedQuery)

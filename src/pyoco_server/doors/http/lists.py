@@ -82,6 +82,8 @@ An array of runs; with `cursor`, `updated_after` or `envelope=true` an object wi
 The pages of one list keep the order of the first one: a run that changes meanwhile is neither skipped nor repeated, and
 appears in its current state. Runs submitted meanwhile are not included; `updated_after` finds them.
 
+`q` searches what a caller may see of a run: the first kilobyte each of its names and labels, its params and its error.
+
 Priced runs are shown completely with a key of their tenant. With authentication off, a caller without a key sees only
 their `run_id`, `kind`, `status`, `pack_type` and times, and `redacted: true`.
 

@@ -12,6 +12,8 @@ from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
+from pyoco_server.ports.index.sqlite_search import Search, search_of
+from pyoco_server.ports.index.sqlite_search_feed import IN_PROGRESS
 
 __all__ = ["group_seconds", "page"]
 
@@ -84,6 +86,7 @@ class _Question:
     tenants: tuple[str, ...]
     #: True: so few runs match the run id prefix that all of them are read and sorted.
     by_prefix: bool = False
+    search: Search | None = None
 
     def values(self, limit: int) -> dict[str, object]:
         wanted, (revision, at, run_id) = self.wanted, self.start or (0, 0, "")
@@ -108,6 +111,7 @@ class _Question:
                 "limit": limit,
             }
             | _prefix_values(wanted)
+            | (self.search.values if self.search is not None else {})
         )
 
     @property
@@ -136,7 +140,8 @@ class _Question:
             _GROUP: wanted.group is not None,
             _WAITS: wanted.waits is not None,
         }
-        return [each for each, is_given in given.items() if is_given]
+        search = [_Filter(self.search.holds)] if self.search is not None else []
+        return [each for each, is_given in given.items() if is_given] + search
 
     @property
     def statuses(self) -> list[str]:
@@ -161,9 +166,16 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: L
     """
     revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
     frozen = after is not None and floor is not None and after.revision >= floor
-    question = _Question(wanted, after, frozen, _tenants(connection, wanted), _few_begin_so(connection, wanted))
+    search = None if wanted.search is None else search_of(connection, wanted)
+    if search is not None and not search.terms:
+        return Page([], None)
+    tenants = _tenants(connection, wanted)
+    question = _Question(wanted, after, frozen, tenants, _few_begin_so(connection, wanted), search)
     query = _query(connection, question, f"group_concat({LINE})")
-    (text,) = connection.execute(query, question.values(limit + 1)).fetchone()
+    values = question.values(limit + 1)
+    if search is not None:
+        values["found"] = _found(connection, question, search, values)
+    (text,) = connection.execute(query, values).fetchone()
     found = sorted(read_lines(text), key=lambda line: (line[0], line[1].run_id), reverse=True)
     items = [line for _, line in found[:limit]]
     if len(found) <= limit or not items:
@@ -203,7 +215,8 @@ SELECT json_group_array(tenant) FROM some WHERE tenant IS NOT NULL
 def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ...]:
     if wanted.tenant_id != EVERYBODY:
         return (wanted.tenant_id,)
-    if replace(wanted, status=None, updated_after=None, updated_before=None, run_id_prefix=None) == RunFilter():
+    rest = replace(wanted, status=None, updated_after=None, updated_before=None, run_id_prefix=None, search=None)
+    if rest == RunFilter():
         return ()
     (text,) = connection.execute(_SOME_TENANTS).fetchone()
     tenants = json.loads(text)
@@ -217,6 +230,8 @@ def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> s
     """
     if question.by_prefix:
         walks = [_prefix_walk(question)]
+    elif question.search is not None:
+        walks = [_FOUND, *_walks_in_progress(question)]
     else:
         walks = [walk for group in _groups(question) for walk in _walks(connection, question, group)]
     if question.frozen:
@@ -271,6 +286,38 @@ def _prefix_walk(question: _Question) -> str:
     filters = [each for each in question.filters if each is not _PREFIX]
     filters += [_TAGGED] if wanted.tag is not None else []
     return _walk(question, _PREFIX.source, "r", terms, filters)
+
+
+#: What the full-text index has found.
+_FOUND = "SELECT value ->> 0 AS at, value ->> 1 AS run_id FROM json_each(:found)"
+
+
+def _found(connection: sqlite3.Connection, question: _Question, search: Search, values: dict[str, object]) -> str:
+    """Return position and id of the first matches that are not in progress, as JSON."""
+    if question.by_prefix:
+        return "[]"
+    start, since = question.start, question.wanted.updated_after
+    newest = None if start is None else instant_of(start[1])
+    wanted = question.wanted
+    terms = [*question.within("r"), *(each.holds for each in question.filters)]
+    terms += ["r.tenant_id = :tenant_0"] if wanted.tenant_id != EVERYBODY else []
+    terms += ["r.status = :status"] if wanted.status is not None else []
+    terms += [_TAGGED.holds] if wanted.tag is not None else []
+    return json.dumps(search.first(connection, terms, values, since, newest))
+
+
+def _walks_in_progress(question: _Question) -> list[str]:
+    """Runs in progress have no documents: their words are compared. O(runs in progress of the tenant)."""
+    wanted = question.wanted
+    source, of_tenant = "runs AS r INDEXED BY runs_status", []
+    if wanted.tenant_id != EVERYBODY:
+        source, of_tenant = _TENANT.source, ["r.tenant_id = :tenant_0", _TENANT.prefix]
+    filters = [*question.filters, _TAGGED] if wanted.tag is not None else question.filters
+    return [
+        _walk(question, source, "r", [*of_tenant, f"r.status = '{status}'"], filters)
+        for status in IN_PROGRESS
+        if wanted.status in {None, status}
+    ]
 
 
 def _group_walks(question: _Question, filters: list[_Filter]) -> list[str]:
