@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -240,6 +241,18 @@ class IndexWalksContract:
         So no run that existed when the walk began, still exists and fits is passed over or shown twice.
         """
         await walk(make_index, wanted, seed)
+
+    async def test_runs_are_counted_by_status_up_to_a_limit(self, index: Index) -> None:
+        world = World(index, random.Random(7))
+        for _ in range(40):
+            await world.change(5)
+        for wanted in (RunFilter(**each) for each in FILTERS):
+            numbers = Counter(run.status.value for run in world.runs.values() if fits(run, wanted))
+            assert await index.count_by_status(wanted, 1000) == numbers, wanted
+            if wanted != RunFilter():
+                at_most = {status: min(number, 3) for status, number in numbers.items()}
+                assert await index.count_by_status(wanted, 3) == at_most, wanted
+        assert await index.count_by_status(RunFilter(search="-"), 3) == {}
 
     async def test_a_run_that_moves_to_the_top_is_not_passed_over(self, index: Index) -> None:
         """FLOW-111"""

@@ -198,7 +198,7 @@ def get_tasks(run_id: str) -> Call[RunTasks]:
     return Call(method="GET", path=path_to("runs", run_id, "tasks"))
 
 
-def run_filters(
+def run_filters(  # noqa: PLR0913, PLR0917  (one for each filter)
     status: str | None,
     flow: str | None,
     tag: str | None,

@@ -186,11 +186,19 @@ class RunSummary(_RunFields):
     tasks: NotRequired[dict[str, TaskStatus]]
 
 
+class RunCounts(TypedDict):
+    """The matching runs of each status. A number as high as `counted_max` means: at least so many; None: exact."""
+
+    by_status: dict[str, int]
+    counted_max: int | None
+
+
 class RunListResponse(TypedDict):
     """One page of runs. For the next page pass `next_cursor` as `cursor`, with the same filters; None: last page."""
 
     items: list[RunSummary]
     next_cursor: str | None
+    counts: NotRequired[RunCounts]
 
 
 class RunTasks(TypedDict):

@@ -36,9 +36,8 @@ class RunsQuery(Request):
             Meta(
                 min_length=1,
                 max_length=SEARCH_LENGTH_MAX,
-                description="Words that all have to occur in the flow name, tag, labels, param values or error of a run, "
-                "or are the beginning of its id. Case does not matter; from three letters on, the beginning of a word "
-                "is enough.",
+                description="Words that all have to occur in the flow name, tag, labels, param values or error of a "
+                "run, or be a prefix of its id. Case does not matter; the first three letters of a word are enough.",
             ),
         ]
         | None
@@ -62,7 +61,11 @@ class RunsQuery(Request):
     ) = None
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Page size.")] = LIMIT_DEFAULT
     include: Annotated[
-        list[str], Meta(description="`full`, `all` or `records`: complete snapshots instead of summaries.")
+        list[str],
+        Meta(
+            description="`full`, `all` or `records`: complete snapshots instead of summaries. `counts`: the number of "
+            "runs in each status, too."
+        ),
     ] = field(default_factory=list)
     updated_after: (
         Annotated[UnixSeconds, Meta(description="Only runs updated later than this, in unix seconds.")] | None
@@ -88,6 +91,8 @@ class ListQuery:
     after: ListPosition | None
     #: Return complete snapshots instead of list entries.
     whole: bool
+    #: Count the matching runs by status.
+    counts: bool
     #: Return an object with `items` and `next_cursor` instead of an array (FLOW-107, FLOW-108).
     envelope: bool
 
@@ -113,8 +118,9 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
     )
     after = _position(reading, wanted)
     reading.checked(MalformedQuery)
-    is_object = asked.envelope or after is not None or wanted.updated_after is not None
-    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), is_object)
+    counts = "counts" in asked.include
+    is_object = asked.envelope or counts or after is not None or wanted.updated_after is not None
+    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), counts, is_object)
 
 
 def _lower(text: str | None) -> str | None:

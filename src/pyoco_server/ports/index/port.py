@@ -254,6 +254,10 @@ class Index(Protocol):
         word or filter) if few of them match the others.
         """
 
+    async def count_by_status(self, wanted: RunFilter, limit: int) -> dict[str, int]:
+        """Count matching runs by status, each up to `limit`; all of them without a filter. Statuses without runs are
+        omitted. O(limit) for each status, as for a page."""
+
     async def counts(self) -> Counts:
         """Return the current counts. O(statuses + tags with waiting runs)."""
 

@@ -15,7 +15,7 @@ from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, r
 from pyoco_server.ports.index.sqlite_search import Search, search_of
 from pyoco_server.ports.index.sqlite_search_feed import IN_PROGRESS
 
-__all__ = ["group_seconds", "page"]
+__all__ = ["count_by_status", "group_seconds", "page"]
 
 #: For EVERYBODY, the lists of up to this many tenants are merged. With more tenants, the complete list, or that of the
 #: group, is scanned and filtered.
@@ -115,6 +115,11 @@ class _Question:
         )
 
     @property
+    def finds_nothing(self) -> bool:
+        """Whether it is a search without a word."""
+        return self.search is not None and not self.search.terms
+
+    @property
     def start(self) -> tuple[int, int, str] | None:
         """Return the upper end of the list for SQL: the end of the last page, or `updated_before`, whichever is lower.
 
@@ -166,22 +171,36 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: L
     """
     revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
     frozen = after is not None and floor is not None and after.revision >= floor
-    search = None if wanted.search is None else search_of(connection, wanted)
-    if search is not None and not search.terms:
+    question = _question(connection, wanted, after, frozen)
+    if question.finds_nothing:
         return Page([], None)
-    tenants = _tenants(connection, wanted)
-    question = _Question(wanted, after, frozen, tenants, _few_begin_so(connection, wanted), search)
     query = _query(connection, question, f"group_concat({LINE})")
-    values = question.values(limit + 1)
-    if search is not None:
-        values["found"] = _found(connection, question, search, values)
-    (text,) = connection.execute(query, values).fetchone()
+    (text,) = connection.execute(query, _values(connection, question, limit + 1)).fetchone()
     found = sorted(read_lines(text), key=lambda line: (line[0], line[1].run_id), reverse=True)
     items = [line for _, line in found[:limit]]
     if len(found) <= limit or not items:
         return Page(items, None)
     began = revision if after is None else after.revision
     return Page(items, ListPosition(began, instant_of(found[limit - 1][0]), items[-1].run_id))
+
+
+def count_by_status(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> dict[str, int]:
+    """Count matching runs by status, each up to `limit`. Statuses without runs are omitted.
+
+    Without any filter the counts are exact, and those that every change maintains. Otherwise O(limit) entries of an
+    index for each status.
+    """
+    if wanted == RunFilter():
+        return dict(connection.execute("SELECT name, number FROM counts WHERE what = 'status'").fetchall())
+    counted: dict[str, int] = {}
+    for status in _STATUSES if wanted.status is None else (wanted.status,):
+        question = _question(connection, replace(wanted, status=status))
+        if question.finds_nothing:
+            return {}
+        query = f"SELECT count(*) FROM ({_positions(connection, question)} LIMIT :limit)"
+        (number,) = connection.execute(query, _values(connection, question, limit)).fetchone()
+        counted |= {status: number} if number else {}
+    return counted
 
 
 #: Only this much of a job's line: building and parsing complete lines is most of the cost of a page.
@@ -223,11 +242,30 @@ def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ..
     return tuple(tenants) if len(tenants) <= _TENANTS_MAX else ()
 
 
-def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
-    """Build the query that returns `shown` for rows `r` at positions `k`.
+def _question(
+    connection: sqlite3.Connection, wanted: RunFilter, after: ListPosition | None = None, frozen: bool = False
+) -> _Question:
+    search = None if wanted.search is None else search_of(connection, wanted)
+    few_begin_so = _few_begin_so(connection, wanted)
+    return _Question(wanted, after, frozen, _tenants(connection, wanted), few_begin_so, search)
 
-    Merges short scans of indexes that are already in list order. Only moves must be sorted.
-    """
+
+def _values(connection: sqlite3.Connection, question: _Question, limit: int) -> dict[str, object]:
+    """Return the values of a query, with what the full-text index has found."""
+    values = question.values(limit)
+    if question.search is not None:
+        values["found"] = _found(connection, question, question.search, values)
+    return values
+
+
+def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
+    """Build the query that returns `shown` for rows `r` at positions `k`."""
+    return f"""SELECT {shown} FROM ({_positions(connection, question)} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
+        CROSS JOIN runs AS r USING (run_id)"""
+
+
+def _positions(connection: sqlite3.Connection, question: _Question) -> str:
+    """Merge short scans of indexes that are already in list order. Only moves must be sorted."""
     if question.by_prefix:
         walks = [_prefix_walk(question)]
     elif question.search is not None:
@@ -236,9 +274,7 @@ def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> s
         walks = [walk for group in _groups(question) for walk in _walks(connection, question, group)]
     if question.frozen:
         walks.append(_moved(connection, question))
-    merged = " UNION ALL ".join(walks)
-    return f"""SELECT {shown} FROM ({merged} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
-        CROSS JOIN runs AS r USING (run_id)"""
+    return " UNION ALL ".join(walks)
 
 
 def _groups(question: _Question) -> list[list[_Filter]]:

@@ -76,7 +76,7 @@ def _list_options(function: F) -> F:
         click.option(
             "--search",
             metavar="TEXT",
-            help="Words in flow names, tags, labels, params or errors, or the beginning of a run id; all have to match.",
+            help="Words of flow names, tags, labels, params or errors, or prefixes of run ids. All must match.",
         ),
         click.option("--run-id", metavar="PREFIX", help="Prefix of the run id, at least 4 characters."),
         click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),

@@ -19,6 +19,7 @@ import { gridKey } from "./runs_keys.js";
 import { submitRun } from "./runs_submit.js";
 import { RunSync } from "./runs_sync.js";
 import { RunViews } from "./runs_views.js";
+import { openOnlyRun } from "./search.js";
 
 /** @typedef {import("../lib/router.js").Place} Place */
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
@@ -64,7 +65,7 @@ class RunsView {
   constructor(filter) {
     this.filter = filter;
     this.selection = new Selection();
-    this.filters = new RunFilters(() => this.filter, (to, how) => this.goTo(to, how));
+    this.filters = new RunFilters(() => this.filter, (to) => this.goTo(to));
     this.views = new RunViews(() => this.filter);
     this.bulk = new RunBulk(() => ({
       list: this.list, selection: this.selection, cleared: () => this.unselect(), changed: () => this.drawSelection(),
@@ -150,11 +151,9 @@ class RunsView {
    * The filter is in force before this returns. The address alone would tell of it later, and a button that is pressed
    * meanwhile would act on the list of before.
    * @param {RunFilter} filter
-   * @param {"new" | "same"} [how] same: what is still being typed is one step back, not one for each letter
    */
-  goTo(filter, how = "new") {
-    if (how === "new") location.hash = filterHref(filter);
-    else history.replaceState(null, "", filterHref(filter));
+  goTo(filter) {
+    location.hash = filterHref(filter);
     this.settle();
     this.tell();
   }
@@ -223,7 +222,7 @@ class RunsView {
     this.grid.element.setAttribute("aria-busy", String(!sync.loaded));
     this.tellEmpty();
     write(this.tail, this.tailWords(rows.length));
-    if (sync.loaded) this.filters.found(rows, this.grid.complete);
+    if (sync.loaded) openOnlyRun(this.filter, rows, this.grid.complete);
   }
 
   /** @param {number} shown */
@@ -262,10 +261,6 @@ class RunsView {
     const typing = isTyping(event.target);
     if (event.key === "Escape") return this.onEscape(typing);
     if (typing) return false;
-    if (event.key === "/") {
-      this.filters.search.focus();
-      return true;
-    }
     return gridKey(this.grid, event);
   }
 
