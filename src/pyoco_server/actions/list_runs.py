@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyoco_server.actions.read import may_list
 from pyoco_server.core.run import Caller, Run
@@ -13,7 +15,7 @@ from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter, Summary
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["RunCounts", "WholePage", "count_runs", "list_runs", "list_whole_runs"]
+__all__ = ["RunCounts", "WholePage", "count_runs", "list_runs", "list_whole_runs", "params_of"]
 
 
 #: How far runs of one status are counted: about a millisecond. A search reads the row of each run it counts.
@@ -65,6 +67,13 @@ async def list_whole_runs(
     found = await asyncio.gather(*(_find(backend, line) for line in page.items))
     items = [item for item in found if isinstance(item, Summary) or (item is not None and may_list(caller, item))]
     return WholePage(items, page.next)
+
+
+async def params_of(backend: GatewayBackend, caller: Caller, lines: Sequence[Summary]) -> dict[str, Mapping[str, Any]]:
+    """Return the params of the runs of a page: one concurrent read for each. Deleted and unreadable ones have none."""
+    found = await asyncio.gather(*(_find(backend, line) for line in lines))
+    runs = (run for run in found if isinstance(run, Run) and may_list(caller, run))
+    return {run.run_id: run.params for run in runs if run.params}
 
 
 async def _find(backend: GatewayBackend, line: Summary) -> Run | Summary | None:

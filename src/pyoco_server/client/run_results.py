@@ -183,6 +183,7 @@ class RunSummary(_RunFields):
     flow_name: NotRequired[str]
     heartbeat_at: NotRequired[float]
     params: NotRequired[dict[str, Any]]
+    params_preview: NotRequired[str]
     tasks: NotRequired[dict[str, TaskStatus]]
 
 

@@ -64,7 +64,7 @@ class RunsQuery(Request):
         list[str],
         Meta(
             description="`full`, `all` or `records`: complete snapshots instead of summaries. `counts`: the number of "
-            "runs in each status, too."
+            "runs in each status, too. `params`: a line of text with the params of each summary."
         ),
     ] = field(default_factory=list)
     updated_after: (
@@ -93,6 +93,8 @@ class ListQuery:
     whole: bool
     #: Count the matching runs by status.
     counts: bool
+    #: Show the params of each run in its list entry.
+    params: bool
     #: Return an object with `items` and `next_cursor` instead of an array (FLOW-107, FLOW-108).
     envelope: bool
 
@@ -120,7 +122,7 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
     reading.checked(MalformedQuery)
     counts = "counts" in asked.include
     is_object = asked.envelope or counts or after is not None or wanted.updated_after is not None
-    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), counts, is_object)
+    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), counts, "params" in asked.include, is_object)
 
 
 def _lower(text: str | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.list_runs import RunCounts, count_runs, list_runs, list_whole_runs
+from pyoco_server.actions.list_runs import RunCounts, count_runs, list_runs, list_whole_runs, params_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
@@ -16,7 +16,7 @@ from pyoco_server.doors.http.cursors import write_cursor
 from pyoco_server.doors.http.list_query import ListQuery, RunsQuery, read_list_query
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import has_already
-from pyoco_server.doors.http.shown import shown_line, shown_listed
+from pyoco_server.doors.http.shown import shown_line, shown_listed, shown_params
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.ports.index.port import ListPosition, Summary
 
@@ -41,6 +41,10 @@ async def get_runs(request: Request) -> Response:
         return _answer(asked, [_shown(item, caller) for item in full_page.items], full_page.next, counts, _PRIVATE)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
     items = [shown_line(line, caller) for line in page.items]
+    if asked.params:
+        params = await params_of(state.backend, caller, page.items)
+        for item in items:
+            item |= {"params_preview": shown_params(params[item["run_id"]])} if item["run_id"] in params else {}
     return _answer(asked, items, page.next, counts, {"ETag": etag, **_PRIVATE})
 
 

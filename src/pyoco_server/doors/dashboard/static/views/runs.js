@@ -7,12 +7,14 @@ import { h, put, write } from "../lib/dom.js";
 import { ago, count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { button, commandBox, isTyping, nothing, refill, skeleton } from "../lib/parts.js";
-import { cancelBody, filterHref, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { OPEN_STATUSES, cancelBody, filterHref, filterText, listCommand, readFilter } from "../lib/run_filter.js";
 import { readPlace } from "../lib/router.js";
 import { RunList } from "../lib/run_list.js";
 import { Selection } from "../lib/selection.js";
 import { currentKey } from "../lib/session.js";
+import { recall, remember } from "../lib/settings.js";
 import { RunBulk } from "./runs_bulk.js";
+import { RunCounts } from "./runs_counts.js";
 import { RunFilters } from "./runs_filters.js";
 import { RunGrid } from "./runs_grid.js";
 import { gridKey } from "./runs_keys.js";
@@ -60,6 +62,10 @@ export function openRuns(place) {
   };
 }
 
+function showsParams() {
+  return recall("runs.params") === "1";
+}
+
 class RunsView {
   /** @param {RunFilter} filter */
   constructor(filter) {
@@ -76,10 +82,12 @@ class RunsView {
     this.ageLine = h("span", { class: "dim", hidden: true }, t("runs.as_of"), " ", this.age);
     this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
     this.cancelAll.hidden = true;
+    this.paramsButton = button(t("runs.params"), () => this.toggleParams(), { kind: "quiet", pressed: showsParams() });
+    this.counts = new RunCounts(() => this.filter, (counts) => this.count(counts));
     this.command = h("div", { class: "runs-command" });
     this.foot = h("div");
     this.state = h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
-      mayAct ? this.cancelAll : h("span"));
+      this.paramsButton, mayAct ? this.cancelAll : h("span"));
     // The button stays at the end of the line, where it was pressed, whatever the command has come to say.
     this.placeCommand = () => (narrow.matches ? this.foot.append(this.command) : this.state.lastElementChild?.before(this.command));
     this.empty = h("div");
@@ -121,7 +129,8 @@ class RunsView {
     });
     const sync = new RunSync(list, {
       needs: () => grid.needs(), apply: (change) => this.apply(change), tell: () => this.tell(),
-    });
+    }, showsParams() ? "params" : undefined);
+    grid.element.classList.toggle("with-params", showsParams());
     put(this.place, grid.element);
     if (before) {
       sync.cursor = before.cursor;
@@ -142,6 +151,7 @@ class RunsView {
       scroll: scrollY, at: performance.now(),
     };
     narrow.removeEventListener("change", this.placeCommand);
+    this.counts.stop();
     this.sync.stop();
     this.grid.close();
     this.bulk.close();
@@ -180,10 +190,35 @@ class RunsView {
     this.filter = filter;
     this.unselect();
     this.filters.draw();
+    this.counts.soon();
     this.on = this.begin(filter);
     this.tell();
     scrollTo(0, 0);
     return true;
+  }
+
+  /** @param {import("./runs_counts.js").Counts | null} counts */
+  count(counts) {
+    this.filters.count(counts);
+    this.tell();
+  }
+
+  /** Whether a run that matches may still be cancelled, as far as is known. */
+  get someOpen() {
+    const open = this.filter.status === undefined ? OPEN_STATUSES : [this.filter.status];
+    const numbers = this.filters.counts?.by_status;
+    return numbers === undefined || open.some((status) => (numbers[status] ?? 0) > 0);
+  }
+
+  /** Kept in this browser. The list is loaded anew: its rows have no params yet. */
+  toggleParams() {
+    remember("runs.params", showsParams() ? null : "1");
+    this.paramsButton.setAttribute("aria-pressed", String(showsParams()));
+    this.sync.stop();
+    this.grid.close();
+    kept = null;
+    this.on = this.begin(this.filter);
+    this.tell();
   }
 
   /** @param {() => { newer: number }} change */
@@ -191,7 +226,7 @@ class RunsView {
     const selected = this.selection.ids.size;
     this.grid.apply(change);
     this.filters.learn(this.list.rows.slice(0, 200));
-    if (this.selection.ids.size !== selected) this.bulk.draw();
+    if (selected > 0 || this.selection.ids.size > 0) this.bulk.draw(); // what was selected may have ended
   }
 
   unselect() {
@@ -216,7 +251,8 @@ class RunsView {
     if (sync.at !== null) write(this.age, ago(now() - sync.at));
     const none = rows.length === 0;
     // While another list is loaded it stays: it may be pressed just now.
-    if (cancelBody(this.filter, 0) === null || sync.loaded || !none) this.cancelAll.hidden = cancelBody(this.filter, 0) === null || none;
+    const impossible = cancelBody(this.filter, 0) === null || !this.someOpen;
+    if (impossible || sync.loaded || !none) this.cancelAll.hidden = impossible || none;
     refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
     this.grid.element.hidden = none;
     this.grid.element.setAttribute("aria-busy", String(!sync.loaded));

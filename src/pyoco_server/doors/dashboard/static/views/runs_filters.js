@@ -1,6 +1,7 @@
 // What the list shows, chosen with chips and fields, and kept in the address.
 
-import { h, put } from "../lib/dom.js";
+import { h, put, write } from "../lib/dom.js";
+import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
 import { FILTER_NAMES, KINDS, STATUSES, filterText, isOfPrograms, withFilter } from "../lib/run_filter.js";
@@ -36,6 +37,8 @@ export class RunFilters {
       onclick: () => this.open(!this.isOpen),
     }, icon("down"), h("span", null, t("runs.filters")));
     this.isOpen = false;
+    /** @type {import("./runs_counts.js").Counts | null} */
+    this.counts = null;
     this.statuses = h("div", { id: "runs-statuses", class: "chips runs-statuses", role: "group", "aria-label": t("runs.filter.status") });
     this.chips = h("div", { class: "chips" });
     this.element = h("div", { class: "runs-filters" },
@@ -125,6 +128,19 @@ export class RunFilters {
     (this.opener.checkVisibility() ? this.opener : document.getElementById("search"))?.focus();
   }
 
+  /** @param {import("./runs_counts.js").Counts | null} counts */
+  count(counts) {
+    this.counts = counts;
+    for (const chip of this.statuses.querySelectorAll(".runs-count")) write(chip, this.countText(/** @type {HTMLElement} */ (chip).dataset.status));
+  }
+
+  /** @param {string | undefined} status */
+  countText(status) {
+    if (this.counts === null || status === undefined) return "";
+    const number = this.counts.by_status[status] ?? 0;
+    return this.counts.counted_max !== null && number >= this.counts.counted_max ? `${count(number)}+` : count(number);
+  }
+
   /**
    * @param {string | undefined} status undefined: any
    * @param {string | undefined} chosen
@@ -134,7 +150,8 @@ export class RunFilters {
       type: "button", class: `chip runs-status-chip ${status ? `status-dot-${status.toLowerCase()}` : ""}`,
       "data-chip": `status ${status ?? ""}`, "aria-pressed": String(status === chosen),
       onclick: () => this.set("status", status === chosen ? undefined : status),
-    }, status ? h("i", { class: "runs-dot", "aria-hidden": "true" }) : null, status ? wordFor("status", status) : t("runs.any"));
+    }, status ? h("i", { class: "runs-dot", "aria-hidden": "true" }) : null, status ? wordFor("status", status) : t("runs.any"),
+    status ? h("span", { class: "runs-count number", "data-status": status }, this.countText(status)) : null);
   }
 
   /**
