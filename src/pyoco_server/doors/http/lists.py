@@ -44,7 +44,8 @@ async def get_runs(request: Request) -> Response:
     if asked.params:
         params = await params_of(state.backend, caller, page.items)
         for item in items:
-            item |= {"params_preview": shown_params(params[item["run_id"]])} if item["run_id"] in params else {}
+            if item["run_id"] in params:
+                item["params_preview"] = shown_params(params[item["run_id"]])
     return _answer(asked, items, page.next, counts, {"ETag": etag, **_PRIVATE})
 
 
