@@ -108,7 +108,8 @@ def _gateway(nats_url: str, data_dir: str) -> Iterator[_Gateway]:
     """One more gateway, with an index of its own."""
     port = free_port()
     command = [sys.executable, "-m", "pyoco_server.doors.cli.server", "gateway", "--port", str(port)]
-    settings = _environment(PYOCO_NATS_URL=nats_url, PYOCO_DATA_DIR=data_dir)
+    # Without priced runs: their ledger is in the data directory of the first gateway.
+    settings = _environment(PYOCO_NATS_URL=nats_url, PYOCO_DATA_DIR=data_dir, PYOCO_PRICED_ENABLED="0")
     process = subprocess.Popen(command, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         ready = _until(f"http://127.0.0.1:{port}/ready", 600)

@@ -7,7 +7,7 @@ import { h, put, write } from "../lib/dom.js";
 import { ago, count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { button, commandBox, isTyping, nothing, refill, skeleton } from "../lib/parts.js";
-import { OPEN_STATUSES, cancelBody, filterHref, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { OPEN_STATUSES, cancelBody, filterHref, filterText, lastingPart, listCommand, readFilter } from "../lib/run_filter.js";
 import { readPlace } from "../lib/router.js";
 import { RunList } from "../lib/run_list.js";
 import { Selection } from "../lib/selection.js";
@@ -22,6 +22,7 @@ import { submitRun } from "./runs_submit.js";
 import { RunSync } from "./runs_sync.js";
 import { RunViews } from "./runs_views.js";
 import { openOnlyRun } from "./search.js";
+import { sweepHref } from "./sweep.js";
 
 /** @typedef {import("../lib/router.js").Place} Place */
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
@@ -83,6 +84,7 @@ class RunsView {
     this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
     this.cancelAll.hidden = true;
     this.paramsButton = button(t("runs.params"), () => this.toggleParams(), { kind: "quiet", pressed: showsParams() });
+    this.sweepLink = h("a", { class: "button plain", title: t("sweep.open.title") }, t("sweep.open"));
     this.counts = new RunCounts(() => this.filter, (counts) => this.count(counts));
     this.command = h("div", { class: "runs-command" });
     this.foot = h("div");
@@ -95,7 +97,7 @@ class RunsView {
     this.place = h("div");
     this.on = this.begin(filter);
     this.element = h("div", { class: "view runs" },
-      h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.views.element,
+      h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.sweepLink, this.views.element,
         mayAct ? button(t("runs.submit"), () => submitRun(this.settle()), { kind: "primary", icon: "upload" }) : null)),
       this.filters.element,
       this.state, this.place, this.empty, this.tail, this.foot, this.bulk.element);
@@ -253,6 +255,8 @@ class RunsView {
     // While another list is loaded it stays: it may be pressed just now.
     const impossible = cancelBody(this.filter, 0) === null || !this.someOpen;
     if (impossible || sync.loaded || !none) this.cancelAll.hidden = impossible || none;
+    this.sweepLink.hidden = filterText(lastingPart(this.filter)) === "";
+    this.sweepLink.href = sweepHref(this.filter);
     refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
     this.grid.element.hidden = none;
     this.grid.element.setAttribute("aria-busy", String(!sync.loaded));
