@@ -192,8 +192,8 @@ class RunsView {
     this.filter = filter;
     this.unselect();
     this.filters.draw();
-    this.counts.soon();
     this.on = this.begin(filter);
+    this.counts.soon();
     this.tell();
     scrollTo(0, 0);
     return true;

@@ -1,6 +1,6 @@
 // How many of the runs that a list is narrowed down to are in each status.
 
-import { get } from "../lib/api.js";
+import { getChanged } from "../lib/api.js";
 import { poll } from "../lib/poll.js";
 import { lastingPart } from "../lib/run_filter.js";
 
@@ -17,19 +17,25 @@ export class RunCounts {
   constructor(filter, tell) {
     this.filter = filter;
     this.tell = tell;
+    /** @type {{ query: string, tag: string | null }} what was told last */
+    this.known = { query: "", tag: null };
     this.stopping = new AbortController();
     this.poll = poll(EVERY_SECONDS, () => this.ask());
   }
 
   async ask() {
     const query = { ...lastingPart(this.filter()), include: "counts", limit: 1 };
-    const answer = await get("runs", query, this.stopping.signal);
-    const now = { ...lastingPart(this.filter()), include: "counts", limit: 1 };
-    if (JSON.stringify(now) === JSON.stringify(query)) this.tell(readCounts(answer?.counts));
+    const text = JSON.stringify(query);
+    const tag = this.known.query === text ? this.known.tag : null;
+    const found = await getChanged("runs", query, tag, this.stopping.signal);
+    if (found === null || JSON.stringify({ ...lastingPart(this.filter()), include: "counts", limit: 1 }) !== text) return;
+    this.known = { query: text, tag: found.tag };
+    this.tell(readCounts(found.answer?.counts));
   }
 
   /** Another list is shown. */
   soon() {
+    this.known = { query: "", tag: null };
     this.tell(null);
     this.poll.soon();
   }

@@ -46,6 +46,8 @@ class SweepPage {
     this.name = filter.tag ?? (Object.values(filter).join(" ") || t("runs.view.all"));
     /** @type {Counts | null} */
     this.counts = null;
+    /** @type {Set<string>} failed runs that were submitted again from here */
+    this.repeated = new Set();
     this.stopping = new AbortController();
     this.bar = h("div", { class: "sweep-bar", role: "img" });
     this.told = h("p", { class: "number", role: "status" });
@@ -150,13 +152,16 @@ class SweepPage {
     for (let cursor = null, first = true; (first || cursor !== null) && done.ok + done.failed < RERUNS_MAX; first = false) {
       const page = await get("runs", { ...this.filter, status: "FAILED", envelope: true, limit: PAGE, cursor }, signal);
       cursor = page.next_cursor;
-      const left = rowsOf(page).filter((row) => row.kind !== "pack").values();
+      const left = rowsOf(page).filter((row) => row.kind !== "pack" && !this.repeated.has(row.run_id)).values();
       const one = async () => {
         for (const row of left) {
           signal.throwIfAborted();
           const id = row.run_id;
           await send("POST", `runs/${encodeURIComponent(id)}/rerun`, "{}", undefined, `rerun-failed-${id}`)
-            .then(() => (done.ok += 1), (error) => {
+            .then(() => {
+              this.repeated.add(id);
+              done.ok += 1;
+            }, (error) => {
               if (error.status === undefined || error.status >= 500) throw error;
               done.failed += 1;
             });
