@@ -34,7 +34,8 @@ def waiting(stack: Stack, count: int) -> tuple[str, list[str]]:
 def asked(watched: Watched, label: str) -> list[dict[str, str]]:
     """What the list was asked for, as far as it was about these runs."""
     queries = [parse_qs(urlsplit(url).query) for url in watched.requested if urlsplit(url).path == "/runs"]
-    return [{name: values[0] for name, values in query.items()} for query in queries if query.get("tag") == [label]]
+    of_label = [query for query in queries if query.get("tag") == [label] and query.get("include") != ["counts"]]
+    return [{name: values[0] for name, values in query.items()} for query in of_label]
 
 
 def test_a_run_leaves_a_list_of_running_runs_when_it_ends(
@@ -55,7 +56,7 @@ def test_a_run_leaves_a_list_of_running_runs_when_it_ends(
     assert refreshes
     assert not any("status" in query for query in refreshes)
     ended = stack.get(f"/runs/{run_id}")["updated_at"]
-    with page.expect_request(lambda request: f"tag={label}" in request.url) as refresh:
+    with page.expect_request(lambda request: f"tag={label}" in request.url and "updated" in request.url) as refresh:
         pass
     since = parse_qs(urlsplit(refresh.value.url).query)["updated_after"][0]
     assert float(since) == pytest.approx(ended - 5, abs=1e-5)
@@ -137,23 +138,27 @@ def test_the_list_is_used_with_keys_alone(stack: Stack, page: Page) -> None:
     expect(row(page, opened)).to_be_in_viewport()
 
 
-def test_a_run_is_found_by_its_id(stack: Stack, page: Page) -> None:
-    run_id = stack.submit("flow_found", tag="nobody")
-    page.goto("/#/runs?flow=another")
-    expect(page.locator(".nothing")).to_be_visible()
+def test_runs_are_found_by_words_and_ids_from_every_page(stack: Stack, page: Page) -> None:
+    """CLI-16: by what is typed on the list, and by Enter elsewhere; the words are in the address."""
+    word = unique("found").replace("-", "")
+    run_id = stack.submit("flow_found", {"where": word}, tag="nobody")
+    page.goto("/#/queues")
+    expect(page.locator("main h1")).to_be_visible()
     page.keyboard.press("/")
     search = page.get_by_role("searchbox")
     expect(search).to_be_focused()
-    page.keyboard.type("xyz")
+    page.keyboard.type(f"{word} nobody")
     page.keyboard.press("Enter")
-    expect(page.locator("#runs-search-trouble")).to_contain_text("hyphens")
-    search.fill(run_id[:13].upper())  # and nothing is pressed
+    page.wait_for_function("(word) => location.hash === `#/runs?q=${word}+nobody`", arg=word)
     expect(row(page, run_id)).to_be_visible()
     expect(page.locator(".runs-body .runs-row")).to_have_count(1)
-    expect(search).to_have_value(run_id[:13].upper())
+    expect(page.locator(".runs-status-chip", has_text="Pending").locator(".runs-count")).to_have_text("1")
+    search.fill(f"{word} elsewhere")  # and nothing is pressed
+    expect(page.locator(".nothing")).to_be_visible()
+    expect(search).to_be_focused()
     search.fill("")
     page.wait_for_function("() => location.hash === '#/runs'")
-    for text in (run_id[:13], run_id):  # the only one that begins so, asked for before it is found; and the whole id
+    for text in (run_id[:13].upper(), run_id):  # the only one that begins so, and the whole id
         search.fill(text)
         page.keyboard.press("Enter")
         page.wait_for_function("(id) => location.hash === `#/runs/${id}`", arg=run_id)
@@ -167,7 +172,7 @@ def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
     ids = [f"abcd{at:04}-0000-4000-8000-000000000000" for at in range(2)]
     items = [{"run_id": run_id, "status": "PENDING", "submitted_at": 1.0, "updated_at": 1.0} for run_id in ids]
     found = {"items": items, "next_cursor": None}
-    intercept(page, re.compile(r"/runs\?.*run_id=abcd"), lambda route: route.fulfill(json=found))
+    intercept(page, re.compile(r"/runs\?.*q=abcd"), lambda route: route.fulfill(json=found))
     page.clock.install()
     page.goto("/#/runs")
     page.get_by_role("searchbox").fill("abcd")
@@ -176,7 +181,7 @@ def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
     found["items"] = items[:1]  # one has gone since: nobody has pressed anything again
     page.clock.fast_forward(60_000)
     expect(page.locator(".runs-body .runs-row")).to_have_count(1)
-    assert page.url.endswith("#/runs?run_id=abcd")
+    assert page.url.endswith("#/runs?q=abcd")
 
 
 def test_a_filter_is_a_part_of_the_address_and_can_be_kept_by_name(stack: Stack, page: Page) -> None:
@@ -184,7 +189,7 @@ def test_a_filter_is_a_part_of_the_address_and_can_be_kept_by_name(stack: Stack,
     page.goto("/#/runs")
     page.get_by_role("combobox", name="Tag or label").fill(label)
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Pending", exact=True).click()
+    page.locator(".runs-status-chip", has_text="Pending").click()
     page.wait_for_function("(tag) => location.hash === `#/runs?status=PENDING&tag=${tag}`", arg=label)
     expect(page.locator(".runs-body .runs-row")).to_have_count(2)
     expect(page.locator(".runs-command")).to_contain_text(f"--status PENDING --tag {label}")
@@ -284,7 +289,7 @@ def test_on_a_phone_the_runs_come_first_and_nothing_is_lost(stack: Stack, page: 
     expect(page.locator(".runs-body .runs-row").first).to_be_visible()
     top = "(name) => document.querySelector(name).getBoundingClientRect().top"
     assert page.evaluate(top, ".runs-body") - page.evaluate(top, ".runs") < 190
-    pending = page.get_by_role("button", name="Pending", exact=True)
+    pending = page.locator(".runs-status-chip", has_text="Pending")
     expect(pending).to_be_hidden()
     page.get_by_role("button", name="Filters").click()
     page.get_by_role("combobox", name="Tag or label").fill(label)

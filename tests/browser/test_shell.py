@@ -60,6 +60,7 @@ def test_coming_back_one_is_where_one_was(page: Page) -> None:
     page.goto("/#/metrics")
     expect(page.locator("main section.chart")).to_have_count(5)
     page.evaluate("scrollTo(0, 600)")
+    page.locator(".menu-opener").click()
     page.locator("nav.menu").get_by_role("link", name="Queues").click()
     expect(page).to_have_title("Queues · pyoco")
     assert page.evaluate("scrollY") == 0
@@ -123,15 +124,22 @@ def test_copying_works_where_the_browser_has_no_clipboard_for_the_page(module_pa
     assert told == [["a\nb", "in a dialog"], 0, True, "Copied"]
 
 
-def test_a_narrow_menu_shows_where_one_is(page: Page) -> None:
+def test_a_phone_has_every_panel_in_a_menu_that_names_the_open_one(page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 700})
-    seen = """() => { const link = document.querySelector('nav [aria-current]').getBoundingClientRect();
-      const menu = document.querySelector('nav').getBoundingClientRect();
-      return link.left >= menu.left && link.right <= menu.right + 1 }"""
-    for panel in ("runs", "letters", "metrics"):
-        page.goto(f"/#/{panel}")
-        expect(page.locator(f'nav [aria-current][href="#/{panel}"]')).to_have_count(1)
-        page.wait_for_function(seen)
+    page.goto("/#/letters")
+    opener = page.locator(".menu-opener")
+    expect(opener).to_have_text("Dead letters")
+    links = page.locator("nav.menu a")
+    expect(links.first).to_be_hidden()
+    opener.click()
+    for link in links.all():
+        expect(link).to_be_in_viewport(ratio=1)
+    page.keyboard.press("Escape")
+    expect(links.first).to_be_hidden()
+    opener.click()
+    links.filter(has_text="Metrics").click()
+    expect(opener).to_have_text("Metrics")
+    expect(links.first).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

@@ -87,6 +87,7 @@ class TestRuns:
             assert len(walked) == 7
             assert set(walked) == newest
             assert len([run async for run in client.iter_runs(tag="t1", include=["full"])]) == 3
+            assert len([run async for run in client.iter_runs(search="T1")]) == 3  # CLI-16
             assert [run async for run in client.iter_runs(flow="nobody")] == []
             assert len(await client.list_runs(flow="f", limit=2)) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from contracts.index import MakeIndex, opened
 from contracts.runs import NOW, a_run
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, beat, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Index, ListPosition, Mark, Page, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -52,6 +53,13 @@ FILTERS: list[dict[str, Any]] = [
     {"group": "g2", "client_id": "bert", "tenant_id": "t"},
     {"job_id": JOBS[0]},
     {"job_id": JOBS[1], "status": "COMPLETED", "flow": "f"},
+    {"search": "F"},
+    {"search": "x a"},
+    {"search": "g", "tenant_id": "t"},
+    {"search": "ann", "updated_before": NOW + 12},
+    {"search": "f", "tag": "a", "updated_after": NOW + 4},
+    {"search": "b", "status": "RUNNING", "flow": "g"},
+    {"search": "b", "status": "COMPLETED", "tenant_id": "u"},
 ]
 
 
@@ -68,7 +76,17 @@ def fits(run: Run, wanted: RunFilter) -> bool:
         and (wanted.updated_before is None or run.updated_at < wanted.updated_before)
         and run.run_id.startswith(wanted.run_id_prefix or "")
         and _fits_program(run.program, wanted)
+        and all(_occurs(word, run, wanted) for word in (wanted.search or "").lower().split())
     )
+
+
+def _occurs(word: str, run: Run, wanted: RunFilter) -> bool:
+    """CLI-16; of priced runs, everybody only knows the pack (SAFE-5)."""
+    if run.kind == PACK and wanted.tenant_id == EVERYBODY:
+        return word == run.flow_name
+    names = [run.flow_name, run.tag, *run.tags, run.error or ""]
+    names += [run.program.client_id, run.program.group] if run.program is not None else []
+    return any(name == word or (len(word) > 2 and name.startswith(word)) for name in names)
 
 
 def _fits_program(program: Program | None, wanted: RunFilter) -> bool:
@@ -223,6 +241,18 @@ class IndexWalksContract:
         So no run that existed when the walk began, still exists and fits is passed over or shown twice.
         """
         await walk(make_index, wanted, seed)
+
+    async def test_runs_are_counted_by_status_up_to_a_limit(self, index: Index) -> None:
+        world = World(index, random.Random(7))
+        for _ in range(40):
+            await world.change(5)
+        for wanted in (RunFilter(**each) for each in FILTERS):
+            numbers = Counter(run.status.value for run in world.runs.values() if fits(run, wanted))
+            assert await index.count_by_status(wanted, 1000) == numbers, wanted
+            if wanted != RunFilter():
+                at_most = {status: min(number, 3) for status, number in numbers.items()}
+                assert await index.count_by_status(wanted, 3) == at_most, wanted
+        assert await index.count_by_status(RunFilter(search="-"), 3) == {}
 
     async def test_a_run_that_moves_to_the_top_is_not_passed_over(self, index: Index) -> None:
         """FLOW-111"""

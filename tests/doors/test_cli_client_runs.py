@@ -54,6 +54,9 @@ def test_a_run_is_submitted_read_and_listed(client: Client, own_tag: str) -> Non
     for command in ("list", "list-vnext"):
         found = client(command, "--tag", own_tag, "--run-id", run_id[:8].upper()).result
         assert [run["run_id"] for run in (found if command == "list" else found["items"])] == [run_id]
+        found = client(command, "--tag", own_tag, "--search", "HELLO あ").result  # CLI-16
+        assert [run["run_id"] for run in (found if command == "list" else found["items"])] == [run_id]
+    assert client("list", "--tag", own_tag, "--search", "hello ほか").result == []
     assert client("list", "--run-id", "abc").code != 0
 
 

@@ -95,7 +95,7 @@ class TestList:
         assert await ids(gateway, tag="default") == wanted
 
     async def test_filters_choose_and_combine(self, gateway: Gateway) -> None:
-        """FLOW-97 to FLOW-99, FLOW-104"""
+        """FLOW-97 to FLOW-99, FLOW-104, CLI-16"""
         digest = "ab12" * 16
         a = run_at(1.0, 1, flow_name="hello", tag="gpu", tags=("x",))
         b = run_at(2.0, 2, flow_name="hello", status=RunState.COMPLETED, tags=("gpu", "y"))
@@ -123,10 +123,27 @@ class TestList:
             ({"tag": "gpu", "flow": "hello"}, [b, a]),
             ({"tag": "gpu", "flow": "hello", "status": "COMPLETED"}, [b]),
             ({"tag": "gpu", "limit": 1}, [d]),
+            ({"q": "HELLO"}, [c, b, a]),
+            ({"q": "gpu hello"}, [b, a]),
+            ({"q": "hello", "tag": "gpu", "status": "COMPLETED"}, [b]),
+            ({"q": "日本"}, [c]),
+            ({"q": "4000-8000"}, []),
+            ({"q": "00000000-0000"}, [d, c, b, a]),
+            ({"q": "' OR 1=1 --"}, []),
         ]
         for query, wanted in table:
             assert await ids(gateway, **query) == [run.run_id for run in wanted], query
             assert await ids(gateway, **query, include="all") == [run.run_id for run in wanted], query
+
+    async def test_the_runs_of_each_status_are_counted_on_request(self, gateway: Gateway) -> None:
+        await put(gateway, *(run_at(1.0, n, status=RunState.FAILED if n else RunState.COMPLETED) for n in range(3)))
+        query: dict[str, Any] = {"include": "counts", "limit": 1}
+        everything = (await gateway.client.get("/runs", params=query)).json()
+        assert everything["counts"] == {"by_status": {"FAILED": 2, "COMPLETED": 1}, "counted_max": None}
+        assert len(everything["items"]) == 1
+        for more, bound in ({"tag": "default"}, 10_000), ({"q": "hello"}, 1_000):
+            found = (await gateway.client.get("/runs", params=query | more | {"status": "FAILED"})).json()
+            assert found["counts"] == {"by_status": {"FAILED": 2, "COMPLETED": 1}, "counted_max": bound}
 
     async def test_a_run_is_found_by_the_beginning_of_its_id(self, gateway: Gateway) -> None:
         """In either case of letters, with any other filter, in both forms, page by page"""

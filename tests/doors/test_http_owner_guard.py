@@ -122,7 +122,7 @@ async def test_no_route_of_runs_or_budgets_is_left_out() -> None:
     """SAFE-5: what is not below a run or a tenant, by name."""
     walked = {each.path for each in BELOW_A_RUN + BELOW_BUDGETS}
     rest = {each.path for each in OPERATIONS if each.path.startswith(("/runs", "/budgets"))} - walked
-    assert rest == {"/runs", "/runs/yaml", "/runs/batch", "/runs/cancel", "/budgets"}
+    assert rest == {"/runs", "/runs/table", "/runs/yaml", "/runs/batch", "/runs/cancel", "/budgets"}
 
 
 async def lines(door: PricedDoor, headers: dict[str, str], **query: str) -> list[dict[str, Any]]:
@@ -158,6 +158,22 @@ async def test_lists_show_priced_runs_redacted_to_callers_without_a_key(
         assert faults(line, DOCUMENT["components"]["schemas"]["RunSummary"]) == []
     text = (await door.client.get("/runs", params={"kind": "pack"} | include)).text
     assert payer.tenant_id not in text
+
+
+async def test_a_search_finds_no_priced_run_by_what_its_list_hides(door: PricedDoor, payer: Payer, run_id: str) -> None:
+    """SAFE-5, CLI-16"""
+    assert [run["run_id"] for run in await lines(door, payer.headers, q="packs decision")] == [run_id]
+    if is_open(door):
+        [line] = await lines(door, {}, q=f"{run_id[:8]} decision")
+        assert (line["run_id"], line["redacted"]) == (run_id, True)
+        assert await lines(door, {}, q="packs") == []
+        answer = await door.client.get("/runs/table", params={"q": "decision"})
+        assert "content-length" not in answer.headers
+        table = answer.text
+        assert table.splitlines()[1].startswith(f"{run_id},COMPLETED,pack,,,,")
+        assert "0.05" not in table
+        assert payer.tenant_id not in table
+    assert await lines(door, (await door.payer()).headers, q="decision") == []
 
 
 async def test_other_runs_are_not_redacted(door: PricedDoor, payer: Payer) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import sqlite3
 import time
 from pathlib import Path
@@ -14,11 +16,12 @@ from contracts.index import IndexContract, MakeIndex, ids, opened
 from contracts.index_counts import IndexCountsContract
 from contracts.index_programs import IndexProgramsContract
 from contracts.index_repeats import IndexRepeatsContract
-from contracts.index_walks import FILTERS, IndexWalksContract, walk
+from contracts.index_search import IndexSearchContract
+from contracts.index_walks import FILTERS, IndexWalksContract, World, walk
 from contracts.runs import NOW, a_run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
-from pyoco_server.ports.index import sqlite_query
+from pyoco_server.ports.index import sqlite_query, sqlite_search, sqlite_search_feed
 from pyoco_server.ports.index.port import Mark, RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.runs.port import Stored
@@ -77,6 +80,34 @@ class TestSqliteIndexCounts(IndexCountsContract):
 
 class TestSqliteIndexPrograms(IndexProgramsContract):
     pass
+
+
+class TestSqliteIndexSearch(IndexSearchContract):
+    @pytest.mark.parametrize(("limit", "value"), [("WORDS_MAX", 0), ("_EXPANSIONS_MAX", 3)])
+    async def test_finds_words_by_their_beginning_however_many_begin_so(
+        self, make_index: MakeIndex, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+    ) -> None:
+        monkeypatch.setattr(sqlite_search, limit, value)
+        runs = [a_run(params={"word": f"hel{letter}"}, updated_at=NOW + n) for n, letter in enumerate("abcdefgh")]
+        async with opened(make_index()) as index:
+            await index.apply(tuple(Stored(run, n) for n, run in enumerate(runs, 1)), Mark("e", 8))
+            assert await ids(index, search="HEL") == [run.run_id for run in reversed(runs)]
+
+    async def test_keeps_one_document_of_each_run_that_is_not_in_progress(
+        self, make_index: MakeIndex, tmp_path: Path
+    ) -> None:
+        async with opened(make_index()) as index:
+            world = World(index, random.Random(3))
+            for _ in range(60):
+                await world.change(7)
+        with sqlite3.connect(tmp_path / "not there yet" / "index.db") as connection:
+            connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(search, 'instance')")
+            (text,) = connection.execute("SELECT json_group_array(DISTINCT doc) FROM terms").fetchone()
+            documents = connection.execute("SELECT doc, status FROM runs WHERE doc IS NOT NULL").fetchall()
+        connection.close()
+        assert sorted(json.loads(text)) == sorted(doc for doc, _ in documents)
+        ended = [status for _, status in documents if status not in sqlite_search_feed.IN_PROGRESS]
+        assert len(ended) == sum(run.status.value not in sqlite_search_feed.IN_PROGRESS for run in world.runs.values())
 
 
 async def test_a_page_of_many_runs_is_quick(tmp_path: Path) -> None:

@@ -211,14 +211,16 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
         *,
         kind: str | None = None,
         run_id: str | None = None,
+        search: str | None = None,
         **program: Unpack[RunsOfPrograms],
     ) -> list[RunSummary]:
         """Return the matching runs, most recently updated first: 50 by default, at most 200 (`limit`).
 
-        `run_id` is a prefix of at least four characters. Jobs of programs can also be filtered by `exec_name`,
-        `client_id`, `job_id` and `group`.
+        `run_id` is a prefix of at least four characters. `search` finds words in flow names, tags, labels, params and
+        errors, and run ids by their beginning. Jobs of programs can also be filtered by `exec_name`, `client_id`,
+        `job_id` and `group`.
         """
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id, search)
         return await self._wire.call(calls.list_runs({**filters, **program_filters(program), "limit": limit}))
 
     async def list_runs_vnext(  # noqa: PLR0913, PLR0917  (FLOW-411)
@@ -234,10 +236,11 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
         *,
         kind: str | None = None,
         run_id: str | None = None,
+        search: str | None = None,
         **program: Unpack[RunsOfPrograms],
     ) -> RunListResponse:
         """Return one page of runs. For the next page pass its `next_cursor` as `cursor`, with the same filters."""
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id, search)
         asked = {**filters, **program_filters(program), "limit": limit}
         asked |= {"updated_after": updated_after, "cursor": cursor}
         return await self._wire.call(calls.list_runs_vnext(asked))
@@ -253,11 +256,12 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
         *,
         kind: str | None = None,
         run_id: str | None = None,
+        search: str | None = None,
         page_size: int = 200,
         **program: Unpack[RunsOfPrograms],
     ) -> Stream[RunSummary]:
         """Yield all matching runs, fetching pages as needed. A run that changes meanwhile is yielded only once."""
-        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id)
+        filters = calls.run_filters(status, flow, tag, include, workflow_yaml_sha256, kind, run_id, search)
         asked = {**filters, **program_filters(program), "limit": page_size, "updated_after": updated_after}
         cursor: str | None = None
         while True:

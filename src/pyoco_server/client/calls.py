@@ -217,7 +217,7 @@ def get_tasks(run_id: str) -> Call[RunTasks]:
     return Call(method="GET", path=path_to("runs", run_id, "tasks"))
 
 
-def run_filters(
+def run_filters(  # noqa: PLR0913, PLR0917  (one for each filter)
     status: str | None,
     flow: str | None,
     tag: str | None,
@@ -225,6 +225,7 @@ def run_filters(
     workflow_yaml_sha256: str | None,
     kind: str | None,
     run_id: str | None,
+    search: str | None,
 ) -> dict[str, Any]:
     """Return the filters that all lists of runs support."""
     return {
@@ -235,6 +236,7 @@ def run_filters(
         "workflow_yaml_sha256": workflow_yaml_sha256,
         "kind": kind,
         "run_id": run_id,
+        "q": search,
     }
 
 

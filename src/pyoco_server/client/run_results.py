@@ -213,7 +213,15 @@ class RunSummary(_RunFields):
     flow_name: NotRequired[str]
     heartbeat_at: NotRequired[float]
     params: NotRequired[dict[str, Any]]
+    params_preview: NotRequired[str]
     tasks: NotRequired[dict[str, TaskStatus]]
+
+
+class RunCounts(TypedDict):
+    """The matching runs of each status. A number as high as `counted_max` means: at least so many; None: exact."""
+
+    by_status: dict[str, int]
+    counted_max: int | None
 
 
 class RunListResponse(TypedDict):
@@ -221,6 +229,7 @@ class RunListResponse(TypedDict):
 
     items: list[RunSummary]
     next_cursor: str | None
+    counts: NotRequired[RunCounts]
 
 
 class RunTasks(TypedDict):

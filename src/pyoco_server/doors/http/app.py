@@ -37,6 +37,7 @@ from pyoco_server.doors.http import (
     queues,
     repeat,
     run_logs,
+    run_table,
     runs,
     schemas,
     trends,
@@ -64,7 +65,7 @@ __all__ = ["OPERATIONS", "Gateway", "build_app", "openapi_schemas"]
 
 log = get_logger(__name__)
 
-_RUNS = (runs, outputs, lists, cancel_many, repeat, watch, run_logs)
+_RUNS = (run_table, runs, outputs, lists, cancel_many, repeat, watch, run_logs)
 _PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
 _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)

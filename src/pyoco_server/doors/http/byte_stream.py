@@ -1,4 +1,4 @@
-"""Stream a body of known length while it is being read."""
+"""Stream a body while it is being read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ByteStream(Response):
     """Sends the body chunk by chunk; a chunk is read once the client has accepted the one before it.
 
     Reading stops when the client disconnects or stops reading. If reading the chunks fails, the connection is cut: the
-    client received fewer bytes than announced and cannot mistake them for the complete file.
+    client received fewer bytes than announced, or no last chunk, and cannot mistake them for the complete file.
     """
 
     media_type = "application/octet-stream"
@@ -42,6 +42,8 @@ class ByteStream(Response):
     ) -> None:
         """`done` is called once nothing is being read anymore."""
         super().__init__(headers=headers, status_code=status)
+        if "Content-Length" not in headers:  # unknown: the end of the last chunk shows that the body is complete
+            del self.headers["content-length"]
         self._first, self._rest, self._done = first, rest, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

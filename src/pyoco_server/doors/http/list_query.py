@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 from starlette.datastructures import QueryParams
@@ -19,16 +19,29 @@ from pyoco_server.doors.http.requests import MalformedQuery, wants_records
 from pyoco_server.doors.http.shapes import Request, one_of
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, RunFilter
 
-__all__ = ["ListQuery", "RunsQuery", "read_list_query"]
+__all__ = ["ListQuery", "RunsFilters", "RunsQuery", "read_list_filters", "read_list_query"]
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
+SEARCH_LENGTH_MAX = 200
 KINDS = ("exec", "flow", "pack")
 
 
-class RunsQuery(Request):
-    """FLOW-97 to FLOW-105."""
+class RunsFilters(Request):
+    """FLOW-97 to FLOW-105, CLI-16."""
 
+    q: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=SEARCH_LENGTH_MAX,
+                description="Words that all have to occur in the flow name, tag, labels, param values or error of a "
+                "run, or be a prefix of its id. Case does not matter; the first three letters of a word are enough.",
+            ),
+        ]
+        | None
+    ) = None
     status: (
         Annotated[str, one_of((*RunState, UNKNOWN), description="Exact status. `UNKNOWN`: its record cannot be read.")]
         | None
@@ -46,9 +59,18 @@ class RunsQuery(Request):
         Annotated[str, one_of(WaitsFor, description="Runs that wait for their time: delayed, or for the next try.")]
         | None
     ) = None
+
+
+class RunsQuery(RunsFilters):
+    """What a list shows of the runs that match."""
+
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="Page size.")] = LIMIT_DEFAULT
     include: Annotated[
-        list[str], Meta(description="`full`, `all` or `records`: complete snapshots instead of summaries.")
+        list[str],
+        Meta(
+            description="`full`, `all` or `records`: complete snapshots instead of summaries. `counts`: the number of "
+            "runs in each status, too. `params`: a line of text with the params of each summary."
+        ),
     ] = field(default_factory=list)
     updated_after: (
         Annotated[UnixSeconds, Meta(description="Only runs updated later than this, in unix seconds.")] | None
@@ -74,6 +96,10 @@ class ListQuery:
     after: ListPosition | None
     #: Return complete snapshots instead of list entries.
     whole: bool
+    #: Count the matching runs by status.
+    counts: bool
+    #: Show the params of each run in its list entry.
+    params: bool
     #: Return an object with `items` and `next_cursor` instead of an array (FLOW-107, FLOW-108).
     envelope: bool
 
@@ -82,33 +108,50 @@ def read_list_query(query: QueryParams, tenant_id: str | None) -> ListQuery:
     """Raises MalformedQuery with every bad value and unknown name (FLOW-106, STRICT-3)."""
     reading = read_query(RunsQuery, query)
     asked = reading.value
-    wanted = RunFilter(
+    wanted = replace(_filter(reading, tenant_id), updated_after=asked.updated_after)
+    after = _position(reading, wanted)
+    reading.checked(MalformedQuery)
+    counts = "counts" in asked.include
+    is_object = asked.envelope or counts or after is not None or wanted.updated_after is not None
+    return ListQuery(
+        wanted, asked.limit, after, wants_records(asked.include), counts, "params" in asked.include, is_object
+    )
+
+
+def read_list_filters(query: QueryParams, tenant_id: str | None) -> RunFilter:
+    """Raises MalformedQuery, as `read_list_query` does."""
+    reading = read_query(RunsFilters, query)
+    wanted = _filter(reading, tenant_id)
+    reading.checked(MalformedQuery)
+    return wanted
+
+
+def _filter(reading: Reading[Any], tenant_id: str | None) -> RunFilter:
+    asked: RunsFilters = reading.value
+    return RunFilter(
         tenant_id=tenant_id or EVERYBODY,
         status=asked.status,
         flow=_flow(reading),
         tag=asked.tag,
         kind=asked.kind,
         workflow_yaml_sha256=_lower(asked.workflow_yaml_sha256),
-        updated_after=asked.updated_after,
         run_id_prefix=_lower(asked.run_id),
         job_id=asked.job_id,
         client_id=asked.client_id,
         group=asked.group,
         waits=asked.waiting,
+        search=asked.q,
     )
-    after = _position(reading, wanted)
-    reading.checked(MalformedQuery)
-    is_object = asked.envelope or after is not None or wanted.updated_after is not None
-    return ListQuery(wanted, asked.limit, after, wants_records(asked.include), is_object)
 
 
 def _lower(text: str | None) -> str | None:
     return None if text is None else text.lower()
 
 
-def _flow(reading: Reading[RunsQuery]) -> str | None:
+def _flow(reading: Reading[Any]) -> str | None:
     """A program matches as a flow name (GRID-150): `exec=calcA` is `flow=exec:calcA`."""
-    flow, program = reading.value.flow, reading.value.exec
+    asked: RunsFilters = reading.value
+    flow, program = asked.flow, asked.exec
     if program is None:
         return flow
     if flow not in {None, flow_name_of(program)}:

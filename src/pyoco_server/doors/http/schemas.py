@@ -302,7 +302,10 @@ SCHEMAS: dict[str, Any] = {
         "The tasks of a run and their records.",
     ),
     "RunSummary": object_of(
-        {name: _SNAPSHOT[name] for name in _SUMMARY} | {"status": LISTED_STATUS} | _PROGRAM | _PACK,
+        {name: _SNAPSHOT[name] for name in _SUMMARY}
+        | {"status": LISTED_STATUS, "params_preview": TEXT}
+        | _PROGRAM
+        | _PACK,
         ["run_id", "status", "updated_at"],
         "One list entry. The fields from `job_id` on are for programs, the last five for priced runs.",
     ),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyoco_server.core.change import last_change
 from pyoco_server.core.priced.projection import is_withheld, redacted
 from pyoco_server.core.run import Caller, Run
-from pyoco_server.core.snapshot import shown_snapshot
+from pyoco_server.core.snapshot import encode, shown_snapshot
 from pyoco_server.core.values.shown import RESULT_BYTES_MAX
 from pyoco_server.ports.index.port import Summary
 
-__all__ = ["shown_line", "shown_listed", "shown_run"]
+__all__ = ["shown_line", "shown_listed", "shown_params", "shown_run"]
+
+#: How much of the params a line of a list shows.
+_PARAMS_LENGTH_MAX = 300
 
 
 def shown_run(run: Run, result_bytes_max: int = RESULT_BYTES_MAX) -> dict[str, Any]:
@@ -28,6 +32,20 @@ def shown_listed(run: Run, caller: Caller) -> dict[str, Any]:
     snapshot = shown_run(run)
     snapshot.get("result", {}).pop("value", None)  # RES-3
     return redacted(snapshot) if is_withheld(caller, run.kind, run.tenant_id) else snapshot
+
+
+def shown_params(params: Mapping[str, Any]) -> str:
+    """Render params as one line: `name=value`, cut to a few hundred characters."""
+    parts: list[str] = []
+    left = _PARAMS_LENGTH_MAX
+    for name, value in params.items():
+        text = value if isinstance(value, str) else encode(value).decode()
+        parts.append(f"{name}={text}"[: left + 1])
+        left -= len(parts[-1]) + 1
+        if left < 0:
+            break
+    line = " ".join(parts)
+    return line if len(line) <= _PARAMS_LENGTH_MAX else f"{line[: _PARAMS_LENGTH_MAX - 1]}…"
 
 
 def shown_line(line: Summary, caller: Caller) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class RunFilter:
     group: str | None = None
     #: What the run waits for, a `WaitsFor`.
     waits: str | None = None
+    #: Words that must all occur in the run: in its names, labels, params or error, or as the prefix of its id. For
+    #: EVERYBODY, priced runs are only found by what everybody may see of them (CLI-16, SAFE-5).
+    search: str | None = None
 
 
 @dataclass(frozen=True)
@@ -247,8 +250,13 @@ class Index(Protocol):
         """Return one page, newest update first, ties by descending run id (FLOW-110).
 
         O(limit * log runs) if an index serves the filter. With a run id prefix O(runs with this prefix), or as without
-        it if there are thousands.
+        it if there are thousands. With a search O(limit * log runs + runs in progress), or O(runs that match the rarest
+        word or filter) if few of them match the others.
         """
+
+    async def count_by_status(self, wanted: RunFilter, limit: int) -> dict[str, int]:
+        """Count matching runs by status, each up to `limit`; all of them without a filter. Statuses without runs are
+        omitted. O(limit) for each status, as for a page."""
 
     async def counts(self) -> Counts:
         """Return the current counts. O(statuses + tags with waiting runs)."""

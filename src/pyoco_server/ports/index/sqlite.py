@@ -77,6 +77,9 @@ class SqliteIndex:
     async def page(self, wanted: RunFilter, limit: int, after: ListPosition | None = None) -> Page:
         return await self._file.read(lambda connection: sqlite_query.page(connection, wanted, limit, after))
 
+    async def count_by_status(self, wanted: RunFilter, limit: int) -> dict[str, int]:
+        return await self._file.read(lambda connection: sqlite_query.count_by_status(connection, wanted, limit))
+
     async def counts(self) -> Counts:
         return await self._file.read(sqlite_counts.counts)
 

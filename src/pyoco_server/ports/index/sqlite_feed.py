@@ -19,6 +19,7 @@ from pyoco_server.ports.index.port import Mark
 from pyoco_server.ports.index.sqlite_counts import TENANT_REVISIONS, TENANT_RUNS
 from pyoco_server.ports.index.sqlite_lines import COLUMNS, Row, labels_of, money_of, rows_of, run_id_of, unknown_row
 from pyoco_server.ports.index.sqlite_programs import bounded, counted, note_corrupt
+from pyoco_server.ports.index.sqlite_search_feed import Documents
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = ["MOVES_MAX", "apply"]
@@ -42,7 +43,7 @@ _REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(?))"
 _KNOWN = """
 SELECT json_group_array(json_array(run_id, rev, tenant_id, status, tag, at, tags,
     CASE kind WHEN 'pack' THEN coalesce(more ->> '$[5].money_state', '') END, kind, grp, flow_name,
-    CASE kind WHEN 'exec' THEN json(more -> '$[6]') END, waits)) FROM runs
+    CASE kind WHEN 'exec' THEN json(more -> '$[6]') END, waits, words, facets, doc)) FROM runs
 WHERE run_id IN (SELECT value FROM json_each(?))
 """
 _MOVED = f"INSERT INTO moves SELECT {_columns(4)} FROM json_each(?)"
@@ -156,8 +157,13 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
     note_corrupt(connection, corrupt_by_run)
     for row in unknown:
         effects.comes(row)
-    _write(connection, stored, removed, effects)
+    documents = Documents(connection, {run_id: before[13:] for run_id, before in known.items()}, removed)
+    rows, text = rows_of(stored, lambda rows: documents.place([*rows, *unknown]))
+    for row in rows:
+        effects.comes(row)
+    _write(connection, rows, text, removed, effects)
     connection.executemany(_UPSERT_ONE, unknown)
+    documents.write()
     connection.execute(
         "UPDATE mark SET epoch = ?, revision = ?, moves = moves + ?, applied_at = ?",
         (mark.epoch, max(done, mark.revision), len(effects.moves), now),
@@ -165,10 +171,10 @@ def apply(connection: sqlite3.Connection, items: Iterable[Stored | Removed], mar
     _forget_moves(connection)
 
 
-def _write(connection: sqlite3.Connection, stored: list[Stored], removed: list[str], effects: _Effects) -> None:
-    rows, text = rows_of(stored)
-    for row in rows:
-        effects.comes(row)
+def _write(
+    connection: sqlite3.Connection, rows: list[Row], text: str | None, removed: list[str], effects: _Effects
+) -> None:
+    """`text`: the rows as JSON, if it can hold them."""
     _write_each(connection, _UNLABEL_ALL, _UNLABEL_ONE, effects.unlabelled)
     if removed:
         connection.execute(_REMOVE, (json.dumps(removed),))

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from pyoco_server.core.run import FLOW, PACK, Run
 from pyoco_server.core.states import UNKNOWN
 from pyoco_server.ports.index import sqlite_programs
 from pyoco_server.ports.index.port import Summary
+from pyoco_server.ports.index.search_words import id_word, search_words
 from pyoco_server.ports.runs.port import Removed, Stored
 
 __all__ = [
@@ -77,6 +78,9 @@ COLUMNS = (
     "due",
     "clock",
     "rerun_of",
+    "words",
+    "facets",
+    "doc",
 )
 
 _AT, _SUBMITTED = COLUMNS.index("at"), COLUMNS.index("submitted")
@@ -157,14 +161,17 @@ def unknown_row(item: Removed, before: list[Any] | None, now: float) -> Row:
         more.append({})
     elif kind == EXEC:
         more += [{}, [0, False]]
-    row: Row = [run_id_of(item), item.revision, tenant_id, UNKNOWN, kind, flow_name, tag, None, at, at, tags]
-    return [*row, _encode(more).decode(), None, None, group, "", None, None, None]
+    run_id = run_id_of(item)
+    words = f" {id_word(run_id)} " if before is None else before[13]
+    row: Row = [run_id, item.revision, tenant_id, UNKNOWN, kind, flow_name, tag, None, at, at, tags]
+    return [*row, _encode(more).decode(), None, None, group, "", None, None, None, words, "", None]
 
 
-def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:
+def rows_of(stored: Sequence[Stored], complete: Callable[[list[Row]], None]) -> tuple[list[Row], str | None]:
     """Return many rows, and the same rows as JSON. Must be fast: it holds the GIL.
 
-    None instead of JSON: some values do not fit into SQLite's JSON, and the rows must be inserted one by one.
+    `complete` fills in what depends on what is stored already; it may be called twice. None instead of JSON: some
+    values do not fit into SQLite's JSON, and the rows must be inserted one by one.
     """
     try:
         rows = [_plain_row(item) for item in stored]
@@ -172,10 +179,15 @@ def rows_of(stored: Sequence[Stored]) -> tuple[list[Row], str | None]:
             numbers = array("q", array("d", [row[column] for row in rows]).tobytes())
             for row, number in zip(rows, numbers, strict=True):
                 row[column] = number
+        complete(rows)
         text = _encode(rows).decode()
+        if "\\u0000" not in text:
+            return rows, text
     except (TypeError, ValueError, OverflowError):
-        return [_any_row(item) for item in stored], None
-    return (rows, text) if "\\u0000" not in text else ([_any_row(item) for item in stored], None)
+        pass
+    rows = [_any_row(item) for item in stored]
+    complete(rows)
+    return rows, None
 
 
 def _plain_row(item: Stored) -> Row:
@@ -210,6 +222,9 @@ def _plain_row(item: Stored) -> Row:
         group,
         *clock_of(run),
         run.rerun_of,
+        search_words(run),
+        "",
+        None,
     ]
 
 
@@ -240,6 +255,9 @@ def _any_row(item: Stored) -> Row:
         *_names_of(run),
         *clock_of(run),
         None if run.rerun_of is None else _text(run.rerun_of),
+        search_words(run),
+        "",
+        None,
     ]
 
 

@@ -12,8 +12,10 @@ from pyoco_server.core.programs.names import exec_of
 from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter
 from pyoco_server.ports.index.sqlite_lines import LINE, instant_of, number_of, read_lines
+from pyoco_server.ports.index.sqlite_search import Search, search_of
+from pyoco_server.ports.index.sqlite_search_feed import IN_PROGRESS
 
-__all__ = ["group_seconds", "page"]
+__all__ = ["count_by_status", "group_seconds", "page"]
 
 #: For EVERYBODY, the lists of up to this many tenants are merged. With more tenants, the complete list, or that of the
 #: group, is scanned and filtered.
@@ -84,6 +86,7 @@ class _Question:
     tenants: tuple[str, ...]
     #: True: so few runs match the run id prefix that all of them are read and sorted.
     by_prefix: bool = False
+    search: Search | None = None
 
     def values(self, limit: int) -> dict[str, object]:
         wanted, (revision, at, run_id) = self.wanted, self.start or (0, 0, "")
@@ -108,7 +111,13 @@ class _Question:
                 "limit": limit,
             }
             | _prefix_values(wanted)
+            | (self.search.values if self.search is not None else {})
         )
+
+    @property
+    def finds_nothing(self) -> bool:
+        """Whether it is a search without a word."""
+        return self.search is not None and not self.search.terms
 
     @property
     def start(self) -> tuple[int, int, str] | None:
@@ -136,7 +145,8 @@ class _Question:
             _GROUP: wanted.group is not None,
             _WAITS: wanted.waits is not None,
         }
-        return [each for each, is_given in given.items() if is_given]
+        search = [_Filter(self.search.holds)] if self.search is not None else []
+        return [each for each, is_given in given.items() if is_given] + search
 
     @property
     def statuses(self) -> list[str]:
@@ -161,15 +171,36 @@ def page(connection: sqlite3.Connection, wanted: RunFilter, limit: int, after: L
     """
     revision, floor = connection.execute("SELECT revision, floor FROM mark").fetchone()
     frozen = after is not None and floor is not None and after.revision >= floor
-    question = _Question(wanted, after, frozen, _tenants(connection, wanted), _few_begin_so(connection, wanted))
+    question = _question(connection, wanted, after, frozen)
+    if question.finds_nothing:
+        return Page([], None)
     query = _query(connection, question, f"group_concat({LINE})")
-    (text,) = connection.execute(query, question.values(limit + 1)).fetchone()
+    (text,) = connection.execute(query, _values(connection, question, limit + 1)).fetchone()
     found = sorted(read_lines(text), key=lambda line: (line[0], line[1].run_id), reverse=True)
     items = [line for _, line in found[:limit]]
     if len(found) <= limit or not items:
         return Page(items, None)
     began = revision if after is None else after.revision
     return Page(items, ListPosition(began, instant_of(found[limit - 1][0]), items[-1].run_id))
+
+
+def count_by_status(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> dict[str, int]:
+    """Count matching runs by status, each up to `limit`. Statuses without runs are omitted.
+
+    Without any filter the counts are exact, and those that every change maintains. Otherwise O(limit) entries of an
+    index for each status.
+    """
+    if wanted == RunFilter():
+        return dict(connection.execute("SELECT name, number FROM counts WHERE what = 'status'").fetchall())
+    counted: dict[str, int] = {}
+    for status in _STATUSES if wanted.status is None else (wanted.status,):
+        question = _question(connection, replace(wanted, status=status))
+        if question.finds_nothing:
+            return {}
+        query = f"SELECT count(*) FROM ({_positions(connection, question)} LIMIT :limit)"
+        (number,) = connection.execute(query, _values(connection, question, limit)).fetchone()
+        counted |= {status: number} if number else {}
+    return counted
 
 
 #: Only this much of a job's line: building and parsing complete lines is most of the cost of a page.
@@ -203,27 +234,47 @@ SELECT json_group_array(tenant) FROM some WHERE tenant IS NOT NULL
 def _tenants(connection: sqlite3.Connection, wanted: RunFilter) -> tuple[str, ...]:
     if wanted.tenant_id != EVERYBODY:
         return (wanted.tenant_id,)
-    if replace(wanted, status=None, updated_after=None, updated_before=None, run_id_prefix=None) == RunFilter():
+    rest = replace(wanted, status=None, updated_after=None, updated_before=None, run_id_prefix=None, search=None)
+    if rest == RunFilter():
         return ()
     (text,) = connection.execute(_SOME_TENANTS).fetchone()
     tenants = json.loads(text)
     return tuple(tenants) if len(tenants) <= _TENANTS_MAX else ()
 
 
-def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
-    """Build the query that returns `shown` for rows `r` at positions `k`.
+def _question(
+    connection: sqlite3.Connection, wanted: RunFilter, after: ListPosition | None = None, frozen: bool = False
+) -> _Question:
+    search = None if wanted.search is None else search_of(connection, wanted)
+    few_begin_so = _few_begin_so(connection, wanted)
+    return _Question(wanted, after, frozen, _tenants(connection, wanted), few_begin_so, search)
 
-    Merges short scans of indexes that are already in list order. Only moves must be sorted.
-    """
+
+def _values(connection: sqlite3.Connection, question: _Question, limit: int) -> dict[str, object]:
+    """Return the values of a query, with what the full-text index has found."""
+    values = question.values(limit)
+    if question.search is not None:
+        values["found"] = _found(connection, question, question.search, values)
+    return values
+
+
+def _query(connection: sqlite3.Connection, question: _Question, shown: str) -> str:
+    """Build the query that returns `shown` for rows `r` at positions `k`."""
+    return f"""SELECT {shown} FROM ({_positions(connection, question)} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
+        CROSS JOIN runs AS r USING (run_id)"""
+
+
+def _positions(connection: sqlite3.Connection, question: _Question) -> str:
+    """Merge short scans of indexes that are already in list order. Only moves must be sorted."""
     if question.by_prefix:
         walks = [_prefix_walk(question)]
+    elif question.search is not None:
+        walks = [_FOUND, *_walks_in_progress(question)]
     else:
         walks = [walk for group in _groups(question) for walk in _walks(connection, question, group)]
     if question.frozen:
         walks.append(_moved(connection, question))
-    merged = " UNION ALL ".join(walks)
-    return f"""SELECT {shown} FROM ({merged} ORDER BY at DESC, run_id DESC LIMIT :limit) AS k
-        CROSS JOIN runs AS r USING (run_id)"""
+    return " UNION ALL ".join(walks)
 
 
 def _groups(question: _Question) -> list[list[_Filter]]:
@@ -271,6 +322,38 @@ def _prefix_walk(question: _Question) -> str:
     filters = [each for each in question.filters if each is not _PREFIX]
     filters += [_TAGGED] if wanted.tag is not None else []
     return _walk(question, _PREFIX.source, "r", terms, filters)
+
+
+#: What the full-text index has found.
+_FOUND = "SELECT value ->> 0 AS at, value ->> 1 AS run_id FROM json_each(:found)"
+
+
+def _found(connection: sqlite3.Connection, question: _Question, search: Search, values: dict[str, object]) -> str:
+    """Return position and id of the first matches that are not in progress, as JSON."""
+    if question.by_prefix:
+        return "[]"
+    start, since = question.start, question.wanted.updated_after
+    newest = None if start is None else instant_of(start[1])
+    wanted = question.wanted
+    terms = [*question.within("r"), *(each.holds for each in question.filters)]
+    terms += ["r.tenant_id = :tenant_0"] if wanted.tenant_id != EVERYBODY else []
+    terms += ["r.status = :status"] if wanted.status is not None else []
+    terms += [_TAGGED.holds] if wanted.tag is not None else []
+    return json.dumps(search.first(connection, terms, values, since, newest))
+
+
+def _walks_in_progress(question: _Question) -> list[str]:
+    """Runs in progress have no documents: their words are compared. O(runs in progress of the tenant)."""
+    wanted = question.wanted
+    source, of_tenant = "runs AS r INDEXED BY runs_status", []
+    if wanted.tenant_id != EVERYBODY:
+        source, of_tenant = _TENANT.source, ["r.tenant_id = :tenant_0", _TENANT.prefix]
+    filters = [*question.filters, _TAGGED] if wanted.tag is not None else question.filters
+    return [
+        _walk(question, source, "r", [*of_tenant, f"r.status = '{status}'"], filters)
+        for status in IN_PROGRESS
+        if wanted.status in {None, status}
+    ]
 
 
 def _group_walks(question: _Question, filters: list[_Filter]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from pyoco_server.ports.index.search_words import MARKS
 from pyoco_server.ports.sqlite.file import Layout
 
 __all__ = ["LAYOUT", "reset", "too_quiet", "whole"]
@@ -19,13 +20,15 @@ _QUIET_SECONDS_MAX = 20 * 3600
 # up one by one. It also contains what delayed runs wait for (`waits`): they have no job, so queues and the keepers of
 # queues leave them out. `job_id`, `client_id` and `grp` belong to programs only, and so do their indexes (`grp`,
 # because GROUP is an SQL keyword). Operators list a group across tenants: that list has an index without a tenant.
+# `words`, `facets` and `doc` are for the search (see `sqlite_search_feed`); the full-text index stores no text itself.
 # All indexes grow at their end: that fills their pages, and keeps the newest entries cached.
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, rev INTEGER NOT NULL, tenant_id TEXT NOT NULL, status TEXT NOT NULL, kind TEXT NOT NULL,
     flow_name TEXT NOT NULL, tag TEXT NOT NULL, sha256 TEXT, at INTEGER NOT NULL, submitted INTEGER NOT NULL,
     tags TEXT NOT NULL, more TEXT NOT NULL, job_id TEXT, client_id TEXT, grp TEXT,
-    waits TEXT NOT NULL, due INTEGER, clock TEXT, rerun_of TEXT
+    waits TEXT NOT NULL, due INTEGER, clock TEXT, rerun_of TEXT,
+    words TEXT NOT NULL, facets TEXT NOT NULL, doc INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX runs_all ON runs (at, run_id);
 CREATE INDEX runs_status ON runs (status, at, run_id, kind, waits);
@@ -53,6 +56,9 @@ CREATE INDEX programs_ended ON runs (flow_name, at, status, kind)
     WHERE kind = 'exec' AND status IN ('CANCELLED', 'COMPLETED', 'FAILED');
 CREATE INDEX programs_open ON runs (at, run_id, kind, status, waits)
     WHERE waits = '' AND kind = 'exec' AND status IN ('CANCELLING', 'PENDING', 'RUNNING');
+CREATE INDEX runs_doc ON runs (doc, run_id) WHERE doc IS NOT NULL;
+CREATE VIRTUAL TABLE search USING fts5 (text, content = '', columnsize = 0, tokenize = "ascii tokenchars '{MARKS}'");
+CREATE TABLE words (word TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE labels (
     tenant_id TEXT NOT NULL, label TEXT NOT NULL, status TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL,
     PRIMARY KEY (tenant_id, label, status, at, run_id)
@@ -66,9 +72,9 @@ CREATE TABLE counts (
 
 LAYOUT = Layout(
     name="the index of runs",
-    version=11,
+    version=12,
     schema=_SCHEMA,
-    tables=("runs", "labels", "moves", "counts"),
+    tables=("runs", "labels", "moves", "counts", "words"),
     mark_columns=("floor INTEGER", "moves INTEGER NOT NULL DEFAULT 0", "applied_at REAL"),
 )
 
@@ -92,4 +98,5 @@ def whole(connection: sqlite3.Connection) -> None:
 def reset(connection: sqlite3.Connection, epoch: str) -> None:
     for table in LAYOUT.tables:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608  (a constant of this file)
+    connection.execute("INSERT INTO search (search) VALUES ('delete-all')")
     connection.execute("UPDATE mark SET epoch = ?, revision = 0, floor = NULL, moves = 0, applied_at = NULL", (epoch,))

@@ -73,6 +73,11 @@ def _list_options(function: F) -> F:
             metavar="WHEN",
             help="Only runs updated later than this: 1h (ago), 2026-12-01T09:00, or unix seconds.",
         ),
+        click.option(
+            "--search",
+            metavar="TEXT",
+            help="Words of flow names, tags, labels, params or errors, or prefixes of run ids. All must match.",
+        ),
         click.option("--run-id", metavar="PREFIX", help="Prefix of the run id, at least 4 characters."),
         click.option("--workflow-yaml-sha256", metavar="HEX", help="Runs of this flow.yaml."),
         click.option(
@@ -101,6 +106,7 @@ def _list_options(function: F) -> F:
     cls=Command,
     example="""\
 pyoco-client list --status FAILED --updated-after 1h
+pyoco-client list --search "kyoto timeout"
 pyoco-client list --run-id 3f9a
 pyoco-client list --kind pack
 pyoco-client list --kind exec --exec calcA --client-id studio

@@ -8,6 +8,7 @@ import { openPrograms } from "./views/programs.js";
 import { openQueues } from "./views/queues.js";
 import { openRuns } from "./views/runs.js";
 import { openRun } from "./views/run.js";
+import { openSweep } from "./views/sweep.js";
 import { openWheels } from "./views/wheels.js";
 import { openWorkers } from "./views/workers.js";
 
@@ -28,9 +29,15 @@ import { openWorkers } from "./views/workers.js";
  * @property {(place: Place) => View} open
  */
 
+/** @param {Place} place */
+function openRunsAt(place) {
+  if (place.rest.length === 0) return openRuns(place);
+  return place.rest[0] === "sweep" ? openSweep(place) : openRun(place);
+}
+
 /** @type {Panel[]} */
 export const panels = [
-  { id: "runs", title: "runs.title", key: "r", open: (place) => (place.rest.length > 0 ? openRun(place) : openRuns(place)) },
+  { id: "runs", title: "runs.title", key: "r", open: (place) => openRunsAt(place) },
   { id: "workers", title: "workers.title", key: "w", open: openWorkers },
   { id: "queues", title: "queues.title", key: "q", open: openQueues },
   { id: "programs", title: "programs.title", key: "e", open: openPrograms },

@@ -32,6 +32,7 @@ const PATHS = {
   minus: "M3.5 8h9",
   plus: "M3.5 8h9M8 3.5v9",
   fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  menu: "M2.5 4.5h11M2.5 8h11M2.5 11.5h11",
   down: "M4 6.2 8 10l4-3.8",
 };
 

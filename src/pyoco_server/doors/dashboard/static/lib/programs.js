@@ -1,6 +1,6 @@
 // What can be told of programs by looking at what the gateway says of them. No page, no network.
 
-import { whole } from "./fleet.js";
+import { list, whole } from "./fleet.js";
 import { isObject, textOf } from "./run_facts.js";
 
 /** @typedef {import("./wire.js").Run} Run */
@@ -83,6 +83,25 @@ export function groupsOf(answer) {
  */
 export function entries(members) {
   return isObject(members) ? /** @type {[string, T][]} */ (Object.entries(members)) : [];
+}
+
+const ASSIGNED = "job.assign.";
+
+/**
+ * The programs that live workers of a group offer by name, and how many workers each. A pattern names no program.
+ * @param {ExecGroup | undefined} group
+ * @returns {Map<string, number>}
+ */
+export function offeredIn(group) {
+  /** @type {Map<string, number>} */
+  const offered = new Map();
+  for (const worker of list(group?.workers)) {
+    for (const pattern of new Set(list(worker.patterns).map(textOf))) {
+      const name = pattern.startsWith(ASSIGNED) ? pattern.slice(ASSIGNED.length) : "";
+      if (/^[\w-]{1,64}$/.test(name)) offered.set(name, (offered.get(name) ?? 0) + 1);
+    }
+  }
+  return offered;
 }
 
 /** @typedef {{ labels: Record<string, string>, value: number }} Sample */

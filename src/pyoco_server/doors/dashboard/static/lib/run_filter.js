@@ -5,6 +5,7 @@ import { href } from "./router.js";
 
 /**
  * @typedef {object} RunFilter
+ * @property {string} [q]  words that have to occur in it
  * @property {string} [status]
  * @property {string} [flow]
  * @property {string} [tag]
@@ -24,7 +25,7 @@ export const KINDS = ["flow", "exec", "pack"];
 export const OPEN_STATUSES = ["PENDING", "RUNNING"];
 
 /** @type {FilterName[]} */
-export const FILTER_NAMES = ["status", "flow", "tag", "kind", "workflow_yaml_sha256", "run_id", "exec", "client_id", "group", "job_id"];
+export const FILTER_NAMES = ["q", "status", "flow", "tag", "kind", "workflow_yaml_sha256", "run_id", "exec", "client_id", "group", "job_id"];
 /** What only programs have. @type {FilterName[]} */
 export const PROGRAM_FILTERS = ["exec", "client_id", "group", "job_id"];
 const CHARACTERS_MAX = 512;
@@ -97,14 +98,14 @@ export function isOfPrograms(filter) {
 
 /**
  * The body of `POST /runs/cancel` for all that the filter shows; null when there is none: what has ended cannot be
- * cancelled, nor can priced runs, and runs are not cancelled by how their id begins, nor by client, group or job.
+ * cancelled, nor can priced runs, and runs are not cancelled by what they are searched for, how their id begins, nor by client, group or job.
  * @param {RunFilter} filter
  * @param {number} submittedBefore what comes in while we ask is not meant
  */
 export function cancelBody(filter, submittedBefore) {
-  const { run_id: prefix, exec, client_id: client, group, job_id: job, ...rest } = filter;
+  const { q: words, run_id: prefix, exec, client_id: client, group, job_id: job, ...rest } = filter;
   if (exec !== undefined) rest.flow = `exec:${exec}`;
-  if (filter.kind === "pack" || [prefix, client, group, job].some((each) => each !== undefined) || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
+  if (filter.kind === "pack" || [words, prefix, client, group, job].some((each) => each !== undefined) || (filter.status !== undefined && !OPEN_STATUSES.includes(filter.status))) return null;
   const whole = Object.keys(rest).length === 0;
   return { ...rest, ...(whole ? { all: true } : {}), submitted_before: submittedBefore, limit: 1000 };
 }
@@ -112,7 +113,7 @@ export function cancelBody(filter, submittedBefore) {
 /** @type {Record<FilterName, string>} */
 const OPTIONS = {
   status: "--status", flow: "--flow", tag: "--tag", kind: "--kind", workflow_yaml_sha256: "--workflow-yaml-sha256",
-  run_id: "--run-id", exec: "--exec", client_id: "--client-id", group: "--group", job_id: "--job-id",
+  q: "--search", run_id: "--run-id", exec: "--exec", client_id: "--client-id", group: "--group", job_id: "--job-id",
 };
 
 /**

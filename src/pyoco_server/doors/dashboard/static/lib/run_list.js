@@ -197,6 +197,7 @@ export function readRun(item) {
     tags: Array.isArray(given.tags) ? given.tags.slice(0, LABELS_MAX).map((each) => String(each).slice(0, NAME_CHARACTERS)) : [],
     worker_id: text(given.worker_id, NAME_CHARACTERS),
     error: text(given.error, ERROR_CHARACTERS),
+    params_preview: text(given.params_preview, ERROR_CHARACTERS),
     ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost), redacted: given.redacted === true } : {}),
     ...(given.kind === "exec" ? programMembers(given) : {}),
   };

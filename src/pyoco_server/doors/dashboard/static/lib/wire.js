@@ -250,6 +250,7 @@ export {};
  */
 /**
  * @typedef {object} RunSummary  one line of `GET /runs`
+ * @property {string} [params_preview]
  * @property {string} run_id
  * @property {string} status
  * @property {number} updated_at

@@ -13,16 +13,17 @@ import * as queues from "./queues.js";
 import * as run from "./run.js";
 import * as runs from "./runs.js";
 import * as shell from "./shell.js";
+import * as sweep from "./sweep.js";
 import * as wheels from "./wheels.js";
 import * as workers from "./workers.js";
 
 export const en = Object.freeze({
   ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
-  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en, ...logs.en,
+  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en, ...logs.en, ...sweep.en,
 });
 
 /** @type {Readonly<Record<keyof typeof en, string>>} */
 export const ja = Object.freeze({
   ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
-  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja, ...logs.ja,
+  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja, ...logs.ja, ...sweep.ja,
 });

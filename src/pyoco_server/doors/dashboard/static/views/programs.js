@@ -8,7 +8,7 @@ import { count, percent, shortId, span } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { badge, button, commandBox, lasting, nothing, since } from "../lib/parts.js";
 import { poll } from "../lib/poll.js";
-import { entries, groupsOf } from "../lib/programs.js";
+import { entries, groupsOf, offeredIn } from "../lib/programs.js";
 import { href } from "../lib/router.js";
 import { textOf } from "../lib/run_facts.js";
 import { Region, replacePlace } from "./fleet_parts.js";
@@ -26,7 +26,7 @@ import { workerLink } from "./run_attempts.js";
 /** @typedef {import("../lib/wire.js").ExecDoor} ExecDoor */
 /** @typedef {import("../lib/wire.js").ExecReplica} ExecReplica */
 /** @typedef {import("../lib/router.js").Place} Place */
-/** @typedef {{ name: string, p95: number | undefined } & ExecQueue} QueueLine */
+/** @typedef {{ name: string, p95: number | undefined, workers: number } & ExecQueue} QueueLine */
 /** @typedef {{ name: string, held: number, cap: number | undefined }} ClientLine */
 
 /** Counts are kept by the gateway; of jobs and run times it looks at the last thousand. */
@@ -90,7 +90,7 @@ class Programs {
   known() {
     const group = this.groups.get(this.group);
     return {
-      programs: [...new Set([...entries(group?.queues), ...entries(group?.p95)].map(([name]) => name))].sort(),
+      programs: [...new Set([...entries(group?.queues), ...entries(group?.p95), ...offeredIn(group)].map(([name]) => name))].sort(),
       clients: [...new Set(entries(group?.client_cap).map(([name]) => String(name.split("=")[0])))], group: this.group, groups: [...this.groups.keys()],
     };
   }
@@ -154,6 +154,7 @@ class Programs {
       text(t("programs.oldest"), (line) => (typeof line.oldest_age_seconds === "number" ? span(Math.floor(line.oldest_age_seconds)) : "")),
       parts(t("programs.running"), (line) => line.inflight, (line) => [
         line.inflight > 0 ? h("a", { href: runs(line, "RUNNING") }, count(line.inflight)) : h("span", { class: "number" }, "0")]),
+      text(t("programs.offered"), (line) => count(line.workers)),
       text(t("programs.p95"), (line) => (typeof line.p95 === "number" ? span(line.p95) : "")),
     ]);
     return table;
@@ -180,15 +181,16 @@ function empty() {
 }
 
 /**
- * Programs that wait or run, and those that have ended lately.
+ * Programs that wait or run, those that have ended lately, and all that a live worker offers.
  * @param {ExecGroup} group
  * @returns {QueueLine[]}
  */
 function queueLines(group) {
   const open = new Map(entries(group.queues));
   const times = new Map(entries(group.p95));
-  return [...new Set([...open.keys(), ...times.keys()])].sort().map((name) => ({
-    name, p95: times.get(name), ...(open.get(name) ?? { queued: 0, inflight: 0, oldest_age_seconds: null }),
+  const offered = offeredIn(group);
+  return [...new Set([...open.keys(), ...times.keys(), ...offered.keys()])].sort().map((name) => ({
+    name, p95: times.get(name), workers: offered.get(name) ?? 0, ...(open.get(name) ?? { queued: 0, inflight: 0, oldest_age_seconds: null }),
   }));
 }
 

@@ -7,18 +7,22 @@ import { h, put, write } from "../lib/dom.js";
 import { ago, count } from "../lib/format.js";
 import { t } from "../lib/i18n.js";
 import { button, commandBox, isTyping, nothing, refill, skeleton } from "../lib/parts.js";
-import { cancelBody, filterHref, filterText, listCommand, readFilter } from "../lib/run_filter.js";
+import { OPEN_STATUSES, cancelBody, filterHref, filterText, lastingPart, listCommand, readFilter } from "../lib/run_filter.js";
 import { readPlace } from "../lib/router.js";
 import { RunList } from "../lib/run_list.js";
 import { Selection } from "../lib/selection.js";
 import { currentKey } from "../lib/session.js";
+import { recall, remember } from "../lib/settings.js";
 import { RunBulk } from "./runs_bulk.js";
+import { RunCounts } from "./runs_counts.js";
 import { RunFilters } from "./runs_filters.js";
 import { RunGrid } from "./runs_grid.js";
 import { gridKey } from "./runs_keys.js";
 import { submitRun } from "./runs_submit.js";
 import { RunSync } from "./runs_sync.js";
 import { RunViews } from "./runs_views.js";
+import { openOnlyRun } from "./search.js";
+import { sweepHref } from "./sweep.js";
 
 /** @typedef {import("../lib/router.js").Place} Place */
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
@@ -59,12 +63,16 @@ export function openRuns(place) {
   };
 }
 
+function showsParams() {
+  return recall("runs.params") === "1";
+}
+
 class RunsView {
   /** @param {RunFilter} filter */
   constructor(filter) {
     this.filter = filter;
     this.selection = new Selection();
-    this.filters = new RunFilters(() => this.filter, (to, how) => this.goTo(to, how));
+    this.filters = new RunFilters(() => this.filter, (to) => this.goTo(to));
     this.views = new RunViews(() => this.filter);
     this.bulk = new RunBulk(() => ({
       list: this.list, selection: this.selection, cleared: () => this.unselect(), changed: () => this.drawSelection(),
@@ -75,10 +83,13 @@ class RunsView {
     this.ageLine = h("span", { class: "dim", hidden: true }, t("runs.as_of"), " ", this.age);
     this.cancelAll = button(t("runs.cancel_all"), () => this.bulk.cancelMatching(), { kind: "quiet", icon: "stop" });
     this.cancelAll.hidden = true;
+    this.paramsButton = button(t("runs.params"), () => this.toggleParams(), { kind: "quiet", pressed: showsParams() });
+    this.sweepLink = h("a", { class: "button plain", title: t("sweep.open.title") }, t("sweep.open"));
+    this.counts = new RunCounts(() => this.filter, (counts) => this.count(counts));
     this.command = h("div", { class: "runs-command" });
     this.foot = h("div");
     this.state = h("div", { class: "runs-state" }, h("div", { class: "runs-state-words" }, this.shown, this.ageLine),
-      mayAct ? this.cancelAll : h("span"));
+      this.paramsButton, mayAct ? this.cancelAll : h("span"));
     // The button stays at the end of the line, where it was pressed, whatever the command has come to say.
     this.placeCommand = () => (narrow.matches ? this.foot.append(this.command) : this.state.lastElementChild?.before(this.command));
     this.empty = h("div");
@@ -86,7 +97,7 @@ class RunsView {
     this.place = h("div");
     this.on = this.begin(filter);
     this.element = h("div", { class: "view runs" },
-      h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.views.element,
+      h("div", { class: "view-head" }, h("h1", null, t("runs.title")), h("div", { class: "runs-tools" }, this.sweepLink, this.views.element,
         mayAct ? button(t("runs.submit"), () => submitRun(this.settle()), { kind: "primary", icon: "upload" }) : null)),
       this.filters.element,
       this.state, this.place, this.empty, this.tail, this.foot, this.bulk.element);
@@ -120,7 +131,8 @@ class RunsView {
     });
     const sync = new RunSync(list, {
       needs: () => grid.needs(), apply: (change) => this.apply(change), tell: () => this.tell(),
-    });
+    }, showsParams() ? "params" : undefined);
+    grid.element.classList.toggle("with-params", showsParams());
     put(this.place, grid.element);
     if (before) {
       sync.cursor = before.cursor;
@@ -141,6 +153,7 @@ class RunsView {
       scroll: scrollY, at: performance.now(),
     };
     narrow.removeEventListener("change", this.placeCommand);
+    this.counts.stop();
     this.sync.stop();
     this.grid.close();
     this.bulk.close();
@@ -150,11 +163,9 @@ class RunsView {
    * The filter is in force before this returns. The address alone would tell of it later, and a button that is pressed
    * meanwhile would act on the list of before.
    * @param {RunFilter} filter
-   * @param {"new" | "same"} [how] same: what is still being typed is one step back, not one for each letter
    */
-  goTo(filter, how = "new") {
-    if (how === "new") location.hash = filterHref(filter);
-    else history.replaceState(null, "", filterHref(filter));
+  goTo(filter) {
+    location.hash = filterHref(filter);
     this.settle();
     this.tell();
   }
@@ -182,9 +193,34 @@ class RunsView {
     this.unselect();
     this.filters.draw();
     this.on = this.begin(filter);
+    this.counts.soon();
     this.tell();
     scrollTo(0, 0);
     return true;
+  }
+
+  /** @param {import("./runs_counts.js").Counts | null} counts */
+  count(counts) {
+    this.filters.count(counts);
+    this.tell();
+  }
+
+  /** Whether a run that matches may still be cancelled, as far as is known. */
+  get someOpen() {
+    const open = this.filter.status === undefined ? OPEN_STATUSES : [this.filter.status];
+    const numbers = this.filters.counts?.by_status;
+    return numbers === undefined || open.some((status) => (numbers[status] ?? 0) > 0);
+  }
+
+  /** Kept in this browser. The list is loaded anew: its rows have no params yet. */
+  toggleParams() {
+    remember("runs.params", showsParams() ? null : "1");
+    this.paramsButton.setAttribute("aria-pressed", String(showsParams()));
+    this.sync.stop();
+    this.grid.close();
+    kept = null;
+    this.on = this.begin(this.filter);
+    this.tell();
   }
 
   /** @param {() => { newer: number }} change */
@@ -192,7 +228,7 @@ class RunsView {
     const selected = this.selection.ids.size;
     this.grid.apply(change);
     this.filters.learn(this.list.rows.slice(0, 200));
-    if (this.selection.ids.size !== selected) this.bulk.draw();
+    if (selected > 0 || this.selection.ids.size > 0) this.bulk.draw(); // what was selected may have ended
   }
 
   unselect() {
@@ -217,13 +253,16 @@ class RunsView {
     if (sync.at !== null) write(this.age, ago(now() - sync.at));
     const none = rows.length === 0;
     // While another list is loaded it stays: it may be pressed just now.
-    if (cancelBody(this.filter, 0) === null || sync.loaded || !none) this.cancelAll.hidden = cancelBody(this.filter, 0) === null || none;
+    const impossible = cancelBody(this.filter, 0) === null || !this.someOpen;
+    if (impossible || sync.loaded || !none) this.cancelAll.hidden = impossible || none;
+    this.sweepLink.hidden = filterText(lastingPart(this.filter)) === "";
+    this.sweepLink.href = sweepHref(this.filter);
     refill(this.command, filterText(this.filter), () => [commandBox(listCommand(this.filter))]);
     this.grid.element.hidden = none;
     this.grid.element.setAttribute("aria-busy", String(!sync.loaded));
     this.tellEmpty();
     write(this.tail, this.tailWords(rows.length));
-    if (sync.loaded) this.filters.found(rows, this.grid.complete);
+    if (sync.loaded) openOnlyRun(this.filter, rows, this.grid.complete);
   }
 
   /** @param {number} shown */
@@ -262,10 +301,6 @@ class RunsView {
     const typing = isTyping(event.target);
     if (event.key === "Escape") return this.onEscape(typing);
     if (typing) return false;
-    if (event.key === "/") {
-      this.filters.search.focus();
-      return true;
-    }
     return gridKey(this.grid, event);
   }
 

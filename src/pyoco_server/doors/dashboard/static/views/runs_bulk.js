@@ -39,9 +39,9 @@ export class RunBulk {
     /** @type {AbortController | null} of the work that is under way */
     this.working = null;
     this.chosen = h("strong", { role: "status" });
-    this.actions = h("div", { class: "runs-bulk-actions" },
-      button(t("runs.cancel"), () => this.cancelSelected(), { icon: "stop", kind: "danger" }),
-      button(t("runs.rerun"), () => this.rerunSelected(), { icon: "repeat" }),
+    this.cancelButton = button(t("runs.cancel"), () => this.cancelSelected(), { icon: "stop", kind: "danger" });
+    this.rerunButton = button(t("runs.rerun"), () => this.rerunSelected(), { icon: "repeat" });
+    this.actions = h("div", { class: "runs-bulk-actions" }, this.cancelButton, this.rerunButton,
       button(t("runs.unselect"), () => this.owner().cleared(), { kind: "quiet" }));
     this.selectionLine = h("div", { class: "runs-bulk-line" }, this.chosen, this.actions);
     this.progress = h("progress", { "aria-label": t("runs.progress") });
@@ -56,10 +56,14 @@ export class RunBulk {
   }
 
   draw() {
-    const { size } = this.owner().selection.ids;
+    const { list, selection } = this.owner();
+    const { size } = selection.ids;
     this.selectionLine.hidden = size === 0;
     this.element.hidden = size === 0 && this.workLine.hidden;
     if (size > 0) write(this.chosen, t("runs.selected", { n: count(size) }));
+    const chosen = size === 0 ? [] : withoutPacks(list, selection.ids);
+    this.cancelButton.hidden = !chosen.some((id) => canBeCancelled(list.byId.get(id)?.status));
+    this.rerunButton.hidden = chosen.length === 0;
     for (const each of this.actions.querySelectorAll("button")) {
       each.disabled = this.working !== null && each !== this.actions.lastElementChild;
     }
@@ -174,6 +178,11 @@ export class RunBulk {
  */
 function withoutPacks(list, ids) {
   return [...ids].filter((id) => list.byId.get(id)?.kind !== "pack");
+}
+
+/** @param {string | undefined} status */
+function canBeCancelled(status) {
+  return status !== undefined && OPEN_STATUSES.includes(status);
 }
 
 /** @typedef {{ told: string[], reasons: Map<string, number> }} Result */

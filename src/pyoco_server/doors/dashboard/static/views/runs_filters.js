@@ -1,30 +1,23 @@
 // What the list shows, chosen with chips and fields, and kept in the address.
 
-import { h, put } from "../lib/dom.js";
+import { h, put, write } from "../lib/dom.js";
+import { count } from "../lib/format.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
-import { href } from "../lib/router.js";
-import { FILTER_NAMES, KINDS, STATUSES, filterText, idForm, isOfPrograms, withFilter } from "../lib/run_filter.js";
+import { FILTER_NAMES, KINDS, STATUSES, filterText, isOfPrograms, withFilter } from "../lib/run_filter.js";
 import { Seen } from "../lib/seen.js";
 
 /** @typedef {import("../lib/run_filter.js").RunFilter} RunFilter */
 /** @typedef {import("../lib/run_filter.js").FilterName} FilterName */
 
-/** Whoever types an id has paused, and wants to see what there is. */
-const TYPED_MS = 400;
-
 export class RunFilters {
   /**
    * @param {() => RunFilter} current
-   * @param {(filter: RunFilter, how?: "new" | "same") => void} goTo shows that list at once
+   * @param {(filter: RunFilter) => void} goTo shows that list at once
    */
   constructor(current, goTo) {
     this.current = current;
     this.goTo = goTo;
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    this.typed = undefined;
-    /** @type {string | null} Enter was pressed on how an id begins: if it is the only such run, open it */
-    this.wanted = null;
     this.flows = h("datalist", { id: "runs-flows" });
     this.tags = h("datalist", { id: "runs-tags" });
     this.programs = h("datalist", { id: "runs-programs" });
@@ -36,11 +29,6 @@ export class RunFilters {
     /** Who looks for programs names those, and their clients; flows have names and tags. */
     this.flowFields = [this.field("flow", "runs-flows"), this.field("tag", "runs-tags")];
     this.programFields = [this.field("exec", "runs-programs"), this.field("client_id", "runs-clients")];
-    this.search = h("input", {
-      type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search.label"), maxlength: "36", spellcheck: "false",
-      autocomplete: "off", "aria-describedby": "runs-search-trouble", "aria-keyshortcuts": "/",
-    });
-    this.trouble = h("p", { id: "runs-search-trouble", class: "field-trouble", role: "alert", hidden: true });
     this.kind = h("select", { "aria-label": t("runs.filter.kind"), onchange: () => this.set("kind", this.kind.value) },
       h("option", { value: "" }, t("runs.kind.any")),
       ...KINDS.map((kind) => h("option", { value: kind }, wordFor("runs.kind", kind))));
@@ -49,16 +37,15 @@ export class RunFilters {
       onclick: () => this.open(!this.isOpen),
     }, icon("down"), h("span", null, t("runs.filters")));
     this.isOpen = false;
+    /** @type {import("./runs_counts.js").Counts | null} */
+    this.counts = null;
     this.statuses = h("div", { id: "runs-statuses", class: "chips runs-statuses", role: "group", "aria-label": t("runs.filter.status") });
     this.chips = h("div", { class: "chips" });
-    this.search.addEventListener("keydown", (event) => this.onSearchKey(event));
-    this.search.addEventListener("input", () => this.onSearchInput());
     this.element = h("div", { class: "runs-filters" },
-      h("div", { class: "runs-fields", role: "search" },
-        h("label", { class: "runs-search" }, icon("search"), this.search, h("kbd", { "aria-hidden": "true" }, "/")),
+      h("div", { class: "runs-fields", role: "group", "aria-label": t("runs.filters") },
         this.opener, h("div", { id: "runs-more", class: "runs-more" },
           ...this.flowFields, ...this.programFields, this.kind)),
-      this.trouble, this.flows, this.tags, this.programs, this.clients,
+      this.flows, this.tags, this.programs, this.clients,
       h("div", { class: "runs-chips" }, this.statuses, this.chips));
     this.draw();
   }
@@ -107,7 +94,6 @@ export class RunFilters {
 
   draw() {
     const filter = this.current();
-    if (document.activeElement !== this.search) this.forgetSearch(); // the chip says it
     const focused = document.activeElement instanceof HTMLElement ? document.activeElement : null;
     const place = [...this.chips.children].indexOf(/** @type {Element} */ (focused));
     if (filterText(filter) !== "") this.open(true); // and it stays open, under the reader's hands
@@ -139,7 +125,20 @@ export class RunFilters {
 
   /** Where one begins to search. On a phone it is a button: a field would bring up the keys for letters. */
   focusFirst() {
-    (this.opener.checkVisibility() ? this.opener : this.search).focus();
+    (this.opener.checkVisibility() ? this.opener : document.getElementById("search"))?.focus();
+  }
+
+  /** @param {import("./runs_counts.js").Counts | null} counts */
+  count(counts) {
+    this.counts = counts;
+    for (const chip of this.statuses.querySelectorAll(".runs-count")) write(chip, this.countText(/** @type {HTMLElement} */ (chip).dataset.status));
+  }
+
+  /** @param {string | undefined} status */
+  countText(status) {
+    if (this.counts === null || status === undefined) return "";
+    const number = this.counts.by_status[status] ?? 0;
+    return this.counts.counted_max !== null && number >= this.counts.counted_max ? `${count(number)}+` : count(number);
   }
 
   /**
@@ -151,7 +150,8 @@ export class RunFilters {
       type: "button", class: `chip runs-status-chip ${status ? `status-dot-${status.toLowerCase()}` : ""}`,
       "data-chip": `status ${status ?? ""}`, "aria-pressed": String(status === chosen),
       onclick: () => this.set("status", status === chosen ? undefined : status),
-    }, status ? h("i", { class: "runs-dot", "aria-hidden": "true" }) : null, status ? wordFor("status", status) : t("runs.any"));
+    }, status ? h("i", { class: "runs-dot", "aria-hidden": "true" }) : null, status ? wordFor("status", status) : t("runs.any"),
+    status ? h("span", { class: "runs-count number", "data-status": status }, this.countText(status)) : null);
   }
 
   /**
@@ -165,75 +165,6 @@ export class RunFilters {
       "aria-label": t("runs.filter.remove", { name: t(`runs.filter.${name}`), value }),
       onclick: () => this.set(name, undefined),
     }, h("span", { class: "runs-chip-text" }, `${t(`runs.filter.${name}`)}: ${shown}`), icon("close"));
-  }
-
-  /** @param {KeyboardEvent} event */
-  onSearchKey(event) {
-    if (event.key !== "Enter" || event.isComposing) return;
-    clearTimeout(this.typed);
-    const text = this.searched();
-    if (text === "") return;
-    const form = idForm(text);
-    if (form === null) return this.tell(t("runs.search.bad"));
-    if (form === "whole") {
-      this.forgetSearch();
-      location.hash = href("runs", [text]);
-      return;
-    }
-    this.wanted = text;
-    this.lookFor(text);
-  }
-
-  onSearchInput() {
-    this.tell("");
-    this.wanted = null;
-    clearTimeout(this.typed);
-    this.typed = setTimeout(() => this.onTyped(), TYPED_MS);
-  }
-
-  onTyped() {
-    if (!this.element.isConnected) return;
-    const text = this.searched();
-    if (idForm(text) !== null) this.lookFor(text);
-    else if (text === "" && this.current().run_id !== undefined) this.set("run_id", undefined);
-  }
-
-  searched() {
-    return this.search.value.trim().toLowerCase();
-  }
-
-  /**
-   * Whoever has an id wants that run, whatever else the list is narrowed down to.
-   * @param {string} text
-   */
-  lookFor(text) {
-    const before = this.current().run_id;
-    this.goTo({ run_id: text }, before === undefined ? "new" : "same");
-  }
-
-  forgetSearch() {
-    clearTimeout(this.typed);
-    this.wanted = null;
-    this.search.value = "";
-  }
-
-  /**
-   * What the list has come to show.
-   * @param {import("../lib/wire.js").RunSummary[]} rows
-   * @param {boolean} complete
-   */
-  found(rows, complete) {
-    if (this.wanted === null || this.wanted !== this.current().run_id) return;
-    const [only] = complete && rows.length === 1 && document.activeElement === this.search ? rows : [];
-    this.wanted = null;
-    if (only !== undefined) location.hash = href("runs", [only.run_id]);
-  }
-
-  /** @param {string} trouble */
-  tell(trouble) {
-    this.trouble.hidden = trouble === "";
-    this.trouble.textContent = trouble;
-    this.search.setAttribute("aria-invalid", String(trouble !== ""));
   }
 
   /** @param {import("../lib/wire.js").RunSummary[]} rows */

@@ -12,6 +12,8 @@ import { barOf, timesOf } from "../lib/run_bars.js";
 /** @typedef {import("../lib/run_list.js").Row} Run */
 
 const LABELS_SHOWN = 4;
+/** A run that failed shows its error behind them. */
+const LABELS_BESIDE_ERROR = 2;
 const BADGES_MAX = 12;
 
 export class RunRow {
@@ -30,11 +32,11 @@ export class RunRow {
     this.flow = h("a", { class: "runs-flow-name", tabindex: "-1", "data-do": "open" });
     this.kind = h("span", { class: "runs-kind" });
     this.program = h("span", { class: "runs-program number", hidden: true });
-    this.noteText = h("span");
+    this.noteText = h("span", { class: "runs-error" });
     this.noteRest = h("span");
-    /** @type {HTMLElement[]} */
-    this.labels = [];
-    this.note = h("div", { class: "runs-note" }, this.noteText);
+    this.labels = Array.from({ length: LABELS_SHOWN }, () => h("a", { class: "runs-label", tabindex: "-1", hidden: true }));
+    this.note = h("div", { class: "runs-note" }, ...this.labels, this.noteRest, this.noteText);
+    this.params = cell("params");
     this.noted = "";
     this.tag = h("a", { class: "runs-tag", tabindex: "-1" });
     this.worker = h("a", { class: "runs-worker", tabindex: "-1" });
@@ -52,6 +54,7 @@ export class RunRow {
       selectable ? cell("check", this.check) : null,
       this.status,
       cell("flow", h("div", { class: "runs-line" }, this.flow, this.kind, this.program), this.note),
+      this.params,
       cell("where", h("div", { class: "runs-line" }, this.tag, this.money), h("div", { class: "runs-line" }, this.worker, this.cost)),
       cell("times", this.track, h("div", { class: "runs-numbers" }, this.waited, this.ran)),
       cell("when", h("div", { class: "runs-line" }, this.age),
@@ -106,6 +109,7 @@ export class RunRow {
     this.worker.hidden = run.worker_id === undefined;
     this.fillMoney(run);
     this.fillNote(run);
+    if (say(this.params, run.params_preview ?? "")) this.params.title = run.params_preview ?? "";
     say(this.id, shortId(run.run_id));
     this.id.title = run.run_id;
     this.fillAge(run);
@@ -145,22 +149,19 @@ export class RunRow {
   /** @param {Run} run */
   fillNote(run) {
     const labels = (run.tags ?? []).filter((label) => label !== run.tag && label !== run.exec_name); // those are told elsewhere
-    const made = run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`;
+    const made = `${labels.join("\n")}!${run.error ?? ""}`;
     if (this.noted === made) return;
     this.noted = made;
-    this.note.classList.toggle("runs-error", run.error !== undefined);
-    this.note.title = run.error ?? labels.join(", ");
-    const shown = run.error === undefined ? labels.slice(0, LABELS_SHOWN) : [];
-    const rest = run.error === undefined && labels.length > LABELS_SHOWN ? `+${labels.length - LABELS_SHOWN}` : "";
+    this.note.title = [labels.map((label) => `#${label}`).join(" "), run.error].filter(Boolean).join("\n");
     this.note.hidden = run.error === undefined && labels.length === 0;
-    while (this.labels.length < shown.length) this.labels.push(this.note.appendChild(h("span", { class: "runs-label" })));
+    const room = run.error === undefined ? LABELS_SHOWN : LABELS_BESIDE_ERROR;
     this.labels.forEach((element, place) => {
-      element.hidden = place >= shown.length;
-      say(element, shown[place] ?? "");
+      const label = place < room ? labels[place] : undefined;
+      element.hidden = label === undefined;
+      link(element, label ?? "", href("runs", [], { tag: label }));
     });
+    say(this.noteRest, labels.length > room ? `+${labels.length - room}` : "");
     say(this.noteText, run.error ?? "");
-    say(this.noteRest, rest);
-    if (rest !== "") this.note.append(this.noteRest);
   }
 
   /** @param {Run} run */
@@ -260,6 +261,7 @@ export class RunHead {
       all ? head("check", all) : null,
       head("status", t("runs.col.status")),
       head("flow", t("runs.col.flow")),
+      head("params", t("runs.col.params")),
       head("where", t("runs.col.where")),
       head("times", h("span", { class: "runs-legend", title: t("runs.col.waited.note") }, h("i", { class: "runs-bar-wait" }), t("runs.col.waited"),
         h("i", { class: "runs-bar-run" }), t("runs.col.ran")), this.scale),

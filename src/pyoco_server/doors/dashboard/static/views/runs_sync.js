@@ -30,9 +30,11 @@ export class RunSync {
   /**
    * @param {RunList} list
    * @param {Looker} looker
+   * @param {string} [include] what else every run is to be shown with
    */
-  constructor(list, looker) {
+  constructor(list, looker, include) {
     this.list = list;
+    this.include = include;
     this.looker = looker;
     /** @type {string | null} where the next page begins */
     this.cursor = null;
@@ -199,7 +201,7 @@ export class RunSync {
   async changes(query) {
     const since = query.updated_after;
     const tag = this.known?.since === since ? this.known.tag : null;
-    const found = await getChanged("runs", { ...query, envelope: true, limit: PAGE }, tag, this.stopping.signal);
+    const found = await getChanged("runs", { ...query, include: this.include, envelope: true, limit: PAGE }, tag, this.stopping.signal);
     this.stopping.signal.throwIfAborted();
     this.at = now();
     if (found === null) return null;
@@ -230,7 +232,7 @@ export class RunSync {
    * @returns {Promise<RunPage>}
    */
   async page(query, cursor, limit = PAGE) {
-    const answer = await get("runs", { ...query, envelope: true, limit, cursor }, this.stopping.signal);
+    const answer = await get("runs", { ...query, include: this.include, envelope: true, limit, cursor }, this.stopping.signal);
     this.stopping.signal.throwIfAborted();
     this.at = now();
     return readPage(answer);

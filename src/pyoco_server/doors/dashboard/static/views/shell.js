@@ -17,6 +17,7 @@ import { AttentionStrip } from "./attention.js";
 import { showHelp } from "./help.js";
 import { KeyPrompt } from "./key_prompt.js";
 import { Menu } from "./menu.js";
+import { SearchBox } from "./search.js";
 
 /** @typedef {import("../panels.js").View} View */
 /** @typedef {import("../lib/settings.js").Theme} Theme */
@@ -33,6 +34,7 @@ export class Shell {
     this.outlet = h("main", { id: "content", tabindex: "-1" });
     this.banner = h("div", { class: "connection", role: "alert", hidden: true });
     this.menu = new Menu();
+    this.search = new SearchBox(() => readPlace(location.hash, home), (address) => this.replace(address));
     this.attention = new AttentionStrip();
     this.prompt = new KeyPrompt();
     /** @type {View | null} */
@@ -74,6 +76,7 @@ export class Shell {
     closeDialogs();
     document.title = "pyoco";
     this.attention.forget();
+    this.search.forget();
     scrolls.forget();
     forgetToasts(); // in the end: what was closed may have said something
   }
@@ -84,6 +87,7 @@ export class Shell {
       h("a", { class: "skip", href: "#content", onclick: (/** @type {Event} */ event) => this.skip(event) }, t("skip")),
       this.header(), this.banner, this.attention.element, this.outlet, toastRegion());
     this.menu.draw();
+    this.search.draw();
     this.attention.draw();
     this.tellReach();
     this.goTo("again");
@@ -96,7 +100,7 @@ export class Shell {
     return h("header", { class: "top" },
       h("a", { class: "brand", href: href(home) }, logo(), h("span", null, "pyoco"),
         h("small", null, settings.version)),
-      this.menu.element,
+      this.menu.element, this.search.element,
       h("div", { class: "top-tools" },
         settings.readOnly ? h("span", { class: "tag-note", title: t("read_only.title") }, t("read_only")) : null,
         this.keyButton,
@@ -191,6 +195,16 @@ export class Shell {
     document.title = `${words} · pyoco`;
     this.outlet.setAttribute("aria-label", words);
     this.menu.show(place.panel);
+    this.search.show();
+  }
+
+  /**
+   * Another list in the place of this one: what is typed is one step back, not one for each letter.
+   * @param {string} address
+   */
+  replace(address) {
+    history.replaceState(null, "", address);
+    this.goTo("user");
   }
 
   /**
@@ -235,7 +249,10 @@ export class Shell {
       return;
     }
     if (isTyping(event.target)) return;
-    if (event.key === "?") showHelp();
+    if (event.key === "/") {
+      event.preventDefault();
+      this.search.focus();
+    } else if (event.key === "?") showHelp();
     else if (Date.now() - this.chordAt < CHORD_MS) this.chord(event);
     else if (event.key === "g") this.chordAt = Date.now();
   }
