@@ -107,7 +107,22 @@ def test_matchers(matcher: str) -> None:
 
 @pytest.mark.parametrize(
     "matcher",
-    "|exit|exit:|exit:-1|exit:256|exit:5-3|signal:|signal:0|signal:65|a b|a.|3|Value Error|exit:3,4".split("|"),
+    [
+        "",
+        "exit",
+        "exit:",
+        "exit:-1",
+        "exit:256",
+        "exit:5-3",
+        "signal:",
+        "signal:0",
+        "signal:65",
+        "a b",
+        "a.",
+        "3",
+        "Value Error",
+        "exit:3,4",
+    ],
 )
 def test_anything_else_is_no_matcher(matcher: str) -> None:
     """RETRY-9"""
