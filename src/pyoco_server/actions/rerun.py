@@ -38,6 +38,9 @@ class Change:
     tag: str | None = None
     tags: tuple[str, ...] | None = None
     delay: Delay = NO_DELAY
+    #: As in `Submission`.
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
 
 
 UNCHANGED = Change()
@@ -62,7 +65,9 @@ async def rerun(
     tag = change.tag if change.tag is not None else old.tag
     _check_repeatable(old, tag)
     again = _uploaded if old.workflow_yaml_sha256 is not None else _named
-    ask = replace(await again(backend, old, change, tag), delay=change.delay)
+    retry = old.retry if change.retry is None else change.retry
+    timeout = old.timeout if change.timeout is None else change.timeout
+    ask = replace(await again(backend, old, change, tag), delay=change.delay, retry=retry, timeout=timeout)
     return await submit_once(backend, caller, ask, key)
 
 
