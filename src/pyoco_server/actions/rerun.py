@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyoco_server.actions.programs.requeue import rerun_job
+from pyoco_server.actions.programs.requeue import Again, rerun_job
 from pyoco_server.actions.read import read_run
 from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
 from pyoco_server.actions.submit import Accepted
@@ -75,10 +75,11 @@ async def _rerun_program(
     backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
 ) -> Accepted:
     """Submit a new job with the same content. The idempotency key takes the place of the job id."""
-    if replace(change, delay=NO_DELAY) != UNCHANGED:
+    if replace(change, delay=NO_DELAY, retry=None, timeout=None) != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
-    submitted = await rerun_job(backend, caller, old, key, change.delay)
+    again = Again(delay=change.delay, retry=change.retry, timeout_sec=change.timeout)
+    submitted = await rerun_job(backend, caller, old, key, again)
     return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
 
 

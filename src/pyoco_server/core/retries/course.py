@@ -27,6 +27,7 @@ __all__ = [
     "end_too_late",
     "has_failed_a_try",
     "is_too_late",
+    "next_try_at",
     "policy_of",
     "try_number",
     "with_failed_try",
@@ -68,7 +69,7 @@ def after(run: Run, outcome: Outcome, now: float, chance: float, ended_by: str |
     policy = policy_of(run)
     if policy is None or outcome.reason is None:
         return conclude(run, outcome, now, ended_by)
-    until = _next_try_at(run, policy, outcome.failure, now, chance)
+    until = next_try_at(run, policy, outcome.failure, now, chance)
     kind = outcome.reason.value if outcome.failure is None else outcome.failure.kind
     tried = with_failed_try(run, kind, outcome.reason, outcome.error, now)
     if until is None:
@@ -76,7 +77,8 @@ def after(run: Run, outcome: Outcome, now: float, chance: float, ended_by: str |
     return changed(waiting_again(tried, now, until, FAILED_TRY, outcome.error), task_tries={})
 
 
-def _next_try_at(run: Run, policy: RetryPolicy, failure: Failure | None, now: float, chance: float) -> float | None:
+def next_try_at(run: Run, policy: RetryPolicy, failure: Failure | None, now: float, chance: float) -> float | None:
+    """Return when the next try may begin, if the current one fails now. None: there is no other."""
     failed = len(run.tries) + 1
     if failure is None or failed >= policy.tries or not retries(policy, failure):
         return None
