@@ -53,7 +53,7 @@ def policy(tries: int = 3, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def grid(config: NatsBackendConfig, clock: Clock) -> AsyncIterator[Backend]:
-    async with a_store(config, unique("g"), exec_max_lost=2) as backend:
+    async with a_store(config, unique("g"), exec_max_lost=2, exec_worker_down_delay_sec=0.05) as backend:
         yield replace(backend, clock=clock)
 
 

@@ -15,11 +15,7 @@ from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Run, Submission
-from pyoco_server.errors import (
-    NotOfThisKind,
-    Problem,
-    Refused,
-)
+from pyoco_server.errors import CATALOGUE, NotOfThisKind, Problem, Refused, TriedOnce
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
@@ -62,6 +58,8 @@ async def rerun(
     old = (await read_run(backend, caller, run_id)).run
     if old.is_exec:
         return await _rerun_program(backend, caller, old, change, key)
+    if old.is_pack:
+        _check_tried_once(change)
     tag = change.tag if change.tag is not None else old.tag
     _check_repeatable(old, tag)
     again = _uploaded if old.workflow_yaml_sha256 is not None else _named
@@ -81,6 +79,14 @@ async def _rerun_program(
     again = Again(delay=change.delay, retry=change.retry, timeout_sec=change.timeout)
     submitted = await rerun_job(backend, caller, old, key, again)
     return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
+
+
+def _check_tried_once(change: Change) -> None:
+    """RETRY-19"""
+    given = [name for name in ("retry", "timeout") if getattr(change, name) is not None]
+    if given:
+        problems = tuple(Problem(("body", name), CATALOGUE[TriedOnce.number].en, "forbidden") for name in given)
+        raise TriedOnce(problems[0].msg, problems=problems)
 
 
 def _check_repeatable(old: Run, tag: str) -> None:
