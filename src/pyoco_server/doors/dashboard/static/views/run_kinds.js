@@ -12,6 +12,7 @@ import { ProgramArchiveSection, ProgramEndSection, ProgramOutputSection } from "
 import { ProgramAskSection, ProgramCommandsSection, ProgramFactsSection, ProgramHistorySection } from "./run_program_ask.js";
 import { RecordSection } from "./run_record.js";
 import { TasksSection } from "./run_tasks.js";
+import { TriesSection } from "./run_tries.js";
 import { WaitSection } from "./run_wait.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
@@ -31,7 +32,7 @@ import { WaitSection } from "./run_wait.js";
 /** @typedef {{ main: SectionClass[], aside: SectionClass[] }} Sections */
 
 /** Every kind has these; a kind that this page does not know, nothing else. */
-const COMMON_MAIN = [WaitSection, ErrorSection];
+const COMMON_MAIN = [WaitSection, ErrorSection, TriesSection];
 const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 
 /** @type {Map<string, Sections>} */
@@ -39,7 +40,7 @@ const KINDS = new Map([
   ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
   ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection], aside: [PackResultSection, PackCommandsSection] }],
   ["exec", {
-    main: [WaitSection, ProgramEndSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
+    main: [WaitSection, TriesSection, ProgramEndSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
     aside: [ProgramFactsSection, ProgramAskSection, ProgramCommandsSection],
   }],
 ]);
