@@ -114,9 +114,9 @@ async def test_how_a_host_ended_is_what_a_policy_decides_on(hosts: HostExecutor)
     assert outcome.cause.names[0] == "builtins.SystemExit"
 
 
-async def test_a_notice_that_is_none_costs_its_own_run(hosts: HostExecutor) -> None:
+async def test_a_remark_that_is_none_costs_its_own_run(hosts: HostExecutor) -> None:
     host = next_of(hosts)
-    host._on_notice(b"of another run")
-    host._on_notice(wire.number(host.runs) + b'{"task": 3}')
+    host._on_remark(b"of another run")
+    host._on_remark(wire.number(host.runs) + b'{"task": 3}')
     assert not host.is_alive
     await still_works(hosts)

@@ -112,7 +112,7 @@ class Child:
 
     def _tell(self, job: int, document: Mapping[str, Any]) -> None:
         """Called by threads of the engine."""
-        self._say(wire.NOTICE + wire.number(job) + wire.pack_notice(document))
+        self._say(wire.REMARK + wire.number(job) + wire.pack_remark(document))
 
     def _say(self, body: bytes) -> None:
         with self._saying:

@@ -34,7 +34,7 @@ __all__ = ["HostExecution"]
 class _Try:
     """A try of a task with a time limit."""
 
-    notice: wire.Notice
+    remark: wire.Remark
     started_at: float
     timer: asyncio.TimerHandle
 
@@ -64,7 +64,7 @@ class HostExecution:
         self._began_at = asyncio.get_running_loop().time()
         self._timer: asyncio.TimerHandle | None = None
         self._limit(work.timeout)
-        self._answer = host.run(work.data, Captured(work.job.run_id, work.attempt), work.task_tries, self._on_notice)
+        self._answer = host.run(work.data, Captured(work.job.run_id, work.attempt), work.task_tries, self._on_remark)
         self._answer.add_done_callback(self._on_answer)
 
     def _limit(self, seconds: float | None) -> None:
@@ -76,22 +76,22 @@ class HostExecution:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self._began_at + min(limits), self._expire, min(limits))
 
-    def _on_notice(self, notice: wire.Notice) -> None:
+    def _on_remark(self, remark: wire.Remark) -> None:
         if self._answer.done():
             return
-        if notice.terms is not None:
-            self._terms = notice.terms
+        if remark.terms is not None:
+            self._terms = remark.terms
             if not self._is_timeout_given:
-                self._limit(notice.terms.timeout)
+                self._limit(remark.terms.timeout)
             return
-        if notice.course is not None:
-            self._courses[notice.task] = notice.course
-        earlier = self._tries.pop(notice.task, None)
+        if remark.course is not None:
+            self._courses[remark.task] = remark.course
+        earlier = self._tries.pop(remark.task, None)
         if earlier is not None:
             earlier.timer.cancel()
-        if notice.timeout is not None:
-            timer = asyncio.get_running_loop().call_later(notice.timeout, self._expire_task, notice.task)
-            self._tries[notice.task] = _Try(notice, time.time(), timer)
+        if remark.timeout is not None:
+            timer = asyncio.get_running_loop().call_later(remark.timeout, self._expire_task, remark.task)
+            self._tries[remark.task] = _Try(remark, time.time(), timer)
 
     def _on_answer(self, answer: asyncio.Future[bytes | None]) -> None:
         self._stop_clocks()
@@ -112,13 +112,13 @@ class HostExecution:
     def _expire_task(self, name: str) -> None:
         """Kill the host, whatever else runs on it: only a new process is certain not to contain the task any more."""
         over = self._tries.pop(name)
-        notice, now = over.notice, time.time()
+        remark, now = over.remark, time.time()
         again_after = None
-        if notice.retry is not None:
-            course = (notice.course or TaskCourse()).failed(
-                notice.retry,
+        if remark.retry is not None:
+            course = (remark.course or TaskCourse()).failed(
+                remark.retry,
                 Failure(TIMEOUT),
-                f"the task took longer than {notice.timeout:g} s and was stopped",
+                f"the task took longer than {remark.timeout:g} s and was stopped",
                 over.started_at,
                 now,
                 self._chance(),
@@ -126,7 +126,7 @@ class HostExecution:
             self._courses[name] = course
             again_after = None if course.next_try_at is None else course.next_try_at - now
         tries: dict[str, Any] = {task: course.shown() for task, course in self._courses.items() if course.tries}
-        verdict = TaskTimedOut(task=name, seconds=notice.timeout or 0.0, task_tries=tries, again_after=again_after)
+        verdict = TaskTimedOut(task=name, seconds=remark.timeout or 0.0, task_tries=tries, again_after=again_after)
         self._stop(verdict, "one of its tasks ran for too long")
 
     def _stop(self, verdict: Outcome, because: str) -> None:

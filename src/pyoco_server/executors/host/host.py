@@ -30,8 +30,8 @@ class Host(ChildProcess):
         self._asked_about = 0
         #: Task graph of the running flow, once the host has sent it.
         self._graph: Mapping[str, Sequence[str]] = {}
-        self._told: Callable[[wire.Notice], None] = lambda _: None
-        self._control_reader.on_notice = self._on_notice
+        self._told: Callable[[wire.Remark], None] = lambda _: None
+        self._control_reader.on_remark = self._on_remark
         #: Faults of plug-ins in wheels, by the directory of the wheel. Runs that do not use them are unaffected.
         self.faults: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Host(ChildProcess):
         data: bytes,
         captured: Captured | None = None,
         task_tries: Mapping[str, Any] | None = None,
-        told: Callable[[wire.Notice], None] = lambda _: None,
+        told: Callable[[wire.Remark], None] = lambda _: None,
     ) -> asyncio.Future[bytes | None]:
         """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited.
 
@@ -75,16 +75,16 @@ class Host(ChildProcess):
         self._work.write(wire.frame(wire.pack_work(data, task_tries or {})))
         return self._work_reader.next(wire.number(self.runs))
 
-    def _on_notice(self, body: bytes) -> None:
+    def _on_remark(self, body: bytes) -> None:
         about = wire.number(self.runs)
         if not body.startswith(about):  # an earlier run, whose thread is still at work
             return
         try:
-            notice = wire.unpack_notice(body[len(about) :])
+            remark = wire.unpack_remark(body[len(about) :])
         except ValueError:
             self._give_up(self._control_reader)
         else:
-            self._told(notice)
+            self._told(remark)
 
     def read_outcome(self, body: bytes) -> Outcome | None:
         """Decode the answer to `run`. Returns None if it is malformed: a task has written to the socket, and the host

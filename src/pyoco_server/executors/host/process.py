@@ -48,8 +48,8 @@ class Reader(asyncio.Protocol):
         self._first: bytes | None = None
         self._transport: asyncio.BaseTransport | None = None
         self.gone = False
-        #: Receives each NOTICE, which nobody has asked for. None: there may be none.
-        self.on_notice: Callable[[bytes], None] | None = None
+        #: Receives each REMARK, which nobody has asked for. None: there may be none.
+        self.on_remark: Callable[[bytes], None] | None = None
         #: The connection was closed because of what it sent.
         self.gave_up = False
 
@@ -73,8 +73,8 @@ class Reader(asyncio.Protocol):
         except ValueError:
             return self.give_up()
         for body in bodies:
-            if self.on_notice is not None and body.startswith(wire.NOTICE):
-                self.on_notice(body[len(wire.NOTICE) :])
+            if self.on_remark is not None and body.startswith(wire.REMARK):
+                self.on_remark(body[len(wire.REMARK) :])
             elif self._waiting is None and self._first is None:  # the ready message arrived before the first read
                 self._first = body
             elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):

@@ -5,7 +5,7 @@ work socket      worker -> host  the greeting (Settings), then the jobs as they 
                  host -> worker  READY with the faults of wheels, or a FAULT; then one outcome per job, prefixed by
                                  MORE, or by LAST if the host exits afterwards
 control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
-                 host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH; and NOTICE
+                 host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH; and REMARK
                                  at any time, with the number of the job
 
 Tasks run in the host's process, and can write anything to the sockets. So `unpack_...` validates everything: malformed
@@ -52,20 +52,20 @@ __all__ = [
     "GRAPH",
     "LAST",
     "MORE",
-    "NOTICE",
+    "REMARK",
     "PROGRESS",
     "READY",
     "Frames",
-    "Notice",
+    "Remark",
     "Settings",
     "frame",
     "number",
-    "pack_notice",
+    "pack_remark",
     "pack_outcome",
     "pack_progress",
     "pack_ready",
     "pack_work",
-    "unpack_notice",
+    "unpack_remark",
     "unpack_outcome",
     "unpack_progress",
     "unpack_ready",
@@ -79,7 +79,7 @@ PROGRESS = b"p"
 GRAPH = b"g"
 CANCEL = b"c"
 #: What the flow or one of its tasks says about its tries: the worker has to know it before the outcome.
-NOTICE = b"n"
+REMARK = b"n"
 #: Prefixes of each answer. After a LAST the host exits: another job would be lost.
 MORE = b"+"
 LAST = b"."
@@ -140,7 +140,7 @@ def unpack_work(body: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Notice:
+class Remark:
     """What a host says while a run goes on: the terms of the flow, or the state of one of its tasks."""
 
     terms: Terms | None = None
@@ -263,11 +263,11 @@ def _cause_of(document: Any) -> Failure:
     return raised([name[:_NAME_LENGTH_MAX] for name in names], is_memory=document.get("kind") == MEMORY)
 
 
-def pack_notice(document: Mapping[str, Any]) -> bytes:
+def pack_remark(document: Mapping[str, Any]) -> bytes:
     return _encoded(dict(document))
 
 
-def unpack_notice(data: bytes) -> Notice:
+def unpack_remark(data: bytes) -> Remark:
     document = _read(data)
     if isinstance(said := document.get("terms"), dict):
         retry = said.get("retry")
@@ -275,12 +275,12 @@ def unpack_notice(data: bytes) -> Notice:
             raise ValueError("no policy of a flow")
         # A policy that is not valid is none.
         is_policy = retry == {} or policy_of_document(retry) is not None
-        return Notice(Terms(retry if is_policy else None, _seconds_of(said.get("timeout"))))
+        return Remark(Terms(retry if is_policy else None, _seconds_of(said.get("timeout"))))
     task, retry = document.get("task"), document.get("retry")
     if not isinstance(task, str) or not (retry is None or isinstance(retry, dict)):
         raise ValueError("no task of a flow")
     course = None if document.get("course") is None else TaskCourse.read(document["course"])
-    return Notice(None, task, _seconds_of(document.get("timeout")), policy_of_document(retry), course)
+    return Remark(None, task, _seconds_of(document.get("timeout")), policy_of_document(retry), course)
 
 
 def _seconds_of(value: Any) -> float | None:
