@@ -119,3 +119,23 @@ async def test_lists_show_the_try(gateway: Gateway) -> None:
     lines = {line["run_id"]: line for line in await shown(gateway)}
     assert (lines[run_id]["try"], lines[run_id]["max_tries"]) == (1, 3)
     assert [line for line in lines.values() if "try" in line] == [lines[run_id]]
+
+
+async def test_a_program_takes_them_as_parts_of_its_form(gateway: Gateway) -> None:
+    """RETRY-12, RETRY-16, RETRY-18"""
+
+    async def submitted(**fields: str) -> httpx.Response:
+        files = [(name, (None, value)) for name, value in ({"exec_name": "calcA", "group": "retries"} | fields).items()]
+        return await gateway.client.post("/jobs", files=files)
+
+    answer = await submitted(retry=json.dumps({"tries": 4}), timeout="2m")
+    assert answer.status_code == 200, answer.text
+    found = await read(gateway, answer.json()["run_id"])
+    assert (found["max_tries"], found["max_attempts"], found["params"]["timeout_sec"]) == (4, 4, 120.0)
+    for bad in (
+        {"timeout": "2m", "timeout_sec": "5"},
+        {"retry": "3 times"},
+        {"retry": '{"tries": 0}'},
+        {"timeout": "x"},
+    ):
+        assert (await submitted(**bad)).status_code == 422

@@ -93,8 +93,7 @@ class TestNothingIsLeftOf:
         execution = await begun(hosts, work("strays", token=token, note=str(tmp_path / "note"), seconds=600.0))
         await eventually((tmp_path / "note").exists)
         assert isinstance(execution, HostExecution)
-        execution._timeout = 1.0
-        execution._expire()  # as the timer does
+        execution._expire(1.0)  # as the timer does
         outcome = await execution.outcome()
         assert alive_with(token) == []
         assert outcome == TimedOut(seconds=1.0)

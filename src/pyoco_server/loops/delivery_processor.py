@@ -14,7 +14,7 @@ from pyoco_server.actions.keep_outputs import TenantUse, keep_outputs
 from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
-from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
+from pyoco_server.core.outcome import NO_TERMS, Cancelled, DeadReason, Failed, Outcome, TaskTimedOut
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.values.kept import Kept
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
@@ -202,6 +202,8 @@ class DeliveryProcessor:
         self._when_changed()  # FLOW-197: the registry lists the run too
         outcome = await execution.outcome()
         live.execution = None
+        if job.workflow_yaml is not None and job.workflow_yaml_sha256 is None:
+            outcome = _for_good(outcome)
         if outcome.kept is not None:
             outcome = replace(outcome, kept=await self._kept(outcome.kept, held, live))
         return outcome
@@ -290,6 +292,12 @@ def _log_failure(run: Run) -> None:
         msg_id=text.msg_id,
         cause=run.error,
     )
+
+
+def _for_good(outcome: Outcome) -> Outcome:
+    """A foreign producer has stored its flow.yaml nowhere but in this job, so no alarm could queue another one."""
+    outcome = replace(outcome, progress=replace(outcome.progress, terms=NO_TERMS))
+    return replace(outcome, again_after=None) if isinstance(outcome, TaskTimedOut) else outcome
 
 
 def _log_retry(run: Run) -> None:
