@@ -67,7 +67,7 @@ def after(run: Run, outcome: Outcome, now: float, chance: float, ended_by: str |
             return waiting_again(again, now, now + outcome.again_after, TASK_TIMEOUT, outcome.error)
         run = _with_task_tries(run, outcome, now)
     policy = policy_of(run)
-    if policy is None or outcome.reason is None:
+    if policy is None or outcome.reason is None or _is_only_lost(policy, outcome.failure):
         return conclude(run, outcome, now, ended_by)
     until = next_try_at(run, policy, outcome.failure, now, chance)
     kind = outcome.reason.value if outcome.failure is None else outcome.failure.kind
@@ -75,6 +75,11 @@ def after(run: Run, outcome: Outcome, now: float, chance: float, ended_by: str |
     if until is None:
         return conclude(tried, outcome, now, ended_by)
     return changed(waiting_again(tried, now, until, FAILED_TRY, outcome.error), task_tries={})
+
+
+def _is_only_lost(policy: RetryPolicy, failure: Failure | None) -> bool:
+    """RETRY-15: lost attempts are a failed try only where the policy names them."""
+    return failure is not None and failure.kind == LOST and not retries(policy, failure)
 
 
 def next_try_at(run: Run, policy: RetryPolicy, failure: Failure | None, now: float, chance: float) -> float | None:
