@@ -340,5 +340,5 @@ def test_retries_are_counted_by_flow_and_kind(tally: Tally) -> None:
     feed.repeat(items)
     assert last.status is RunState.FAILED
     assert tally.retries == {(run.flow_name, "exception:OSError"): 2}
-    feed.say(changed(second, run_id="r"))  # first seen here: both of its tries ended while we watched
+    feed.say(replace(second, run_id="r"))  # first seen here: both of its tries ended while we watched
     assert tally.retries == {(run.flow_name, "exception:OSError"): 4}

@@ -96,7 +96,9 @@ class FlowJudge:
         run = read_snapshot(message.data)
         if not run.is_flow:
             return
-        self._loop.record("write", run=run_id, status=run.status.value, attempt=run.attempt, rev=message.seq)
+        self._loop.record(
+            "write", run=run_id, status=run.status.value, attempt=run.attempt, tries=len(run.tries), rev=message.seq
+        )
         if before is None:
             if run.status is not RunState.PENDING or run.attempt:
                 self.blame(f"a run began as {run.status}", run_id)
