@@ -17,6 +17,7 @@ from pyoco_server.core.outcome import (
     Outcome,
     Progress,
     TaskTimedOut,
+    Terms,
     TimedOut,
 )
 from pyoco_server.core.retries.matching import TIMEOUT, Failure
@@ -80,9 +81,7 @@ class HostExecution:
         if self._answer.done():
             return
         if remark.terms is not None:
-            self._terms = remark.terms
-            if not self._is_timeout_given:
-                self._limit(remark.terms.timeout)
+            self._adopt(remark.terms)
             return
         if remark.course is not None:
             self._courses[remark.task] = remark.course
@@ -92,6 +91,13 @@ class HostExecution:
         if remark.timeout is not None:
             timer = asyncio.get_running_loop().call_later(remark.timeout, self._expire_task, remark.task)
             self._tries[remark.task] = _Try(remark, time.time(), timer)
+
+    def _adopt(self, terms: Terms) -> None:
+        if terms.timeout is not None and self._seconds_max:
+            terms = replace(terms, timeout=min(terms.timeout, self._seconds_max))
+        self._terms = terms
+        if not self._is_timeout_given:
+            self._limit(terms.timeout)
 
     def _on_answer(self, answer: asyncio.Future[bytes | None]) -> None:
         self._stop_clocks()
