@@ -93,6 +93,7 @@ def _without_rules(text: str) -> str:
 _MOVE_TEXTS = {
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its heartbeat is stale.",
     "put_back": "Its worker has to stop, or has no free slot: another worker may claim the run.",
+    "retry": "A try failed, or a task took too long, and another one is allowed: it waits for its time.",
     "complete": "The work ended normally.",
     "fail": "The work ended with an error, or cannot be done at all. `reason` says why.",
     "ask_cancel": "A caller asked for the run to be stopped. The first request counts.",
@@ -104,7 +105,7 @@ _MOVE_TEXTS = {
 _PROGRAM_MOVE_TEXTS = {
     **_MOVE_TEXTS,
     "claim": "A worker takes the run for one more attempt. A RUNNING run is claimed only when its lease is stale.",
-    "put_back": "The attempt failed or its worker was lost, and another one is allowed.",
+    "put_back": "The attempt failed, or its worker was lost, and another one is allowed.",
     "release": "The attempt was claimed and never started.",
     "reattach": "A worker whose connection was lost comes back with the same attempt.",
     "reattach_cancelled": "The same, after a cancel request.",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyoco_server.config import NatsBackendConfig
     from pyoco_server.core.snapshot import compact_run_snapshot
     from pyoco_server.errors import SeveralServers
+    from pyoco_server.executors.flow.own_tasks import task
     from pyoco_server.http_api import create_app
     from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
     from pyoco_server.logs import configure_logging
@@ -33,6 +34,7 @@ __all__ = [
     "configure_logging",
     "create_app",
     "ensure_resources",
+    "task",
 ]
 
 _HOMES = {
@@ -47,6 +49,7 @@ _HOMES = {
     "configure_logging": "pyoco_server.logs",
     "create_app": "pyoco_server.http_api",
     "ensure_resources": "pyoco_server.wiring.backend",
+    "task": "pyoco_server.executors.flow.own_tasks",
 }
 
 

@@ -10,10 +10,9 @@ import pytest
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.beat import beat_run, report_overdue_cancel
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
+from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.put_back import put_back_run
-from pyoco_server.actions.release_run import release_due
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Caller
@@ -191,18 +190,3 @@ class TestPuttingBack:
         trouble = Trouble()
         assert await put_back_run(with_trouble(backend, trouble), held)
         assert trouble.calls == ["runs.replace"]
-
-    async def test_for_a_later_try_takes_the_run_out_of_the_queue_until_its_time(
-        self, backend: Backend, clock: Clock, held: FlowAttempt
-    ) -> None:
-        """RETRY-14, RETRY-15, DELAY-4: a crash before the delivery was acknowledged brings a job that is dropped."""
-        assert await put_back_run(backend, held, "failed", "boom", until=clock.now + 60)
-        job = Job(run_id=held.run.run_id, flow_name="flow", tag="default", submitted_at=1.0)
-        assert await claim_run(backend, job, BERT, first_delivery=False) == Spent("not due yet")
-        assert await release_due(backend, job.run_id) == pytest.approx(60)
-        clock.now += 60
-        assert await release_due(backend, job.run_id) == 0
-        again = await claim_run(backend, job, BERT, first_delivery=False)
-        assert isinstance(again, FlowAttempt)
-        assert (again.run.attempt, again.run.waits_for, again.run.error) == (2, None, None)
-        assert [past["error"] for past in again.run.earlier_attempts] == ["boom"]

@@ -53,6 +53,7 @@ class TestTheFirstDelivery:
             worker_id="anna",
             instance_id="a1",
             start_time=clock.now,
+            try_since=clock.now,
             heartbeat_at=clock.now,
             updated_at=clock.now,
         )

@@ -108,3 +108,24 @@ def test_a_command_is_read_in_full(page: Page) -> None:
     expect(page.locator(".run-commands code").first).to_be_visible()
     cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length"
     assert page.locator(".run-commands code").evaluate_all(cut) == 0
+
+
+def test_a_run_that_waits_for_its_next_try_shows_the_failed_ones(page: Page) -> None:
+    """RETRY-14: what failed, and when the next try comes."""
+    now = time.time()
+    failed = {"attempts": [1], "worker_id": "w1", "reason": "execution_error", "error": "the disk is full"}
+    opened(
+        page,
+        status="PENDING",
+        not_before=now + 600,
+        waiting={"reason": "retry", "message": "A try failed.", "message_ja": "失敗", "until": now + 600},
+        tries=[failed | {"try": 1, "started_at": now - 90, "ended_at": now - 30, "kind": "exception:OSError"}],
+        max_tries=3,
+        last_change={"what": "retrying", "at": now, "by": {"kind": "worker", "id": "w1"}},
+        **{"try": 2},
+    )
+    card = page.locator("section", has=page.get_by_role("heading", name="Failed tries"))
+    expect(card).to_contain_text("Try 2 of 3 starts at")
+    for words in ("Try 1", "exception:OSError", "the disk is full"):
+        expect(card.locator("li")).to_contain_text(words)
+    expect(page.locator(".run-head .facts")).to_contain_text("Try failed, retrying by worker w1")

@@ -34,6 +34,7 @@ from pyoco_server.core.run import (
     mark_cancel_overdue,
     put_back,
     release,
+    waiting_again,
 )
 from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
 
@@ -137,7 +138,7 @@ def test_only_a_run_in_progress_can_be_put_back(status: RunState) -> None:
 
 def test_a_run_put_back_for_a_later_try_waits_for_its_time() -> None:
     """RETRY-14, DELAY-4: it has no job meanwhile, and keepers that know no delays leave it alone until then."""
-    run = put_back(claim(a_run(), ANNA, "a1", 11.0), 12.0, "failed", "boom", until=72.0)
+    run = waiting_again(claim(a_run(), ANNA, "a1", 11.0), 12.0, 72.0, "failed", "boom")
     assert (run.status, run.waits_for_time, run.due_at, run.heartbeat_at) == (RunState.PENDING, True, 72.0, 72.0)
     assert (run.waits_for, run.attempt, run.error) == (WaitsFor.RETRY, 1, "boom")
     again = claim(release(run, 72.0), BERT, "a2", 73.0)

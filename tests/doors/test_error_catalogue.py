@@ -34,6 +34,10 @@ from support.wheels import build_wheel
 CONTRACT = {
     1: ("The health check failed.", "稼働確認に失敗しました"),
     58: ("The run does not wait for its time.", "runは開始時刻を待っていません"),
+    64: (
+        "Packs are executed once at most and take no retry policy or timeout.",
+        "packの実行は最大1回のため、リトライやタイムアウトは指定できません",
+    ),
     2: ("The request is invalid.", "リクエストが不正です"),
     3: ("NATS is not available.", "NATSが利用できません"),
     4: (
@@ -215,6 +219,16 @@ async def _cancels_a_priced_run(gateway: Gateway) -> httpx.Response:
     return await gateway.client.post(f"/runs/{stored.run.run_id}/cancel", headers=headers)
 
 
+async def _repeats_a_priced_run_under_a_policy(gateway: Gateway) -> httpx.Response:
+    """RETRY-19"""
+    stored, _ = await recorded(gateway.backend)
+    headers, key = await a_key(gateway)
+    pack = replace(stored.run, kind="pack", tenant_id=key.tenant_id)
+    assert isinstance(await gateway.backend.runs.replace(pack, stored.revision), Stored)
+    body = {"retry": {"tries": 2}}
+    return await gateway.client.post(f"/runs/{stored.run.run_id}/rerun", headers=headers, json=body)
+
+
 async def _asks_for_files_that_are_gone(gateway: Gateway) -> httpx.Response:
     accepted = await submit_job(gateway, group=gateway_group(gateway))
     await end_job(gateway, await begin_job(gateway), DONE, b"PK")
@@ -294,6 +308,7 @@ OPEN = [
     Provoked(36, 503, "dependency unavailable", _asks_where_no_ledger_is, "GET /budgets"),
     Provoked(75, 503, "record unreadable", _spoils_a_record, "GET /runs/{run_id}"),
     Provoked(42, 409, "not for runs of this kind", _cancels_a_priced_run, "POST /runs/{run_id}/cancel"),
+    Provoked(64, 422, "packs are executed once", _repeats_a_priced_run_under_a_policy, "POST /runs/{run_id}/rerun"),
     Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is gone then
 ]
 

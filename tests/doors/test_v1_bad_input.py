@@ -376,3 +376,11 @@ async def test_whatever_hypothesis_can_think_of_is_answered(
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = await priced_door.post(payer, sent)
     check_problem(answer, Reason.BUDGET_DRAINED if answer.status_code == 402 else Reason.VALIDATION_FAILED)
+
+
+@pytest.mark.parametrize("given", [{"retry": {"tries": 2}}, {"retry": None}, {"timeout": 5}])
+async def test_a_pack_takes_no_policy_and_no_timeout(priced_door: PricedDoor, payer: Payer, given: Any) -> None:
+    """RETRY-19"""
+    document = check_problem(await priced_door.post(payer, a_body() | given), Reason.VALIDATION_FAILED)
+    assert [error["pointer"] for error in document["errors"]] == [f"/{next(iter(given))}"]
+    assert "executed once at most" in json.dumps(document)

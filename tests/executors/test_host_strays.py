@@ -17,7 +17,8 @@ import pytest_asyncio
 import uvloop
 
 from pyoco_server.core.outcome import Cancelled, Completed, Died, Failed, Outcome, TimedOut
-from pyoco_server.executors.host.pool import HostExecutor, _HostExecution
+from pyoco_server.executors.host.execution import HostExecution
+from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.port import Work
 from pyoco_server.executors.strays import marks
 from pyoco_server.executors.strays.marks import end_abandoned
@@ -91,9 +92,8 @@ class TestNothingIsLeftOf:
         """SAFE-6"""
         execution = await begun(hosts, work("strays", token=token, note=str(tmp_path / "note"), seconds=600.0))
         await eventually((tmp_path / "note").exists)
-        assert isinstance(execution, _HostExecution)
-        execution._timeout = 1.0
-        execution._expire()  # as the timer does
+        assert isinstance(execution, HostExecution)
+        execution._expire(1.0)  # as the timer does
         outcome = await execution.outcome()
         assert alive_with(token) == []
         assert outcome == TimedOut(seconds=1.0)

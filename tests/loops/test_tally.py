@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.outcome import NOTHING_YET, Completed, Failed
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude, put_back
+from pyoco_server.core.retries.course import after
+from pyoco_server.core.retries.matching import raised
+from pyoco_server.core.run import Run, ask_cancel, beat, changed, claim, conclude, put_back
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
+from pyoco_server.core.states import RunState
 from pyoco_server.loops.tally import OTHER_FLOWS, Histogram, Tally
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
 from support.backends import ANNA, BERT, Clock
@@ -25,13 +28,13 @@ def a_run(flow_name: str = "hello", **more: Any) -> Run:
     return Run(**fields | {"run_id": f"run-{next(NUMBERS)}", "flow_name": flow_name} | more)
 
 
-def taken(run: Run, after: float, owner: Any = ANNA) -> Run:
-    return claim(run, owner, f"attempt-{next(NUMBERS)}", run.submitted_at + after)
+def taken(run: Run, seconds: float, owner: Any = ANNA) -> Run:
+    return claim(run, owner, f"attempt-{next(NUMBERS)}", run.submitted_at + seconds)
 
 
-def done(run: Run, after: float) -> Run:
+def done(run: Run, seconds: float) -> Run:
     assert run.start_time is not None
-    return conclude(run, Completed(), run.start_time + after)
+    return conclude(run, Completed(), run.start_time + seconds)
 
 
 class Feed:
@@ -323,3 +326,19 @@ def test_a_change_that_is_no_end_costs_next_to_nothing() -> None:
     began = time.process_time()
     tally.on_changes(Changes(items, True, "a"))
     assert (time.process_time() - began) / len(items) < 5e-5
+
+
+def test_retries_are_counted_by_flow_and_kind(tally: Tally) -> None:
+    """RETRY-20: a failed try after which there is no other is none."""
+    feed = Feed(tally)
+    run = changed(a_run(), retry={"tries": 3, "delay": 0})
+    failed = Failed(message="oh", cause=raised(["builtins.OSError"]))
+    first = after(taken(run, 1.0), failed, BEGAN + 2, 0.5)
+    second = after(taken(first, 3.0), failed, BEGAN + 4, 0.5)
+    last = after(taken(second, 5.0), failed, BEGAN + 6, 0.5)
+    items = feed.say(first, second, beat(second, NOTHING_YET, BEGAN + 5), last)
+    feed.repeat(items)
+    assert last.status is RunState.FAILED
+    assert tally.retries == {(run.flow_name, "exception:OSError"): 2}
+    feed.say(replace(second, run_id="r"))  # first seen here: both of its tries ended while we watched
+    assert tally.retries == {(run.flow_name, "exception:OSError"): 4}

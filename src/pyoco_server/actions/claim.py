@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pyoco_server.actions.attempt import Attempt
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Cancelled
+from pyoco_server.core.retries.course import end_too_late, is_too_late
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.run import Owner, Run, changed, claim, conclude
 from pyoco_server.core.states import RunState
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
@@ -32,10 +33,11 @@ class FlowAttempt(Attempt):
 
 @dataclass(frozen=True)
 class Spent:
-    """Nothing is left to do for this job: the run has ended, was withdrawn, or has just been cancelled."""
+    """Nothing is left to do for this job: the run has ended, was withdrawn, or has just been ended."""
 
     why: str
-    #: The run, if it had ended before: the process that ended it may have crashed before it wrote the dead letter.
+    #: The run, if its dead letter may be missing: it had ended before, and the process that ended it may have crashed
+    #: before it wrote the letter; or its deadline is over.
     run: Run | None = field(default=None, compare=False)
 
 
@@ -56,7 +58,7 @@ async def claim_run(backend: Backend, job: Job, me: Owner, *, first_delivery: bo
     """
     attempt_id = backend.new_id()
     if first_delivery and job.revision is not None:
-        run = claim(run_of(job), me, attempt_id, backend.clock())
+        run = _claimed(backend, run_of(job), me, attempt_id)
         taken = await backend.runs.replace(run, job.revision)
         if isinstance(taken, Stored):
             return FlowAttempt(taken.run, taken.revision, attempt_id)
@@ -89,7 +91,17 @@ async def _claim_once(backend: Backend, job: Job, me: Owner, attempt_id: str) ->
     if run.status is RunState.CANCELLING:  # FLOW-184: a cancelled run never starts
         ended = await backend.runs.replace(conclude(run, Cancelled(), now), found.revision)
         return Spent("cancelled") if isinstance(ended, Stored) else ended
-    return _held(await backend.runs.replace(claim(run, me, attempt_id, now), found.revision), attempt_id)
+    if is_too_late(run, now):
+        ended = await backend.runs.replace(end_too_late(run, now), found.revision)
+        return Spent("too late for another try", ended.run) if isinstance(ended, Stored) else ended
+    return _held(await backend.runs.replace(_claimed(backend, run, me, attempt_id), found.revision), attempt_id)
+
+
+def _claimed(backend: Backend, run: Run, me: Owner, attempt_id: str) -> Run:
+    """Claim the run; its timeout is never above that of its worker (RETRY-16)."""
+    claimed, seconds_max = claim(run, me, attempt_id, backend.clock()), backend.config.run_timeout_sec
+    is_above = claimed.timeout is not None and 0 < seconds_max < claimed.timeout
+    return changed(claimed, timeout=seconds_max) if is_above else claimed
 
 
 async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: str) -> FlowAttempt | Spent | Lost:
@@ -99,7 +111,7 @@ async def _claim_unrecorded(backend: Backend, job: Job, me: Owner, attempt_id: s
     if is_forgotten(job, now, backend.config.runs_retention_sec):
         log.info("dropped job: its run ended and the record has expired", run_id=job.run_id)
         return Spent("forgotten")
-    return _held(await backend.runs.create(claim(run_of(job), me, attempt_id, now)), attempt_id)
+    return _held(await backend.runs.create(_claimed(backend, run_of(job), me, attempt_id)), attempt_id)
 
 
 def _held(written: Stored | Lost, attempt_id: str) -> FlowAttempt | Lost:

@@ -9,6 +9,7 @@ from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
+from pyoco_server.core.retries.course import after, has_failed_a_try
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run, conclude
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
@@ -16,7 +17,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
-__all__ = ["Ended", "Fenced", "Unwritten", "end_unclaimed", "finish", "write_terminal"]
+__all__ = ["Ended", "Fenced", "Retried", "Unwritten", "end_unclaimed", "finish", "write_after", "write_terminal"]
 
 log = get_logger(__name__)
 
@@ -33,6 +34,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Retried:
+    """The attempt has failed, and the run waits for its next try: the job may be acknowledged. An alarm of the clock
+    queues the next one."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
 class Fenced:
     """Another attempt owns the run, or the run has ended: nothing was written, and the job is not acknowledged."""
 
@@ -42,11 +51,12 @@ class Unwritten:
     """The terminal record could not be written: the job has to be redelivered (FLOW-320)."""
 
 
-async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced | Unwritten:
-    """Write the one terminal record of the run: one write, before the job is acknowledged (FLOW-307).
+async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Retried | Fenced | Unwritten:
+    """Write the end of the attempt: one write, before the job is acknowledged (FLOW-307).
 
-    A cancel request that came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a job
-    that is redelivered; a crash after it leaves a job that finds its run ended.
+    It ends the run, or makes it PENDING for its next try if its policy allows one (RETRY-14). A cancel request that
+    came in meanwhile wins (FLOW-20). A crash before the write leaves a RUNNING record and a job that is redelivered; a
+    crash after it leaves a job that finds its run ended or waiting.
     """
     async with held.lock:
         held.closed = True  # no heartbeat after this
@@ -61,20 +71,21 @@ async def finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended
         return Unwritten()
 
 
-async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Fenced:
+async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ended | Retried | Fenced:
     rounds = Rounds(f"run {held.run.run_id}")
     while True:
         rounds.begin()
-        ended = conclude(held.run, outcome, backend.clock())
-        written = await write_terminal(backend, ended, held.revision)
+        written = await write_after(backend, held.run, outcome, held.revision)
         if isinstance(written, Stored):
-            return Ended(written.run)
+            return Ended(written.run) if written.run.is_terminal else Retried(written.run)
         found = await backend.runs.find(held.run.run_id)
         if isinstance(found, Stored) and found.run.is_terminal and found.run.is_owned_by(held.attempt_id):
             # Either our own earlier write succeeded and its answer was lost, or a keeper considered this worker dead
             # and ended our attempt. In both cases the run has ended and the job may be acknowledged. A dead letter
             # written by either has the same id (`bury_run`).
             return Ended(found.run)
+        if isinstance(found, Stored) and has_failed_a_try(found.run, held.run.attempt):
+            return Retried(found.run)  # our earlier write succeeded and its answer was lost
         if await refresh(backend, held) is Standing.FENCED:
             log.warning(
                 "outcome dropped: another attempt owns the run",
@@ -83,6 +94,22 @@ async def _finish(backend: Backend, held: FlowAttempt, outcome: Outcome) -> Ende
                 outcome=type(outcome).__name__,
             )
             return Fenced()
+
+
+async def write_after(
+    backend: Backend, run: Run, outcome: Outcome, revision: int, ended_by: str | None = None
+) -> Stored | Lost:
+    """Write what becomes of the run after its attempt (`core.retries.course.after`). A run whose record has no room for
+    another try ends."""
+    now = backend.clock()
+    moved = after(run, outcome, now, backend.chance(), ended_by)
+    if moved.is_terminal:
+        return await write_terminal(backend, moved, revision)
+    try:
+        return await backend.runs.replace(moved, revision)
+    except SnapshotTooLargeError as error:
+        log.error("the record has no room for another try", run_id=run.run_id, error=error)
+        return await write_terminal(backend, conclude(run, outcome, now, ended_by), revision)
 
 
 async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored | Lost:

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, is_forgotten
-from pyoco_server.actions.finish import write_terminal
+from pyoco_server.actions.finish import write_after
 from pyoco_server.actions.rescue import life_seconds
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
+from pyoco_server.core.retries.course import has_failed_a_try
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import KEEPER, Run, conclude
+from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import InvalidJob, Unavailable
 from pyoco_server.logs import get_logger
@@ -29,6 +30,8 @@ _WHY = "the job was delivered as often as it may be and no worker could end its 
 
 async def give_up(backend: Backend, leftover: Leftover, deliveries: int | None = None) -> Busy | None:
     """End the run as failed (as cancelled if that was requested), write the dead letter, remove the job, in that order.
+
+    A run whose policy retries lost attempts waits for its next try instead (RETRY-15).
 
     Returns Busy if a worker still executes the run and will end it: nothing was done, try again later. Raises
     Unavailable, also if the letter could not be stored, and then the job stays in the queue; and Corrupt if the record
@@ -88,7 +91,7 @@ async def _bury(
 
 
 async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent:
-    """Return the ended run, whether it ended here or earlier, or else what was found instead."""
+    """Return the run that has ended or waits for a next try, here or earlier, or else what was found in its place."""
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
@@ -102,10 +105,11 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
         seconds = await life_seconds(backend, found)
         if seconds > 0:
             return Busy(seconds)
+        if found.run.waits_for_time or has_failed_a_try(found.run, found.run.attempt):
+            return found.run  # the job of an earlier try: the next one has a job of its own
         is_cancelled = found.run.status is RunState.CANCELLING
         outcome = Cancelled() if is_cancelled else Failed(message=_WHY, why=DeadReason.MAX_DELIVER)
-        ended = conclude(found.run, outcome, backend.clock(), KEEPER)
-        written = await write_terminal(backend, ended, found.revision)
+        written = await write_after(backend, found.run, outcome, found.revision, KEEPER)
         if isinstance(written, Stored):
             return written.run
 

@@ -14,13 +14,8 @@ from pyoco_server.ports.runs.port import Stored
 __all__ = ["put_back_run"]
 
 
-async def put_back_run(
-    backend: Backend, held: FlowAttempt, why: str = HANDED_BACK, error: str | None = None, until: float | None = None
-) -> bool:
+async def put_back_run(backend: Backend, held: FlowAttempt, why: str = HANDED_BACK, error: str | None = None) -> bool:
     """Make the run PENDING without an owner, so that the next delivery need not wait for its heartbeat to go stale.
-
-    With `until` the run waits for that instant and needs no job: acknowledge its delivery afterwards. An alarm of the
-    clock queues the next job. If a crash here brings the present one again before, its claim drops it.
 
     One write. Returns False if the attempt has ended, was fenced, or is to be cancelled; nothing was written then, and
     the attempt is ended as usual (FLOW-20). Afterwards the attempt writes nothing more. A crash before the write leaves
@@ -36,7 +31,7 @@ async def put_back_run(
         standing = standing_of(held.run)
         while standing is Standing.OURS:
             rounds.begin()
-            written = await backend.runs.replace(put_back(held.run, backend.clock(), why, error, until), held.revision)
+            written = await backend.runs.replace(put_back(held.run, backend.clock(), why, error), held.revision)
             if isinstance(written, Stored):
                 held.run, held.revision, held.is_put_back = written.run, written.revision, True
                 return True

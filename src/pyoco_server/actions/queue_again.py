@@ -35,7 +35,9 @@ async def queue_again(backend: Backend, found: Stored) -> bool:
     except (NotRepeatable, WorkflowTooLarge) as error:
         log.warning("cannot queue a run again", run_id=run.run_id, error=error)
         return False
-    await backend.queue.put(job_of(run, ask, found.revision))
+    # A job does not carry what earlier attempts left in the record: its claim has to read that.
+    is_pristine = run.attempt == 0 and run.not_before is None
+    await backend.queue.put(job_of(run, ask, found.revision if is_pristine else found.revision - 1))
     if run.status is RunState.PENDING:
         await backend.runs.replace(beat(run, NOTHING_YET, backend.clock()), found.revision)
     log.warning("queued a run again: its job was lost with the queue", run_id=run.run_id, tag=run.tag, was=run.status)

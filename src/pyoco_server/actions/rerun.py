@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyoco_server.actions.programs.requeue import rerun_job
+from pyoco_server.actions.programs.requeue import Again, rerun_job
 from pyoco_server.actions.read import read_run
 from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
 from pyoco_server.actions.submit import Accepted
@@ -15,11 +15,7 @@ from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.names import tag_problem
 from pyoco_server.core.run import Caller, Run, Submission
-from pyoco_server.errors import (
-    NotOfThisKind,
-    Problem,
-    Refused,
-)
+from pyoco_server.errors import CATALOGUE, NotOfThisKind, Problem, Refused, TriedOnce
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
@@ -38,6 +34,9 @@ class Change:
     tag: str | None = None
     tags: tuple[str, ...] | None = None
     delay: Delay = NO_DELAY
+    #: As in `Submission`.
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
 
 
 UNCHANGED = Change()
@@ -59,10 +58,14 @@ async def rerun(
     old = (await read_run(backend, caller, run_id)).run
     if old.is_exec:
         return await _rerun_program(backend, caller, old, change, key)
+    if old.is_pack:
+        _check_tried_once(change)
     tag = change.tag if change.tag is not None else old.tag
     _check_repeatable(old, tag)
     again = _uploaded if old.workflow_yaml_sha256 is not None else _named
-    ask = replace(await again(backend, old, change, tag), delay=change.delay)
+    retry = old.retry if change.retry is None else change.retry
+    timeout = old.timeout if change.timeout is None else change.timeout
+    ask = replace(await again(backend, old, change, tag), delay=change.delay, retry=retry, timeout=timeout)
     return await submit_once(backend, caller, ask, key)
 
 
@@ -70,11 +73,20 @@ async def _rerun_program(
     backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
 ) -> Accepted:
     """Submit a new job with the same content. The idempotency key takes the place of the job id."""
-    if replace(change, delay=NO_DELAY) != UNCHANGED:
+    if replace(change, delay=NO_DELAY, retry=None, timeout=None) != UNCHANGED:
         message = "cannot be changed for a program: submit another job"
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
-    submitted = await rerun_job(backend, caller, old, key, change.delay)
+    again = Again(delay=change.delay, retry=change.retry, timeout_sec=change.timeout)
+    submitted = await rerun_job(backend, caller, old, key, again)
     return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
+
+
+def _check_tried_once(change: Change) -> None:
+    """RETRY-19"""
+    given = [name for name in ("retry", "timeout") if getattr(change, name) is not None]
+    if given:
+        problems = tuple(Problem(("body", name), CATALOGUE[TriedOnce.number].en, "forbidden") for name in given)
+        raise TriedOnce(problems[0].msg, problems=problems)
 
 
 def _check_repeatable(old: Run, tag: str) -> None:

@@ -41,6 +41,7 @@ from pyoco_server.client.run_results import (
     RunBatchItem,
     RunChange,
     RunListResponse,
+    RunOptions,
     RunRepeated,
     RunsCancelled,
     RunsCancelledBy,
@@ -48,7 +49,6 @@ from pyoco_server.client.run_results import (
     RunSummary,
     RunTasks,
     RunWatchEvent,
-    StartTime,
 )
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
@@ -157,13 +157,14 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
         tags: Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
-        **start: Unpack[StartTime],
+        **options: Unpack[RunOptions],
     ) -> RunAccepted:
         """Run a flow that the workers know by name. The run is recorded and queued when this returns.
 
-        With `delay` or `not_before` it is recorded, and queued at its time.
+        With `delay` or `not_before` it is recorded, and queued at its time. `retry` takes precedence over what the flow
+        says; None means no retry.
         """
-        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags), **start}
+        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags), **options}
         return await self._wire.call(calls.submit_run(asked, idempotency_key))
 
     async def submit_run_yaml(
@@ -173,10 +174,10 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
         flow_name: str = "main",
         *,
         idempotency_key: str | None = None,
-        **start: Unpack[StartTime],
+        **options: Unpack[RunOptions],
     ) -> RunAccepted:
         """Run a flow that is uploaded as YAML text. Its params are the file's `flow.defaults`."""
-        fields = {"flow_name": flow_name, "tag": tag, **start}
+        fields = {"flow_name": flow_name, "tag": tag, **options}
         return await self._wire.call(calls.submit_run_yaml(workflow_yaml, fields, idempotency_key))
 
     async def submit_batch(self, runs: Sequence[RunBatchItem], *, idempotency_key: str | None = None) -> RunBatchAnswer:
@@ -188,7 +189,8 @@ class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
     ) -> RunRepeated:
         """Submit the same run again, with other `params`, `tag` or `tags` if given. The old run is not changed.
 
-        `delay` or `not_before` delays the new run; the delay of the old one is not repeated.
+        `delay` or `not_before` delays the new run; the delay of the old one is not repeated. `retry` and `timeout` are
+        those of the old one unless others are given.
         """
         return await self._wire.call(calls.rerun_run(run_id, change, idempotency_key))
 

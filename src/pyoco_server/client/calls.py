@@ -33,6 +33,8 @@ from pyoco_server.client.run_results import (
     RunTasks,
 )
 from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelHistoryEvent
+from pyoco_server.core.retries.policy import to_document
+from pyoco_server.core.retries.reading import read_policy_text
 
 __all__ = [
     "Call",
@@ -48,6 +50,7 @@ __all__ = [
     "fetch_task_output",
     "fetch_wheel",
     "follow_run_logs",
+    "form_fields",
     "get_attention",
     "get_letter",
     "get_metrics",
@@ -70,6 +73,7 @@ __all__ = [
     "only_given",
     "patch_worker",
     "path_to",
+    "policy_of_text",
     "ready",
     "redrive_letter",
     "redrive_letters",
@@ -174,22 +178,46 @@ def get_attention() -> Call[Attention]:
 
 
 def submit_run(submission: Mapping[str, Any], key: str | None) -> Call[RunAccepted]:
-    return json_call("POST", "/runs", only_given(submission), key_header(key))
+    return json_call("POST", "/runs", _with_retry(submission), key_header(key))
 
 
 def submit_run_yaml(text: str, fields: Mapping[str, Any], key: str | None) -> Call[RunAccepted]:
-    named = {name: str(value) for name, value in only_given(fields).items()}
+    named = form_fields(fields)
     form = frame(named, "workflow", "flow.yaml", "application/yaml")
     headers = {"Content-Type": form.content_type, **key_header(key)}
     return Call(method="POST", path="/runs/yaml", headers=headers, content=form.head + text.encode() + form.tail)
 
 
 def submit_batch(runs: Sequence[Mapping[str, Any]], key: str | None) -> Call[RunBatchAnswer]:
-    return json_call("POST", "/runs/batch", {"runs": [only_given(run) for run in runs]}, key_header(key))
+    return json_call("POST", "/runs/batch", {"runs": [_with_retry(run) for run in runs]}, key_header(key))
 
 
 def rerun_run(run_id: str, change: Mapping[str, Any], key: str | None) -> Call[RunRepeated]:
-    return json_call("POST", path_to("runs", run_id, "rerun"), only_given(change), key_header(key))
+    return json_call("POST", path_to("runs", run_id, "rerun"), _with_retry(change), key_header(key))
+
+
+def form_fields(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the given values as parts of a form, a retry policy as JSON text."""
+    given = _with_retry(fields)
+    return {name: json.dumps(value) if name == "retry" else str(value) for name, value in given.items()}
+
+
+def _with_retry(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given values; `retry=None` is one, and the short text becomes a policy. Raises ValueError."""
+    given = only_given(asked)
+    if "retry" in asked:
+        retry = asked["retry"]
+        given["retry"] = policy_of_text(retry) if isinstance(retry, str) else retry
+    return given
+
+
+def policy_of_text(text: str) -> dict[str, Any]:
+    """Return the policy that the short text stands for. Raises ValueError."""
+    problems: list[str] = []
+    policy = read_policy_text(text, (), lambda _, message, __: problems.append(message))
+    if policy is None:
+        raise ValueError(f"retry {problems[0]}")
+    return to_document(policy)
 
 
 def start_run(run_id: str) -> Call[RunSnapshot]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyoco_server.client.calls import Call, json_call, only_given, path_to, with_length
+from pyoco_server.client.calls import Call, form_fields, json_call, only_given, path_to, with_length
 from pyoco_server.client.job_form import JobFile, JobForm
 from pyoco_server.client.job_results import (
     Artifact,
@@ -39,8 +39,8 @@ __all__ = [
 
 def job_form(exec_name: str, args: Sequence[str], files: Mapping[str, JobFile], more: Mapping[str, Any]) -> JobForm:
     """Return the form of a job. Without an id one is generated, so that a retry is not a second job."""
-    given = {"job_id": str(uuid.uuid4())} | only_given(more)
-    return JobForm({"exec_name": exec_name} | {name: str(value) for name, value in given.items()}, args, files)
+    given = {"job_id": str(uuid.uuid4())} | dict(more)
+    return JobForm({"exec_name": exec_name} | form_fields(given), args, files)
 
 
 def submit_job(form: JobForm, key: str | None) -> Call[JobAccepted]:

@@ -5,7 +5,7 @@ Responses may have further fields, which are passed through. Instants are unix s
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 __all__ = [
     "Artifact",
@@ -91,6 +91,8 @@ class JobAsked(TypedDict, total=False):
     #: When it may start, as of a run: a duration, or an instant.
     delay: float | str
     not_before: float | str
+    #: How often it is tried, as of a run.
+    retry: dict[str, Any] | str | None
 
 
 class JobAccepted(TypedDict):

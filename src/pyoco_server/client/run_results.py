@@ -10,6 +10,7 @@ from pyoco_server.client.results import ErrorBody
 
 __all__ = [
     "OutputSaved",
+    "RetryPolicy",
     "RunAccepted",
     "RunAttempt",
     "RunBatchAnswer",
@@ -18,12 +19,14 @@ __all__ = [
     "RunChange",
     "RunLastChange",
     "RunListResponse",
+    "RunOptions",
     "RunRepeated",
     "RunResult",
     "RunSnapshot",
     "RunStatus",
     "RunSummary",
     "RunTasks",
+    "RunTry",
     "RunWaiting",
     "RunWatchEvent",
     "RunsCancelled",
@@ -100,7 +103,7 @@ class RunAttempt(TypedDict):
     worker_id: str | None
     started_at: float | None
     ended_at: float
-    why: Literal["handed_back", "lost"]
+    why: Literal["handed_back", "lost", "failed_try", "task_timeout"]
 
 
 class RunDoer(TypedDict):
@@ -113,12 +116,47 @@ class RunDoer(TypedDict):
 class RunLastChange(TypedDict):
     """The last change of a run, with its time and actor."""
 
-    what: Literal["submitted", "started", "handed_back", "cancel_requested", "completed", "failed", "cancelled"]
+    what: Literal[
+        "submitted", "started", "handed_back", "retrying", "cancel_requested", "completed", "failed", "cancelled"
+    ]
     at: float
     by: RunDoer
 
 
-class _RunFields(RunPackFields, RunProgramFields, total=False):
+class RetryPolicy(TypedDict):
+    """How often work is tried, and on which failures. Durations are seconds, or text such as `30s`."""
+
+    #: In all, the first try included.
+    tries: int
+    backoff: NotRequired[Literal["fixed", "linear", "exponential"]]
+    delay: NotRequired[float | str]
+    max_delay: NotRequired[float | str]
+    factor: NotRequired[float | None]
+    jitter: NotRequired[float]
+    retry_on: NotRequired[list[str]]
+    never_on: NotRequired[list[str]]
+    deadline: NotRequired[float | str | None]
+
+
+#: A failed try of a run. `kind` is what the policy decided on, such as `exception:ValueError`, `timeout` or `exit:3`.
+RunTry = TypedDict(
+    "RunTry",
+    {
+        "try": int,
+        "attempts": list[int],
+        "worker_id": str | None,
+        "started_at": float | None,
+        "ended_at": float,
+        "reason": str,
+        "error": str | None,
+        "kind": str,
+    },
+)
+#: The current try of a run with a retry policy, from 1, or its last one.
+_RunTryNumber = TypedDict("_RunTryNumber", {"try": int}, total=False)
+
+
+class _RunFields(RunPackFields, RunProgramFields, _RunTryNumber, total=False):
     kind: str
     tag: str
     tags: list[str]
@@ -158,6 +196,10 @@ class _RunFields(RunPackFields, RunProgramFields, total=False):
     rerun_ids: list[str]
     not_before: float
     schedule: RunSchedule
+    retry: RetryPolicy | None
+    max_tries: int
+    tries: list[RunTry]
+    timeout: float
 
 
 class StartTime(TypedDict, total=False):
@@ -190,6 +232,15 @@ class OutputSaved(TypedDict):
     path: str
     bytes: int
     sha256: str
+
+
+class RunOptions(StartTime, total=False):
+    """When a run may start, how often it is tried, and how long each try may take."""
+
+    #: A policy, or the short text, as in `3 times, exponential, 2s`. None: no retry, whatever the flow says.
+    retry: RetryPolicy | str | None
+    #: Seconds, or text such as `5m`.
+    timeout: float | str
 
 
 class RunSnapshot(_RunFields):
@@ -258,9 +309,11 @@ class RunChange(TypedDict, total=False):
     params: dict[str, Any]
     tag: str
     tags: list[str]
-    #: As of `StartTime`.
+    #: As of `RunOptions`.
     delay: float | str
     not_before: float | str
+    retry: RetryPolicy | str | None
+    timeout: float | str
 
 
 class RunBatchItem(TypedDict):
@@ -270,9 +323,11 @@ class RunBatchItem(TypedDict):
     params: NotRequired[dict[str, Any] | None]
     tag: NotRequired[str | None]
     tags: NotRequired[list[str] | None]
-    #: As of `StartTime`.
+    #: As of `RunOptions`.
     delay: NotRequired[float | str | None]
     not_before: NotRequired[float | str | None]
+    retry: NotRequired[RetryPolicy | str | None]
+    timeout: NotRequired[float | str | None]
     idempotency_key: NotRequired[str | None]
 
 

@@ -38,6 +38,7 @@ from pyoco_server.client.run_results import (
     RunBatchItem,
     RunChange,
     RunListResponse,
+    RunOptions,
     RunRepeated,
     RunsCancelled,
     RunsCancelledBy,
@@ -45,7 +46,6 @@ from pyoco_server.client.run_results import (
     RunSummary,
     RunTasks,
     RunWatchEvent,
-    StartTime,
 )
 from pyoco_server.client.sync_jobs import Jobs
 from pyoco_server.client.sync_outputs import Outputs
@@ -158,13 +158,14 @@ class PyocoHttpClient(PricedRuns, Jobs, Outputs):
         tags: Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
-        **start: Unpack[StartTime],
+        **options: Unpack[RunOptions],
     ) -> RunAccepted:
         """Run a flow that the workers know by name. The run is recorded and queued when this returns.
 
-        With `delay` or `not_before` it is recorded, and queued at its time.
+        With `delay` or `not_before` it is recorded, and queued at its time. `retry` takes precedence over what the flow
+        says; None means no retry.
         """
-        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags), **start}
+        asked = {"flow_name": flow_name, "params": params, "tag": tag, "tags": calls.words(tags), **options}
         return self._wire.call(calls.submit_run(asked, idempotency_key))
 
     def submit_run_yaml(
@@ -174,10 +175,10 @@ class PyocoHttpClient(PricedRuns, Jobs, Outputs):
         flow_name: str = "main",
         *,
         idempotency_key: str | None = None,
-        **start: Unpack[StartTime],
+        **options: Unpack[RunOptions],
     ) -> RunAccepted:
         """Run a flow that is uploaded as YAML text. Its params are the file's `flow.defaults`."""
-        fields = {"flow_name": flow_name, "tag": tag, **start}
+        fields = {"flow_name": flow_name, "tag": tag, **options}
         return self._wire.call(calls.submit_run_yaml(workflow_yaml, fields, idempotency_key))
 
     def submit_batch(self, runs: Sequence[RunBatchItem], *, idempotency_key: str | None = None) -> RunBatchAnswer:
@@ -187,7 +188,8 @@ class PyocoHttpClient(PricedRuns, Jobs, Outputs):
     def rerun_run(self, run_id: str, *, idempotency_key: str | None = None, **change: Unpack[RunChange]) -> RunRepeated:
         """Submit the same run again, with other `params`, `tag` or `tags` if given. The old run is not changed.
 
-        `delay` or `not_before` delays the new run; the delay of the old one is not repeated.
+        `delay` or `not_before` delays the new run; the delay of the old one is not repeated. `retry` and `timeout` are
+        those of the old one unless others are given.
         """
         return self._wire.call(calls.rerun_run(run_id, change, idempotency_key))
 

@@ -135,7 +135,7 @@ class NatsBackendConfig:
     runs_retention_sec: float = declare(
         2_592_000.0, SECONDS_OR_NONE, "GWK", "Ended runs are removed after this time; 0 = never."
     )
-    run_timeout_sec: float = declare(0.0, SECONDS_OR_NONE, "W", "A run that takes longer fails; 0 = no limit.")
+    run_timeout_sec: float = declare(0.0, SECONDS_OR_NONE, "W", "The longest time for a try of a run; 0 = no limit.")
     abandon_after_sec: float = declare(
         120.0,
         INTERVAL,

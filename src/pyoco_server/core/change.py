@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, OPERATOR, Run
+from pyoco_server.core.delays import WaitsFor
+from pyoco_server.core.run import FAILED_TRY, GATEWAY, HANDED_BACK, KEEPER, OPERATOR, TASK_TIMEOUT, Run
 from pyoco_server.core.states import RunState
 
 __all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
@@ -18,6 +20,7 @@ class What(StrEnum):
     SUBMITTED = "submitted"
     STARTED = "started"
     HANDED_BACK = "handed_back"
+    RETRYING = "retrying"
     CANCEL_REQUESTED = "cancel_requested"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -94,24 +97,30 @@ def _is_handed_back(run: Run) -> bool:
     return run.attempt > 0 and run.attempt_id is None and run.is_flow
 
 
+_PUT_BACK = {HANDED_BACK: What.HANDED_BACK, FAILED_TRY: What.RETRYING, TASK_TIMEOUT: What.RETRYING}
+
+
 def _hand_back(run: Run) -> Change:
     """The last entry of the earlier attempts names the worker. The entry may be missing, because it was dropped for its
     size or an older version wrote the record: then the last one describes another attempt and is ignored."""
     last = run.earlier_attempts[-1] if run.earlier_attempts else {}
-    if (last.get("attempt"), last.get("why")) != (run.attempt, HANDED_BACK):
+    if last.get("attempt") != run.attempt or last.get("why") not in _PUT_BACK:
         last = {}
-    worker_id = last.get("worker_id")
-    doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
-    return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)
+    what = What.RETRYING if run.waits_for == WaitsFor.RETRY else _PUT_BACK.get(last.get("why", ""), What.HANDED_BACK)
+    return Change(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
 
 
 def _put_back(run: Run) -> Change:
-    """An attempt of a program that did not end its run: it failed through its worker's fault, or was lost with the
-    worker. Only the entry of that attempt names the worker."""
+    """An attempt of a program that did not end its run: it failed, or was lost with the worker. Only the entry of that
+    attempt names the worker."""
     last = run.earlier_attempts[-1]
-    worker_id = last.get("worker_id")
-    doer = Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
-    return Change(What.HANDED_BACK, _first(_instant(last.get("ended_at")), run.updated_at), doer)
+    what = What.RETRYING if last.get("why") == FAILED_TRY else What.HANDED_BACK
+    return Change(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
+
+
+def _worker_of(attempt: Mapping[str, Any]) -> Doer:
+    worker_id = attempt.get("worker_id")
+    return Doer(DoerKind.WORKER, worker_id if isinstance(worker_id, str) else None)
 
 
 def _first(at: float | None, otherwise: float) -> float:

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.retries.course import TRY_MEMBERS
+from pyoco_server.core.retries.policy import TRIES_MAX
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.errors import Corrupt
 
@@ -55,6 +57,8 @@ class DeadLetter:
     #: The tenant of the run. None: no owner; with authentication on, the letter is visible to no tenant.
     tenant_id: str | None = None
     api_key_id: str | None = None
+    #: The failed tries of its run, if that had a retry policy.
+    tries: tuple[Mapping[str, Any], ...] | None = None
     #: `exec` for a program, and then the following fields are known (GRID-85).
     kind: str | None = None
     job_id: str | None = None
@@ -90,6 +94,7 @@ def letter_of(
         subject=subject,
         tenant_id=run.tenant_id,
         api_key_id=run.api_key_id,
+        tries=run.tries or None,
         **_of_program(run),
     )
 
@@ -144,6 +149,7 @@ def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
         subject=_text(message.get("subject")),
         tenant_id=_text(message.get("tenant_id")),
         api_key_id=_text(message.get("api_key_id")),
+        tries=_tries(message.get("tries")),
         **(_read_of_program(message) if message.get("kind") == EXEC else {}),
     )
 
@@ -182,6 +188,15 @@ def _texts(value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, list):
         return None
     return tuple(text for text in map(_text, value[:_TAGS_MAX]) if text is not None)
+
+
+def _tries(value: Any) -> tuple[Mapping[str, Any], ...] | None:
+    """Return what the letter says of each try, unless somebody else wrote it."""
+    if not isinstance(value, list) or not value or len(value) > TRIES_MAX:
+        return None
+    if not all(isinstance(entry, dict) and entry.keys() == set(TRY_MEMBERS) for entry in value):
+        return None
+    return tuple(value)
 
 
 def _instant(value: Any) -> float | None:

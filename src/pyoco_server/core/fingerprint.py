@@ -25,6 +25,10 @@ def fingerprint(ask: Submission) -> str:
     }
     if ask.delay != NO_DELAY:  # DELAY-8; a submission without a delay keeps the digest of earlier versions
         facts["delay"] = [ask.delay.seconds, ask.delay.until]
+    if ask.retry is not None:
+        facts["retry"] = ask.retry
+    if ask.timeout is not None:
+        facts["timeout"] = ask.timeout
     return _digest(facts)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyoco_server.core.retries.policy import NO_RETRY, RetryPolicy
+from pyoco_server.core.retries.reading import read_policy, read_policy_text, read_run_timeout, read_task_timeout
+from pyoco_server.core.retries.task_course import TaskTerms
 from pyoco_server.core.strict_json import Bounds, Loc, OutOfBoundsError, bounds_of, copy_mapping, kind_of
 from pyoco_server.errors import InvalidFlow, Problem
 
@@ -38,6 +41,8 @@ class TaskSpec:
     use: str | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    #: What the file says; None: nothing.
+    terms: TaskTerms | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,10 @@ class FlowFile:
     pipes: Mapping[str, str]
     #: The engine reads it but does not use it (ENG-56).
     expose_env: tuple[str, ...]
+    #: None: the file says nothing of retries.
+    retry: RetryPolicy | None
+    #: Seconds for each try of the run.
+    timeout: float | None
     #: Digest of the bytes as received (FLOW-173).
     sha256: str
     size: int
@@ -79,6 +88,8 @@ def check_flow(document: object, data: bytes) -> FlowFile:
         "defaults": _defaults(found, flow.get("defaults"), (*flow_loc, "defaults"), bounds_of(len(data))),
         "tasks": _tasks(found, _section(found, top, "tasks", ROOT), (*ROOT, "tasks")),
         "pipes": _pipes(found, _section(found, top, "pipes", ROOT), (*ROOT, "pipes")),
+        "retry": _retry(found, flow, flow_loc),
+        "timeout": _timeout(found, flow, flow_loc, read_run_timeout),
         "expose_env": _runtime(found, _section(found, top, "runtime", ROOT), (*ROOT, "runtime")),
     }
     if found.problems:
@@ -117,8 +128,8 @@ class _Found:
 #: FLOW-163: the keys allowed in each part of the file; "" is the top level.
 _SCHEMA: dict[str, tuple[str, ...]] = {
     "": ("version", "flow", "tasks", "pipes", "runtime"),
-    "flow": ("graph", "defaults"),
-    "tasks.<name>": ("callable", "use", "inputs", "outputs"),
+    "flow": ("graph", "defaults", "retry", "timeout"),
+    "tasks.<name>": ("callable", "use", "inputs", "outputs", "retry", "timeout"),
     "runtime": ("expose_env",),
 }
 #: FLOW-162: keys of the engine that are forbidden here, with advice.
@@ -209,7 +220,31 @@ def _task(found: _Found, value: object, loc: Loc) -> TaskSpec:
         use=task.get("use"),
         inputs=inputs,
         outputs=_texts(found, task, "outputs", loc),
+        terms=_task_terms(found, task, loc),
     )
+
+
+def _task_terms(found: _Found, task: dict[Any, Any], loc: Loc) -> TaskTerms | None:
+    retry, timeout = _retry(found, task, loc), _timeout(found, task, loc, read_task_timeout)
+    return None if retry is None and timeout is None else TaskTerms(retry=retry, timeout=timeout)
+
+
+def _retry(found: _Found, part: dict[Any, Any], loc: Loc) -> RetryPolicy | None:
+    """RETRY-11: an object or the short text; null means no retry."""
+    value = part.get("retry")
+    if value is None:
+        return NO_RETRY if "retry" in part else None
+    if isinstance(value, str):
+        return read_policy_text(value, (*loc, "retry"), found.add)
+    return read_policy(value, (*loc, "retry"), found.add)
+
+
+def _timeout(found: _Found, part: dict[Any, Any], loc: Loc, read: Callable[[object], float]) -> float | None:
+    try:
+        return None if part.get("timeout") is None else read(part["timeout"])
+    except ValueError as error:
+        found.add((*loc, "timeout"), str(error), "value")
+        return None
 
 
 def _pipes(found: _Found, section: dict[Any, Any], loc: Loc) -> dict[str, str]:

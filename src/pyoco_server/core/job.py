@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyoco_server.core.names import is_run_id, is_tag, tag_problem
+from pyoco_server.core.retries.reading import RUN_TIMEOUT_MAX, RUN_TIMEOUT_MIN
 from pyoco_server.core.run import Run, Submission
 from pyoco_server.errors import InvalidJob, Problem
 
@@ -31,6 +32,9 @@ class Job:
     tenant_id: str | None = None
     api_key_id: str | None = None
     rerun_of: str | None = None
+    #: As in `core.run.Submission`.
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
     #: The revision of the PENDING record this job belongs to. A worker may claim over exactly that revision without
     #: reading the record first; it reads only after losing the claim. None: a foreign producer made the job.
     revision: int | None = None
@@ -50,6 +54,8 @@ def job_of(run: Run, ask: Submission, revision: int) -> Job:
         tenant_id=run.tenant_id,
         api_key_id=run.api_key_id,
         rerun_of=run.rerun_of,
+        retry=run.retry,
+        timeout=run.timeout,
         revision=revision,
     )
 
@@ -70,6 +76,8 @@ def run_of(job: Job) -> Run:
         tenant_id=job.tenant_id,
         api_key_id=job.api_key_id,
         rerun_of=job.rerun_of,
+        retry=job.retry,
+        timeout=job.timeout,
     )
 
 
@@ -81,6 +89,8 @@ _OPTIONAL = (
     "tenant_id",
     "api_key_id",
     "rerun_of",
+    "retry",
+    "timeout",
     "revision",
 )
 
@@ -125,6 +135,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_timeout(value: Any) -> bool:
+    return _is_instant(value) and RUN_TIMEOUT_MIN <= value <= RUN_TIMEOUT_MAX
+
+
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -143,6 +157,8 @@ _SHAPE: tuple[tuple[str, bool, Callable[[Any], bool], str], ...] = (
     ("tenant_id", False, _is_text, "a non-empty string"),
     ("api_key_id", False, _is_text, "a non-empty string"),
     ("rerun_of", False, lambda value: isinstance(value, str) and is_run_id(value), "a UUID"),
+    ("retry", False, lambda value: isinstance(value, dict), "an object"),
+    ("timeout", False, _is_timeout, "a number of seconds"),
     ("revision", False, _is_count, "a number"),
 )
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pyoco_server.core.retries.matching import LOST, TIMEOUT, UNNAMED, Failure, exited, killed
 from pyoco_server.core.values.kept import Kept
 
 __all__ = [
     "GRAPH_BYTES_MAX",
     "GRAPH_TASKS_MAX",
     "NOTHING_YET",
+    "NO_TERMS",
     "Cancelled",
     "Completed",
     "DeadReason",
@@ -20,6 +22,8 @@ __all__ = [
     "Failed",
     "Outcome",
     "Progress",
+    "TaskTimedOut",
+    "Terms",
     "TimedOut",
 ]
 
@@ -41,7 +45,7 @@ class DeadReason(StrEnum):
     MAX_DELIVER = "max_deliver"
     #: The process that ran it was killed or crashed.
     HOST_KILLED = "host_killed"
-    #: It ran longer than PYOCO_RUN_TIMEOUT_SEC.
+    #: It, or one of its tasks, ran longer than allowed.
     TIMEOUT = "timeout"
     #: It has a record but no job, so no worker would ever take it: its submission was cut short, or the queue lost the
     #: job.
@@ -57,6 +61,18 @@ class DeadReason(StrEnum):
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a flow itself says about its tries. It applies where the submission says nothing."""
+
+    #: As in `core.run.Submission`.
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
+
+
+NO_TERMS = Terms()
+
+
+@dataclass(frozen=True)
 class Progress:
     """The progress of a run: the state of each task, and its task record."""
 
@@ -66,6 +82,7 @@ class Progress:
     truncated: bool = False
     #: Each task of the flow and its dependencies. Empty: not known yet, or too large to be shown.
     graph: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    terms: Terms = NO_TERMS
 
 
 NOTHING_YET = Progress()
@@ -86,6 +103,11 @@ class Outcome:
     @property
     def reason(self) -> DeadReason | None:
         """Set if this attempt becomes a dead letter."""
+        return None
+
+    @property
+    def failure(self) -> Failure | None:
+        """What a retry policy decides on. None: no policy retries it (RETRY-10)."""
         return None
 
 
@@ -111,6 +133,8 @@ class Failed(Outcome):
 
     message: str
     why: DeadReason = DeadReason.EXECUTION_ERROR
+    #: What it failed with, if a task or the flow raised.
+    cause: Failure = UNNAMED
 
     @property
     def error(self) -> str:
@@ -119,6 +143,12 @@ class Failed(Outcome):
     @property
     def reason(self) -> DeadReason:
         return self.why
+
+    @property
+    def failure(self) -> Failure | None:
+        if self.why is DeadReason.MAX_DELIVER:
+            return Failure(LOST)
+        return self.cause if self.why is DeadReason.EXECUTION_ERROR else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +165,42 @@ class TimedOut(Outcome):
     def reason(self) -> DeadReason:
         return DeadReason.TIMEOUT
 
+    @property
+    def failure(self) -> Failure:
+        return Failure(TIMEOUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimedOut(Outcome):
+    """The work was stopped because one of its tasks exceeded the time limit of the task."""
+
+    task: str
+    seconds: float
+    #: The tries of the tasks so far, this one included, as `core.run.Run.task_tries` has them.
+    task_tries: Mapping[str, Any]
+    #: The policy of the task allows another try, after this many seconds. None: the try of the run has failed.
+    again_after: float | None = None
+
+    @property
+    def error(self) -> str:
+        return f"task {self.task} took longer than {self.seconds:g} s and was stopped"
+
+    @property
+    def reason(self) -> DeadReason:
+        return DeadReason.TIMEOUT
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(TIMEOUT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Died(Outcome):
     """The process that ran the work has exited: killed by a signal, out of memory, or on its own."""
 
     how: str
+    #: As `asyncio.subprocess.Process.returncode`: of a signal, its negative number. None: it was ended by its worker.
+    status: int | None = None
 
     @property
     def error(self) -> str:
@@ -149,3 +209,9 @@ class Died(Outcome):
     @property
     def reason(self) -> DeadReason:
         return DeadReason.HOST_KILLED
+
+    @property
+    def failure(self) -> Failure:
+        if self.status is None:
+            return UNNAMED
+        return killed(-self.status) if self.status < 0 else exited(self.status)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from pyoco_server.core.delays import NO_DELAY, Delay, WaitsFor
-from pyoco_server.core.outcome import Completed, Outcome, Progress
+from pyoco_server.core.outcome import Completed, Outcome, Progress, Terms
 from pyoco_server.core.programs.record import EXEC, Program
 from pyoco_server.core.states import FLOW_MOVES, TERMINAL, IllegalMove, RunState, TaskState
 from pyoco_server.errors import CATALOGUE
@@ -19,6 +19,7 @@ from pyoco_server.errors import CATALOGUE
 __all__ = [
     "EARLIER_ATTEMPTS_MAX",
     "ERROR_LENGTH_MAX",
+    "FAILED_TRY",
     "FLOW",
     "GATEWAY",
     "HANDED_BACK",
@@ -26,12 +27,14 @@ __all__ = [
     "LOST",
     "OPERATOR",
     "PACK",
+    "TASK_TIMEOUT",
     "Caller",
     "Owner",
     "Run",
     "RunChanges",
     "Submission",
     "accept",
+    "adopt",
     "ask_cancel",
     "beat",
     "changed",
@@ -42,6 +45,7 @@ __all__ = [
     "put_back",
     "release",
     "shorten_cancel",
+    "waiting_again",
     "with_this_one",
 ]
 
@@ -56,6 +60,10 @@ _ATTEMPT_ERROR_MAX = 200
 HANDED_BACK = "handed_back"
 #: The attempt never reported an outcome: another claim took over.
 LOST = "lost"
+#: The attempt ended a failed try of the run, and another one is allowed.
+FAILED_TRY = "failed_try"
+#: A task took too long, so its process was killed, and its policy allows another try of it.
+TASK_TIMEOUT = "task_timeout"
 
 #: Who ended a run if not its worker. The last two end packs only.
 KEEPER = "keeper"
@@ -101,6 +109,11 @@ class Submission:
     #: The run that this one repeats.
     rerun_of: str | None = None
     delay: Delay = NO_DELAY
+    #: The retry policy, as `core.retries.policy.to_document` makes it. Empty: no retry, whatever the flow says. None:
+    #: as the flow says.
+    retry: Mapping[str, Any] | None = None
+    #: Seconds for each try. None: as the flow says.
+    timeout: float | None = None
     #: The tick of a schedule that this run is for (SCHED-14).
     schedule: Mapping[str, Any] | None = None
 
@@ -161,6 +174,18 @@ class Run:
     rerun_of: str | None = None
     #: The run must not start before this instant. Kept afterwards. Programs have their own member (`due_at`).
     not_before: float | None = None
+    #: The retry policy and the seconds for each try: of the submission, else of the flow, once it was built. See
+    #: `Submission`. Kept as read.
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
+    #: The ended failed tries, oldest first. Only runs with a policy have them.
+    tries: tuple[Mapping[str, Any], ...] = ()
+    #: When the current try began. None: it has not begun, or the run has ended with a failed one.
+    try_since: float | None = None
+    #: Attempts that ended neither the run nor a try: lost, or put back. A failed try of kind `lost` sets it back.
+    attempts_lost: int = 0
+    #: The failed tries of tasks in earlier attempts of the current try, by task: `first_try_at`, `tries`.
+    task_tries: Mapping[str, Any] = field(default_factory=dict)
     #: What the PENDING run waits for, a `WaitsFor`; it has no job meanwhile. None: it has a job, or had one.
     waits_for: str | None = None
     #: The tick of a schedule that this run is for: id and name of the schedule, tick, source.
@@ -238,6 +263,8 @@ def accept(ask: Submission, caller: Caller, run_id: str, now: float) -> Run:
         not_before=due,
         waits_for=None if due is None else WaitsFor.SCHEDULED,
         schedule=ask.schedule,
+        retry=ask.retry,
+        timeout=ask.timeout,
     )
 
 
@@ -257,6 +284,9 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
         attempt=run.attempt + 1,
         attempt_id=attempt_id,
         earlier_attempts=with_this_one(run, LOST, run.heartbeat_at),
+        attempts_lost=run.attempts_lost + (run.attempt_id is not None),
+        try_since=now if run.try_since is None else run.try_since,
+        task_tries=kept_task_tries(run),
         worker_id=owner.worker_id,
         instance_id=owner.instance_id,
         start_time=now,
@@ -272,28 +302,60 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
     )
 
 
-def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = None, until: float | None = None) -> Run:
+def kept_task_tries(run: Run) -> Mapping[str, Any]:
+    """Return the failed tries of tasks so far in this try of the run, as last reported: the next attempt goes on
+    counting."""
+    reported = {
+        name: {"first_try_at": record.get("first_try_at"), "tries": record["tries"]}
+        for name, record in run.task_records.items()
+        if isinstance(record, dict) and isinstance(record.get("tries"), list)
+    }
+    return {**run.task_tries, **reported} if reported else run.task_tries
+
+
+def put_back(run: Run, now: float, why: str = HANDED_BACK, error: str | None = None) -> Run:
     """End the attempt, and not the run: it has no owner, and its late writes are fenced.
 
     Nothing that the attempt has done is kept but its entry among the earlier attempts. It uses up no try. `error` is
-    shown until the next attempt begins. `until`: an alarm queues a new job then, for the next try; otherwise the next
-    delivery of the present one may claim the run immediately. Keepers of versions that do not know delays would end a
-    run without a job, so its heartbeat is expected from its time on (as in `accept`).
+    shown until the next attempt begins. The next delivery of the present job may claim the run immediately.
     """
     return changed(
         run,
         status=_target(run, "put_back"),
-        attempt_id=None,
-        instance_id=None,
-        tasks={},
-        task_records={},
-        task_records_truncated=False,
-        graph={},
-        not_before=run.not_before if until is None else until,
-        waits_for=None if until is None else WaitsFor.RETRY,
-        heartbeat_at=run.heartbeat_at if until is None else max(until, now),
-        **over(run, why, now, error),
+        attempts_lost=run.attempts_lost + 1,
+        **_dropped(run, why, now, error),
     )
+
+
+def waiting_again(run: Run, now: float, until: float, why: str, error: str | None) -> Run:
+    """End the attempt, and let the run wait without a job until its next try: an alarm queues the job then.
+
+    A run whose attempt was put back, and whose job the queue has given up since, stays PENDING. Keepers of versions
+    that do not know delays would end a run without a job, so its heartbeat is expected from its time on (as in
+    `accept`).
+    """
+    return changed(
+        run,
+        status=run.status if run.status is RunState.PENDING else _target(run, "retry"),
+        not_before=until,
+        waits_for=WaitsFor.RETRY,
+        heartbeat_at=max(until, now),
+        **_dropped(run, why, now, error),
+    )
+
+
+def _dropped(run: Run, why: str, now: float, error: str | None) -> _Dropped:
+    """Return what changes when an attempt at a flow ends and the run does not."""
+    return {
+        "attempt_id": None,
+        "instance_id": None,
+        "tasks": {},
+        "task_records": {},
+        "task_records_truncated": False,
+        "graph": {},
+        "task_tries": kept_task_tries(run),
+        **over(run, why, now, error),
+    }
 
 
 class AttemptOver(TypedDict):
@@ -301,6 +363,16 @@ class AttemptOver(TypedDict):
     earlier_attempts: tuple[Mapping[str, Any], ...]
     error: str | None
     updated_at: float
+
+
+class _Dropped(AttemptOver):
+    attempt_id: None
+    instance_id: None
+    tasks: Mapping[str, str]
+    task_records: Mapping[str, Any]
+    task_records_truncated: bool
+    graph: Mapping[str, Sequence[str]]
+    task_tries: Mapping[str, Any]
 
 
 def over(run: Run, why: str, now: float, error: str | None = None) -> AttemptOver:
@@ -329,10 +401,17 @@ def with_this_one(run: Run, why: str, ended_at: float, error: str | None = None)
     return (*run.earlier_attempts, past)[-EARLIER_ATTEMPTS_MAX:]
 
 
+def adopt(run: Run, terms: Terms) -> Run:
+    """Take over what the flow says where the submission said nothing (RETRY-12)."""
+    retry = terms.retry if run.retry is None else run.retry
+    timeout = terms.timeout if run.timeout is None else run.timeout
+    return run if (retry, timeout) == (run.retry, run.timeout) else changed(run, retry=retry, timeout=timeout)
+
+
 def beat(run: Run, progress: Progress, now: float) -> Run:
     """Record a heartbeat with the current progress; the status stays unchanged (FLOW-349)."""
     return changed(
-        run,
+        adopt(run, progress.terms),
         heartbeat_at=now,
         updated_at=now,
         tasks=progress.tasks or run.tasks,
@@ -392,7 +471,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
         reason = outcome.reason or "execution_error"  # FLOW-384: stopped without a cancel request
     progress = outcome.progress
     return changed(
-        run,
+        adopt(run, progress.terms),
         waits_for=None,
         status=status,
         error=error and error[:ERROR_LENGTH_MAX],
@@ -405,6 +484,7 @@ def conclude(run: Run, outcome: Outcome, now: float, ended_by: str | None = None
         task_records_truncated=progress.truncated or (run.task_records_truncated and not progress.task_records),
         graph=progress.graph or run.graph,
         kept_values=outcome.kept.stored() if outcome.kept is not None else {},
+        task_tries={},
         ended_by=ended_by,
     )
 
@@ -451,6 +531,12 @@ class RunChanges(TypedDict, total=False):
     ended_by: str | None
     rerun_of: str | None
     not_before: float | None
+    retry: Mapping[str, Any] | None
+    timeout: float | None
+    tries: tuple[Mapping[str, Any], ...]
+    try_since: float | None
+    attempts_lost: int
+    task_tries: Mapping[str, Any]
     waits_for: str | None
     schedule: Mapping[str, Any] | None
     program: Program | None

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyoco_server.core.programs.record import EXEC, PRIVATE
 from pyoco_server.core.programs.stored import MEMBERS, program_members, read_program
+from pyoco_server.core.retries.course import policy_of, try_number
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.values.shown import RESULT_BYTES_MAX, not_run, shown_records, shown_result
@@ -45,13 +46,16 @@ _OPTIONAL = (
     "not_before",
     "waits_for",
     "schedule",
+    "retry",
+    "timeout",
+    "try_since",
 )
 #: FLOW-360: the members that are dropped first when a snapshot is too large.
 _BULKY = ("inputs", "output", "artifacts", "traceback")
 #: Members for display only: dropped rather than losing the run.
 _DISPENSABLE = ("graph", "earlier_attempts")
 #: Stored, and shown in another form: `waiting` says what a run waits for.
-_STORED_ONLY = ("kept_values", "waits_for")
+_STORED_ONLY = ("kept_values", "waits_for", "try_since", "attempts_lost", "task_tries")
 
 
 def to_snapshot(run: Run) -> dict[str, Any]:
@@ -87,6 +91,12 @@ def to_snapshot(run: Run) -> dict[str, Any]:
         snapshot["earlier_attempts"] = list(run.earlier_attempts)
     if run.kept_values:
         snapshot["kept_values"] = run.kept_values
+    if run.tries:
+        snapshot["tries"] = list(run.tries)
+    if run.attempts_lost:
+        snapshot["attempts_lost"] = run.attempts_lost
+    if run.task_tries:
+        snapshot["task_tries"] = run.task_tries
     if run.program is not None:
         snapshot.update(program_members(run.program))
         snapshot["token"] = snapshot.pop("attempt_id", None)
@@ -107,9 +117,20 @@ def shown_snapshot(run: Run, result_bytes_max: int = RESULT_BYTES_MAX) -> dict[s
         snapshot["task_records"] = shown_records(run)
     if run.status is RunState.FAILED:
         snapshot["not_run"] = not_run(run)
+    snapshot |= _shown_tries(run)
     if (result := shown_result(run, result_bytes_max)) is not None:
         snapshot["result"] = result
     return snapshot
+
+
+def _shown_tries(run: Run) -> dict[str, Any]:
+    """RETRY-14: of a run with a policy."""
+    if run.retry is None:
+        return {}
+    policy = policy_of(run)
+    if policy is None:
+        return {"retry": None}
+    return {"try": try_number(run), "max_tries": policy.tries, "tries": list(run.tries)}
 
 
 def _is_graph(value: Mapping[Any, Any]) -> bool:
@@ -118,8 +139,18 @@ def _is_graph(value: Mapping[Any, Any]) -> bool:
 
 
 _INSTANTS = frozenset(
-    {"submitted_at", "updated_at", "heartbeat_at", "start_time", "end_time", "not_before"}
-    | {"cancel_requested_at", "cancel_deadline_at"}
+    {
+        "submitted_at",
+        "updated_at",
+        "heartbeat_at",
+        "start_time",
+        "end_time",
+        "cancel_requested_at",
+        "cancel_deadline_at",
+        "not_before",
+        "timeout",
+        "try_since",
+    }
 )
 #: The members by which runs are counted, looked up and queued.
 _TEXTS = frozenset({"run_id", "kind", "tag", "worker_id", "tenant_id", "waits_for"})
@@ -133,25 +164,19 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
     is_exec = snapshot.get("kind") == EXEC
     own_members = _FIELDS | _OF_PROGRAMS if is_exec else _FIELDS
     extra = {name: value for name, value in snapshot.items() if name not in own_members}
-    for name in ("params", "tasks", "task_records"):
-        if not isinstance(known.get(name, {}), dict):
-            raise Corrupt(f"not a run snapshot: {name} is not an object")
-    for name in _TEXTS & known.keys():
-        if not isinstance(known[name], str):
-            raise Corrupt(f"not a run snapshot: {name} is not a text")
-    if type(known.get("attempt", 0)) is not int:
-        raise Corrupt("not a run snapshot: attempt is not a number")
+    _check_types(known)
     try:
         known["status"] = RunState(known["status"])
         _check_instants(known)
         known["tags"] = tuple(known.get("tags", ()))
-        if not isinstance(known.get("graph", {}), dict):  # an invalid graph must not prevent the run from executing
-            del known["graph"]
-        if not isinstance(known.get("schedule", {}), dict):  # shown only
-            del known["schedule"]
+        # Shown only, or checked where they are used: an invalid graph must not prevent the run from executing.
+        for name in ("graph", "schedule", "retry", "task_tries", "kept_values"):
+            if not isinstance(known.get(name, {}), dict):
+                del known[name]
+        if type(known.get("attempts_lost", 0)) is not int:
+            del known["attempts_lost"]
+        known["tries"] = _attempts_of(known.get("tries"))
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
-        if not isinstance(known.get("kept_values", {}), dict):
-            del known["kept_values"]
         known.setdefault("tag", "")
         known.setdefault("submitted_at", known["updated_at"])
         known.setdefault("heartbeat_at", known["updated_at"])
@@ -162,6 +187,18 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         return Run(**known, extra=extra)
     except (KeyError, OverflowError, TypeError, ValueError) as error:  # JSON has integers that no float can hold
         raise Corrupt(f"not a run snapshot: {error}") from error
+
+
+def _check_types(known: Mapping[str, Any]) -> None:
+    """Raise Corrupt for members of another type, without which the run cannot be executed or listed."""
+    for name in ("params", "tasks", "task_records"):
+        if not isinstance(known.get(name, {}), dict):
+            raise Corrupt(f"not a run snapshot: {name} is not an object")
+    for name in _TEXTS & known.keys():
+        if not isinstance(known[name], str):
+            raise Corrupt(f"not a run snapshot: {name} is not a text")
+    if type(known.get("attempt", 0)) is not int:
+        raise Corrupt("not a run snapshot: attempt is not a number")
 
 
 def _attempts_of(value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -256,7 +293,7 @@ def encode_smallest(run: Run, bytes_max: int) -> bytes:
     left."""
     text = CATALOGUE[10]
     error = f"{text.err_id}: {text.en}"
-    snapshot = to_snapshot(run) | {
+    snapshot = _without(to_snapshot(run), "task_tries") | {
         "params": {},
         "params_truncated": True,
         "task_records": {},
@@ -264,7 +301,12 @@ def encode_smallest(run: Run, bytes_max: int) -> bytes:
         "error": f"{error} {run.error}"[:ERROR_LENGTH_MAX] if run.error else error,
     }
     snapshot = _without(snapshot, *_DISPENSABLE)
-    reductions: tuple[dict[str, Any], ...] = ({}, {"tasks": {}}, {"error": error, "tags": snapshot["tags"][:1]})
+    reductions: tuple[dict[str, Any], ...] = (
+        {},
+        {"tasks": {}},
+        {"tries": list(run.tries[-1:])},
+        {"error": error, "tags": snapshot["tags"][:1]},
+    )
     for reduction in reductions:
         snapshot |= reduction
         data = encode(snapshot)

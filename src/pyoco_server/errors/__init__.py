@@ -6,7 +6,8 @@ PyocoError
 │   ├── InvalidWheel      a file is not a valid wheel of its name
 │   ├── InvalidArchive    a zip archive is damaged or would unpack outside its directory
 │   ├── InvalidListQuery
-│   └── InvalidWorkersRequest
+│   ├── InvalidWorkersRequest
+│   └── TriedOnce         a retry policy or a timeout for a pack
 ├── TooLarge              the input is too large (413)
 │   ├── WorkflowTooLarge
 │   └── WheelTooLarge
@@ -129,6 +130,7 @@ from pyoco_server.errors.requests import (
     RunNotFound,
     TooLarge,
     TooSlow,
+    TriedOnce,
     WheelNotFound,
     WheelNotNewer,
     WheelTooLarge,
@@ -214,6 +216,7 @@ __all__ = [
     "TooManyTransfers",
     "TooManyWatchers",
     "TooSlow",
+    "TriedOnce",
     "Unavailable",
     "UsageError",
     "ValueMissing",

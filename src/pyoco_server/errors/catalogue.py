@@ -283,6 +283,12 @@ CATALOGUE: dict[int, Text] = {
             "Only a delayed run, or one that waits for its next try, can be started before its time.",
         ),
         Text(
+            64,
+            "Packs are executed once at most and take no retry policy or timeout.",
+            "packの実行は最大1回のため、リトライやタイムアウトは指定できません",
+            "A priced run that failed is submitted again as a new one, under another idempotency key.",
+        ),
+        Text(
             75,
             "A stored run record cannot be read.",
             "保存されたrunの記録を読み取れません",

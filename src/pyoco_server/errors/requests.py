@@ -29,6 +29,7 @@ __all__ = [
     "RunNotFound",
     "TooLarge",
     "TooSlow",
+    "TriedOnce",
     "WheelNotFound",
     "WheelNotNewer",
     "WheelTooLarge",
@@ -68,6 +69,13 @@ class InvalidWorkersRequest(Refused):
 
     number = 19
     phrase = "invalid workers request"
+
+
+class TriedOnce(Refused):
+    """A retry policy or a timeout was given for a pack."""
+
+    number = 64
+    phrase = "packs are executed once"
 
 
 class TooLarge(PyocoError):

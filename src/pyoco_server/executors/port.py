@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import Outcome, Progress
@@ -20,6 +20,10 @@ class Work:
     job: Job
     data: bytes
     attempt: int = 1
+    #: Seconds for this try, of the submission or as the flow said before. None: as the flow says.
+    timeout: float | None = None
+    #: As `core.run.Run.task_tries`.
+    task_tries: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Execution(Protocol):

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, FlowAttempt, Spent, claim_run
-from pyoco_server.actions.finish import Ended, Fenced, Unwritten, end_unclaimed, finish
+from pyoco_server.actions.finish import Ended, Fenced, Retried, Unwritten, end_unclaimed, finish
 from pyoco_server.actions.keep_outputs import TenantUse, keep_outputs
 from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
-from pyoco_server.core.outcome import Cancelled, DeadReason, Failed, Outcome
+from pyoco_server.core.outcome import NO_TERMS, Cancelled, DeadReason, Failed, Outcome, TaskTimedOut
 from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.values.kept import Kept
 from pyoco_server.errors import CATALOGUE, Corrupt, InvalidJob, PyocoError, SnapshotTooLargeError, Unavailable
@@ -41,6 +41,7 @@ CORRUPT_SECONDS = 10.0
 #: The reply sent to the queue. A fenced worker replies nothing: its ack would affect the new owner's delivery.
 REPLIES: dict[type, Reply] = {
     Ended: Reply.ACK,
+    Retried: Reply.ACK,
     Spent: Reply.ACK,
     Busy: Reply.LATER,
     Unwritten: Reply.LATER,
@@ -184,18 +185,25 @@ class DeliveryProcessor:
         self, delivery: Delivery, job: Job, held: FlowAttempt, live: FlowLive, free: _Once
     ) -> Outcome | None:
         """Execute the job. Never raises: every result is an outcome. Returns None if there was no capacity to begin."""
-        if delivery.count >= self._last_count:
-            message = f"the job was delivered {delivery.count} times and no worker could end its run"
+        # RETRY-15: over all tries of the run, each of which has a job of its own.
+        lost = held.run.attempts_lost + 1
+        count = lost if held.run.tries else max(lost, delivery.count)
+        if count >= self._last_count:
+            message = f"the job was delivered {count} times and no worker could end its run"
             return Failed(message=message, why=DeadReason.MAX_DELIVER)
         if self.is_closing:
             return None
-        execution = await self._executor.begin(Work(job, delivery.data, held.run.attempt), free)
+        run = held.run
+        work = Work(job, delivery.data, run.attempt, timeout=run.timeout, task_tries=run.task_tries)
+        execution = await self._executor.begin(work, free)
         if execution is None:
             return None
         live.execute(held, execution)
         self._when_changed()  # FLOW-197: the registry lists the run too
         outcome = await execution.outcome()
         live.execution = None
+        if job.workflow_yaml is not None and job.workflow_yaml_sha256 is None:
+            outcome = _for_good(outcome)
         if outcome.kept is not None:
             outcome = replace(outcome, kept=await self._kept(outcome.kept, held, live))
         return outcome
@@ -215,7 +223,11 @@ class DeliveryProcessor:
             # Increasing delay, so that a worker without hosts does not use up a job's deliveries within a minute.
             await delivery.answer(Reply.LATER, min(LATER_SECONDS * (delivery.count - 1), BUSY_SECONDS))
             return Worked(held.run.run_id)
-        result: Ended | Fenced | Unwritten = Fenced() if live.is_fenced else await finish(self._backend, held, outcome)
+        result: Ended | Retried | Fenced | Unwritten = Fenced()
+        if not live.is_fenced:
+            result = await finish(self._backend, held, outcome)
+        if isinstance(result, Retried):
+            _log_retry(result.run)
         if not isinstance(result, Ended):
             await delivery.answer(REPLIES[type(result)], LATER_SECONDS)
             return Worked(held.run.run_id)
@@ -278,6 +290,23 @@ def _log_failure(run: Run) -> None:
         reason=run.reason,
         err_id=text.err_id,
         msg_id=text.msg_id,
+        cause=run.error,
+    )
+
+
+def _for_good(outcome: Outcome) -> Outcome:
+    """A foreign producer has stored its flow.yaml nowhere but in this job, so no alarm could queue another one."""
+    outcome = replace(outcome, progress=replace(outcome.progress, terms=NO_TERMS))
+    return replace(outcome, again_after=None) if isinstance(outcome, TaskTimedOut) else outcome
+
+
+def _log_retry(run: Run) -> None:
+    log.warning(
+        "a try failed; the run waits for its next one",
+        run_id=run.run_id,
+        flow_name=run.flow_name,
+        tries=len(run.tries),
+        not_before=run.not_before,
         cause=run.error,
     )
 

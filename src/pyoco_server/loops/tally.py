@@ -24,6 +24,8 @@ OTHER_FLOWS = "(other)"
 _NAME_LENGTH_MAX = 512
 #: Number of runs on a second or later attempt that are remembered. The oldest is forgotten first.
 _REPEATED_MAX = 10_000
+#: Number of flows and kinds of failures counted separately: tasks choose the names of exceptions.
+_RETRIES_MAX = 1_000
 #: Number of runs whose submission was reported last: about 1 MB. If the feed lags by more submissions than this, some
 #: are missed.
 _SUBMITTED_MAX = 5_000
@@ -80,6 +82,10 @@ class Tally:
         self.ends: dict[tuple[str, str], Ends] = {}
         #: Attempts beyond a run's first.
         self.redeliveries = 0
+        #: Failed tries after which another one was allowed, by flow and kind.
+        self.retries: dict[tuple[str, str], int] = {}
+        #: Number of those seen of a run that has not ended.
+        self._retried: dict[str, int] = {}
         self.lag = Lag()
         #: The sum of what workers have reported.
         self.logs = LogTotals()
@@ -101,6 +107,7 @@ class Tally:
         if changes.epoch != self._epoch:
             self._epoch, self._is_live, self._revision = changes.epoch, False, 0
             self._attempts.clear()
+            self._retried.clear()
         items, counted = changes.items, self._revision
         if items:
             self._revision = max(counted, items[-1].revision)
@@ -115,16 +122,22 @@ class Tally:
                 continue
             if type(item) is not Stored:
                 self._attempts.pop(item.run_id, None)  # type: ignore[union-attr]  # faster than isinstance
+                self._retried.pop(item.run_id, None)  # type: ignore[union-attr]
                 continue
             run = item.run
-            if run.attempt not in (1, 0):
-                self._on_repeat(run)
+            if run.attempt not in (1, 0) or run.tries:
+                self._on_again(run)
             if self._listener is not None and (run.submitted_at > self._submitted_until or run.status is _FIRST):
                 self._on_submission(run, self._listener)
             if run.status in TERMINAL:
                 self._on_end(run)
                 if self._listener is not None:
                     self._listener.on_ended(run)
+
+    def _on_again(self, run: Run) -> None:
+        self._on_repeat(run)
+        if run.tries:
+            self._on_tries(run)
 
     def _on_repeat(self, run: Run) -> None:
         if type(run.attempt) is not int or run.attempt < 2 or type(run.run_id) is not str:
@@ -139,6 +152,27 @@ class Tally:
             self._attempts[run.run_id] = run.attempt
             if len(self._attempts) > _REPEATED_MAX:
                 del self._attempts[next(iter(self._attempts))]
+
+    def _on_tries(self, run: Run) -> None:
+        """Count the retries of a run that are new. The last failed try of a failed run was followed by no other."""
+        if type(run.run_id) is not str:
+            return  # a foreign record
+        retried = run.tries[: len(run.tries) - (run.status is RunState.FAILED)]
+        before = self._retried.pop(run.run_id, None)
+        for entry in retried[before or 0 :]:
+            ended_at = entry.get("ended_at")
+            if before is not None or (isinstance(ended_at, int | float) and ended_at >= self._live_since):
+                self._count_retry(run, str(entry.get("kind")))
+        if run.status not in TERMINAL:
+            self._retried[run.run_id] = len(retried)
+            if len(self._retried) > _REPEATED_MAX:
+                del self._retried[next(iter(self._retried))]
+
+    def _count_retry(self, run: Run, kind: str) -> None:
+        key = self._flow_of(run), kind[:_NAME_LENGTH_MAX].encode("utf-8", "replace").decode()
+        if key not in self.retries and len(self.retries) >= _RETRIES_MAX:
+            key = OTHER_FLOWS, OTHER_FLOWS
+        self.retries[key] = self.retries.get(key, 0) + 1
 
     def _on_submission(self, run: Run, listener: Listener) -> None:
         """Report a submission once: from the run's first record, or from a later one, since the store keeps only the
@@ -161,7 +195,8 @@ class Tally:
         ends.wait.observe(max(0.0, run.start_time - run.submitted_at))
         ends.duration.observe(max(0.0, run.end_time - run.start_time))
 
-    def _ends_of(self, run: Run) -> Ends:
+    def _flow_of(self, run: Run) -> str:
+        """Return the name under which the runs of a flow are counted."""
         flow = run.flow_name if type(run.flow_name) is str else str(run.flow_name)
         if run.is_pack:  # a flow may have the same name
             flow = f"pack:{flow}"
@@ -173,7 +208,10 @@ class Tally:
                     self._flows.add(flow)
                 else:
                     flow = OTHER_FLOWS
-        key = flow, run.status.value
+        return flow
+
+    def _ends_of(self, run: Run) -> Ends:
+        key = self._flow_of(run), run.status.value
         found = self.ends.get(key)
         if found is None:
             found = self.ends[key] = Ends()

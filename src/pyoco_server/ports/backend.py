@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -49,6 +50,8 @@ class Backend:
     new_id: Callable[[], str]
     #: Returns whether NATS is reachable right now; never blocks.
     is_up: Callable[[], bool]
+    #: Returns a random number from 0.0 to 1.0, for the waits between tries.
+    chance: Callable[[], float] = random.random
     #: The stores of priced runs and their money. None: this process does not handle priced runs.
     priced: Priced | None = None
     #: The stores of program jobs. None: this process does not handle programs.

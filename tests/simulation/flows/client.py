@@ -24,7 +24,17 @@ _NOBODY = Caller()
 
 
 def _submission(params: dict[str, Any]) -> Submission:
-    return Submission(flow_name="pretended", tag="default", tags=("default",), params=params)
+    return Submission(flow_name="pretended", tag="default", tags=("default",), params=params, retry=params.get("retry"))
+
+
+#: None: no policy.
+_POLICIES: tuple[dict[str, Any] | None, ...] = (
+    None,
+    None,
+    {"tries": 2, "delay": 0.5},
+    {"tries": 4, "delay": 1.0, "backoff": "fixed", "retry_on": ["*", "lost"]},
+    {"tries": 3, "delay": 5.0, "never_on": ["timeout"]},
+)
 
 
 @dataclass
@@ -49,8 +59,9 @@ class FlowClient:
         return {
             "n": f"{self.name}-{self.count}",
             "seconds": self.dice.choice((0.0, 0.01, 0.3, 2.0, 8.0, 40.0)),
-            "end": self.dice.choice(("complete", "complete", "complete", "fail", "crash")),
+            "end": self.dice.choice(("complete", "complete", "complete", "fail", "crash", "flaky")),
             "stubborn": self.dice.random() < 0.25,
+            "retry": self.dice.choice(_POLICIES),
         }
 
     def _heard(self, accepted: Accepted, params: dict[str, Any], key: str | None = None) -> None:

@@ -167,6 +167,28 @@ def receipt_is_overwritten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def next_try_forgets_the_ones_before() -> Iterator[None]:
+    """The job of a next try names the revision of the record, so that its claim writes over the failed tries."""
+
+    def naming(run: Run, ask: Any, revision: int) -> Job:
+        return job_of(run, ask, revision + 1)
+
+    with patch("pyoco_server.actions.release_run.job_of", naming):
+        yield
+
+
+@contextmanager
+def last_try_is_not_the_last() -> Iterator[None]:
+    """One more try than the policy allows."""
+
+    def next_try_at(run: Run, policy: Any, failure: Any, now: float, chance: float) -> float | None:
+        return None if failure is None or len(run.tries) >= policy.tries else now + policy.delay
+
+    with patch("pyoco_server.core.retries.course.next_try_at", next_try_at):
+        yield
+
+
 #: By name: how to put it back.
 DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     each.__name__: each
@@ -181,5 +203,7 @@ DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         claim_ignores_signs_of_life,
         submit_ignores_a_failed_publish,
         receipt_is_overwritten,
+        next_try_forgets_the_ones_before,
+        last_try_is_not_the_last,
     )
 }

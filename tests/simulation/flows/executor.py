@@ -18,12 +18,15 @@ _CANCEL_SECONDS = 0.05
 
 
 class PretendedRun:
-    """One attempt. `params`: `seconds` it takes, `end` (complete, fail, crash), whether it is `stubborn`."""
+    """One attempt. `params`: `seconds` it takes, `end` (complete, fail, crash; flaky: every second attempt fails),
+    whether it is `stubborn`."""
 
-    def __init__(self, params: dict[str, Any], work: HostedWork[Outcome]) -> None:
+    def __init__(self, params: dict[str, Any], attempt: int, work: HostedWork[Outcome]) -> None:
         self._work = work
         self._stubborn = bool(params.get("stubborn"))
         end = str(params.get("end", "complete"))
+        if end == "flaky":
+            end = "fail" if attempt % 2 else "complete"
         work.end_after(float(params.get("seconds", 0.0)), lambda: _outcome_of(end))
 
     async def outcome(self) -> Outcome:
@@ -85,7 +88,7 @@ class PretendedExecutor:
 
         self._on_begin(run_id)
         hosted = HostedWork[Outcome](host, CURRENT.get(), died)
-        run = PretendedRun(dict(work.job.params), hosted)
+        run = PretendedRun(dict(work.job.params), work.attempt, hosted)
         hosted.on_end = free
         self.running[run] = None
         return run

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import DeadReason
+from pyoco_server.core.retries.course import policy_of
 from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.snapshot import read_snapshot
 from pyoco_server.core.states import FLOW_MOVES, RunState
@@ -53,6 +55,8 @@ class FlowJudge:
         self._by_key: dict[str, str] = {}
         #: Bodies of all dead letters.
         self._letters: list[bytes] = []
+        #: The newest job of each run.
+        self._jobs: dict[str, int] = {}
         nats.on_stream.append(self._on_stream)
         nats.on_message.append(self._on_message)
 
@@ -75,8 +79,13 @@ class FlowJudge:
     def _on_stream(self, stream: Stream) -> None:
         if stream.name == _RUNS:
             stream.on_stored.append(self._on_revision)
+        elif stream.name == _WORK:
+            stream.on_stored.append(self._on_job)
         elif stream.name == _LETTERS:
             stream.on_stored.append(lambda message: self._letters.append(message.data))
+
+    def _on_job(self, message: Message) -> None:
+        self._jobs[decode_job(message.data).run_id] = message.seq
 
     def _on_revision(self, message: Message) -> None:
         run_id = message.subject.rpartition(".")[2]
@@ -87,7 +96,9 @@ class FlowJudge:
         run = read_snapshot(message.data)
         if not run.is_flow:
             return
-        self._loop.record("write", run=run_id, status=run.status.value, attempt=run.attempt, rev=message.seq)
+        self._loop.record(
+            "write", run=run_id, status=run.status.value, attempt=run.attempt, tries=len(run.tries), rev=message.seq
+        )
         if before is None:
             if run.status is not RunState.PENDING or run.attempt:
                 self.blame(f"a run began as {run.status}", run_id)
@@ -95,7 +106,8 @@ class FlowJudge:
             return
         for problem in _problems(before, run):
             self.blame(problem, run_id)
-        if run.ended_by == KEEPER and self._loop.elapsed() - before.beaten_at < _ALIVE_SECONDS:
+        has_owner = before.run.attempt_id is not None
+        if run.ended_by == KEEPER and has_owner and self._loop.elapsed() - before.beaten_at < _ALIVE_SECONDS:
             self.blame("a keeper ended a run whose worker showed signs of life", run_id)
         age = time.time() - before.run.heartbeat_at
         if run.attempt > before.run.attempt and before.run.attempt_id is not None and age < _OVERLAP_SECONDS:
@@ -128,7 +140,8 @@ class FlowJudge:
         self._loop.record("ack", by=process, run=run_id)
         if known is None or known.is_withdrawn or known.run.waits_for_time:  # an alarm queues another job
             return
-        if not known.run.is_terminal:
+        is_of_an_earlier_try = bool(known.run.tries) and message.seq < self._jobs[run_id]
+        if not known.run.is_terminal and not is_of_an_earlier_try:
             self.blame(f"{process} acknowledged the job of a run that is {known.run.status}", run_id)
 
     # What is executed.
@@ -200,7 +213,7 @@ class FlowJudge:
             self.blame("an accepted run is lost", run_id)
         elif known.run.reason == DeadReason.ABANDONED:
             self.blame("an accepted run was ended because it had no job", run_id)
-        elif known.run.status is RunState.COMPLETED and params.get("end", "complete") != "complete":
+        elif known.run.status is RunState.COMPLETED and params.get("end", "complete") in ("fail", "crash"):
             self.blame("a run that fails is shown as completed", run_id)
 
     def _check_keys(self) -> None:
@@ -236,6 +249,30 @@ def _problems(before: _Known, run: Run) -> list[str]:
         found.append("an attempt has the id of an earlier one")
     if run.updated_at < old.updated_at - 5.0:
         found.append("the record went back in time")
+    return found + _problems_of_tries(old, run)
+
+
+def _problems_of_tries(old: Run, run: Run) -> list[str]:
+    """RETRY-14, RETRY-15, RETRY-17: failed tries are counted once each, and never more than the policy allows."""
+    found = []
+    if run.retry != old.retry:
+        found.append("the policy of a run changed")
+    if run.tries[: len(old.tries)] != old.tries or len(run.tries) > len(old.tries) + 1:
+        found.append(f"{len(old.tries)} failed tries were followed by {len(run.tries)} others")
+    if [each["try"] for each in run.tries] != list(range(1, len(run.tries) + 1)):
+        found.append("failed tries are not numbered in order")
+    policy = policy_of(run)
+    if len(run.tries) > (0 if policy is None else policy.tries):
+        found.append(f"{len(run.tries)} tries failed, which is more than allowed")
+    lost = sum(len(each["attempts"]) - 1 for each in run.tries)
+    if not any(each["kind"] == "lost" for each in run.tries) and run.attempts_lost < lost:
+        found.append("attempts were lost and are not counted")
+    is_last = policy is not None and len(run.tries) == policy.tries
+    was_retried = run.reason in (DeadReason.EXECUTION_ERROR, DeadReason.HOST_KILLED) and policy is not None
+    if run.status is RunState.FAILED and was_retried and not is_last:
+        found.append(f"a run failed after {len(run.tries)} tries, and more were allowed")
+    if run.attempt > old.attempt and old.waits_for == WaitsFor.RETRY:
+        found.append("a run was claimed that waited for its next try")
     return found
 
 

@@ -8,6 +8,7 @@ import hashlib
 import random
 import uuid
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.programs import set_cap as actions
@@ -34,6 +35,13 @@ _CLIENT_IDS = ("alice", "bob")
 #: Above 16 KiB inputs become an object.
 _FILE_BYTES = (0, 0, 0, 200, 20_000)
 _SECONDS = (0.0, 0.01, 0.3, 0.3, 1.0, 2.0, 6.0, 12.0, 25.0)
+#: None: no policy.
+_POLICIES: tuple[dict[str, Any] | None, ...] = (
+    None,
+    None,
+    {"tries": 2, "delay": 0.5},
+    {"tries": 3, "delay": 3.0, "backoff": "fixed", "never_on": ["signal"]},
+)
 _ENDS = ("complete",) * 5 + ("fail", "signal", "missing", "broken", "flaky")
 
 
@@ -77,6 +85,7 @@ class ProgramClient:
             client_id=self.dice.choice(_CLIENT_IDS),
             exec_name=MISSING if behaviour.end == "missing" else self.dice.choice(EXECS),
             args=behaviour.args(),
+            retry=self.dice.choice(_POLICIES),
             files=tuple(InputFile(name, len(each), hashlib.sha256(each).hexdigest()) for name, each in files.items()),
         )
         return ask, Inline(files)

@@ -124,7 +124,13 @@ class ProgramJudge:
         if not run.is_exec:
             return
         program = program_of(run)
-        facts = {"run": run_id, "status": run.status.value, "attempt": run.attempt, "lost": program.lost}
+        facts = {
+            "run": run_id,
+            "status": run.status.value,
+            "attempt": run.attempt,
+            "lost": program.lost,
+            "tries": len(run.tries),
+        }
         self._loop.record("program", by=self.writer, **facts, code=program.error_code, holder=program.holder)
         if known is None or known.is_withdrawn:
             if run.status is not RunState.PENDING or run.attempt or run.attempt_id is not None:
@@ -206,6 +212,8 @@ class ProgramJudge:
         run_id = message.subject.rpartition(".")[2]
         self._loop.record("unqueued", by=self.writer, run=run_id)
         known = self.known.get(run_id)
+        if known is not None and known.run.tries and not known.is_withdrawn:
+            return  # perhaps the message of an earlier try: the next one is queued by an alarm, or by the sweeper
         if known is None or known.is_withdrawn or not known.run.is_terminal:
             state = "not recorded" if known is None or known.is_withdrawn else known.run.status
             self.blame(f"{self.writer} removed the message of a job that is {state}", run_id)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyoco_server.config.grid import GridConfig
+from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.programs.moves import is_cancel_asked, program_of
 from pyoco_server.core.programs.record import Program
 from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.retries.course import policy_of
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import PROGRAM_MOVES, RunState
 from simulation.programs.executor import MISSING
@@ -56,6 +58,7 @@ def problems_of(change: Change, grid: GridConfig) -> list[str]:
         found.append(f"a {old.status} job became {new.status}")
     found += _identity(program_of(old), program_of(new), old, new)
     found += _claim(change, grid) if change.is_claim else _same_attempt(change)
+    found += _tries(old, new)
     if new.is_terminal:
         found += _end(change, grid)
     program = program_of(new)
@@ -116,18 +119,42 @@ def _same_attempt(change: Change) -> list[str]:
             found.append("a claim was taken back and kept its token")
     elif new.attempt != old.attempt:
         found.append(f"attempt {old.attempt} was followed by {new.attempt}")
-    elif new.attempt_id != old.attempt_id:
+    elif new.attempt_id != old.attempt_id and not _is_failed_try(old, new):
         found.append("the token of an attempt changed")
     if new.is_terminal or (old.status is S.RUNNING and new.status is S.CANCELLING):
         return found
+    is_release_by_the_clock = old.waits_for_time and new.waits_for is None
     if old.status is S.PENDING:
-        found.append("a waiting job was written without being claimed")
+        if not is_release_by_the_clock and not _is_failed_try(old, new):
+            found.append("a waiting job was written without being claimed")
     elif not change.is_by_holder:
         found.append("an attempt was written by a process that does not hold its token")
     if new.status in _UNDER_WAY and program_of(new).holder != program_of(old).holder:
         found.append("the holder of an attempt changed")
     if new.status is S.CANCELLING and old.cancel_requested_at != new.cancel_requested_at:
         found.append("the cancel request changed")
+    return found
+
+
+def _is_failed_try(old: Run, new: Run) -> bool:
+    """RETRY-18: the attempt has reported, and the run waits for its next try."""
+    return new.waits_for_time and new.attempt_id is None and len(new.tries) == len(old.tries) + 1
+
+
+def _tries(old: Run, new: Run) -> list[str]:
+    """RETRY-14, RETRY-15: failed tries are counted once each, and never more than the policy allows."""
+    found = []
+    if new.retry != old.retry:
+        found.append("the policy of a job changed")
+    if new.tries[: len(old.tries)] != old.tries or len(new.tries) > len(old.tries) + 1:
+        found.append(f"{len(old.tries)} failed tries were followed by {len(new.tries)} others")
+    policy = policy_of(new)
+    if len(new.tries) > (0 if policy is None else policy.tries):
+        found.append(f"{len(new.tries)} tries failed, which is more than allowed")
+    if new.attempt > old.attempt and old.waits_for_time and old.waits_for == WaitsFor.RETRY:
+        program = program_of(old)
+        if program.not_before is None:
+            found.append("a job waits for its next try without a time")
     return found
 
 

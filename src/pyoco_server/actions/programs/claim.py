@@ -12,11 +12,13 @@ from pyoco_server.actions.programs.slots import free_slot, free_slot_of, take_sl
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs import moves
-from pyoco_server.core.programs.budget import Why, spent
+from pyoco_server.core.programs.budget import Why
 from pyoco_server.core.programs.job import ProgramJob
 from pyoco_server.core.programs.message import decode_job
 from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import EXEC, TAG
+from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.retries.course import is_too_late
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, InvalidJob, QueueFull, Unavailable
@@ -171,8 +173,15 @@ async def _attempt(claim: _Claim, found: Stored, now: float, *, was_lost: bool) 
     program = program_of(run)
     if not was_lost and program.not_before is not None and program.not_before > now:
         return await _put_off(claim.delivery, program.not_before - now, "it is not due yet")
-    claimed = claim.of(run)
-    code = spent(program_of(claimed), run.attempt, programs_of(backend).config.exec_max_lost)
+    if is_too_late(run, now):
+        return await _end(claim, found, moves.fail_too_late(run, now))
+    claimed, programs = claim.of(run), programs_of(backend)
+    code = moves.budget_spent(claimed, run.attempt, programs.config.exec_max_lost)
+    if code is ErrorCode.MAX_LOST:
+        put_back = moves.put_back(run, Why.HOLDER_LOST, now, now) if was_lost else run
+        again = moves.retry_lost(put_back, now, programs.chance())
+        if again is not None:
+            return await _wait_again(claim, found, again)
     if code is not None:
         return await _end(claim, found, moves.exhaust(run, code, program_of(claimed).lost, now))
     written = await backend.runs.replace(claimed, found.revision)
@@ -211,6 +220,17 @@ async def _name_slot(claim: _Claim, before: Run | None, written: Stored) -> Prog
     if lost is not None:
         await free_slot_of(backend, lost)
     return attempt
+
+
+async def _wait_again(claim: _Claim, found: Stored, again: Run) -> Passed | Lost:
+    """The lost attempts are a failed try (RETRY-15): an alarm queues the job for the next one."""
+    written = await claim.backend.runs.replace(again, found.revision)
+    if isinstance(written, Lost):
+        return written
+    await free_slot_of(claim.backend, found.run)
+    await programs_of(claim.backend).events.tell(requeue_event(found.run, Why.FAILED_TRY, written.run.updated_at))
+    await claim.delivery.answer(Reply.ACK)
+    return Passed("it waits for its next try")
 
 
 async def _end(claim: _Claim, found: Stored, ended: Run) -> Passed | Lost:

@@ -10,7 +10,7 @@ from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.actions.programs.claim import release
 from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.history import event_of
-from pyoco_server.actions.programs.put_back import Why, put_back_held
+from pyoco_server.actions.programs.put_back import Why, complete_retry, put_back_held
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot_of
 from pyoco_server.actions.programs.unoffered import verdict_on
@@ -19,6 +19,7 @@ from pyoco_server.core.programs.moves import program_of
 from pyoco_server.core.programs.record import Artifact, artifact_object
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import TAIL_BYTES
+from pyoco_server.core.retries.course import has_failed_a_try
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
@@ -55,7 +56,7 @@ class Settlement(Enum):
     RECORDED = "recorded"
     #: A newer attempt has begun, or the run has ended: the report is dropped.
     STALE = "stale"
-    #: It is not a result: the job is retried (GRID-79), or has ended because its retry budget is spent.
+    #: It is not a result: the job is retried (GRID-79, RETRY-18), or has ended because its retry budget is spent.
     PUT_BACK = "put_back"
     #: The worker lacks the program and another one offers it: the job waits again, and this was no attempt (FIND-14).
     DECLINED = "declined"
@@ -93,7 +94,7 @@ async def finish_job(
         return Settlement.DECLINED
     async with attempt.ending:
         artifacts = None
-        if not moves.is_no_result(attempt.run, report):
+        if not moves.is_no_result(attempt.run, report) and _next_try(backend, attempt.run, report) is None:
             artifacts = await _store(backend, attempt.run, report, outputs)
         async with attempt.lock:
             settlement, stored = await _finish(backend, attempt, report, outputs, artifacts)
@@ -172,6 +173,9 @@ async def _finish(
     worker_id = worker_id or attempt.run.worker_id
     is_known = False
     rounds = Rounds(f"run {attempt.run.run_id}")
+    settlement = await _try_again(backend, attempt, report, rounds)
+    if settlement is not None:
+        return settlement, None
     while True:
         rounds.begin()
         if moves.is_no_result(attempt.run, report):
@@ -232,6 +236,39 @@ async def _own_end(backend: Backend, attempt: ProgramAttempt, ended: Run) -> Sto
     if isinstance(found, Stored) and found.run.attempt_id == attempt.attempt_id and _facts(found.run) == _facts(ended):
         return found
     return None
+
+
+def _next_try(backend: Backend, run: Run, report: Report) -> Run | None:
+    """Return the run waiting for its next try, if its policy allows one (RETRY-18)."""
+    return moves.retry(run, report, backend.clock(), programs_of(backend).chance())
+
+
+async def _try_again(backend: Backend, attempt: ProgramAttempt, report: Report, rounds: Rounds) -> Settlement | None:
+    """Make the run wait for its next try. None: no other try is allowed, or the report is not that of this run."""
+    while (again := _next_try(backend, attempt.run, report)) is not None:
+        rounds.begin()
+        written = await backend.runs.replace(again, attempt.revision)
+        retried = written if isinstance(written, Stored) else None
+        if retried is None and not await _reread(backend, attempt):
+            retried = await _own_retry(backend, attempt)
+            if retried is None:
+                return None
+        if retried is not None:
+            await complete_retry(backend, attempt, retried)
+            attempt.run, attempt.revision = retried.run, retried.revision
+            return Settlement.PUT_BACK
+    return None
+
+
+async def _own_retry(backend: Backend, attempt: ProgramAttempt) -> Stored | None:
+    """Return the record if an earlier try of this call has made it wait for its next try (GRID-11)."""
+    try:
+        found = await backend.runs.find(attempt.run.run_id)
+    except Corrupt:
+        return None
+    if not isinstance(found, Stored) or not found.run.waits_for_time:
+        return None
+    return found if has_failed_a_try(found.run, attempt.run.attempt) else None
 
 
 def _facts(run: Run) -> tuple[object, ...]:

@@ -8,17 +8,19 @@ from pyoco_server.actions.programs.complete_end import complete_end, write_end
 from pyoco_server.actions.programs.history import requeue_event
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.core.programs import moves
-from pyoco_server.core.programs.budget import Why, is_lost, retry_delay_seconds, spent
+from pyoco_server.core.programs.budget import Why, is_lost, retry_delay_seconds
 from pyoco_server.core.programs.moves import program_of
+from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Run
+from pyoco_server.core.run import Run, changed
+from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Reply
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.wakeups.port import Wakeup
 
-__all__ = ["Why", "put_back", "put_back_held"]
+__all__ = ["Why", "complete_retry", "put_back", "put_back_held"]
 
 log = get_logger(__name__)
 
@@ -72,8 +74,31 @@ def _next(backend: Backend, run: Run, why: Why, reported_error: str | None) -> R
     else:
         delay = retry_delay_seconds(run.attempt - program.lost, programs.chance())
     waiting = moves.put_back(run, why, now + delay, now, reported_error)
-    code = spent(program_of(waiting), run.attempt, programs.config.exec_max_lost)
-    return waiting if code is None else moves.exhaust(run, code, program_of(waiting).lost, now, reported_error)
+    code = moves.budget_spent(waiting, run.attempt, programs.config.exec_max_lost)
+    if code is None:
+        return waiting
+    if code is ErrorCode.MAX_LOST:
+        again = moves.retry_lost(waiting, now, programs.chance())
+        if again is not None:
+            return again
+    counted = changed(run, tries=waiting.tries, try_since=waiting.try_since)
+    return moves.exhaust(counted, code, program_of(waiting).lost, now, reported_error)
+
+
+async def complete_retry(backend: Backend, attempt: ProgramAttempt, written: Stored) -> None:
+    """Do what follows the record of a run that waits for its next try: its event, and the end of its message."""
+    await _complete(backend, attempt, written, Why.FAILED_TRY)
+
+
+async def _leave_to_the_clock(backend: Backend, attempt: ProgramAttempt) -> None:
+    """Remove the message: an alarm queues the job again. One that stays is put off until it is due."""
+    if attempt.delivery is not None:
+        await attempt.delivery.answer(Reply.ACK)
+        return
+    try:
+        await programs_of(backend).queue.remove(moves.addressed(attempt.run))
+    except Unavailable as error:
+        log.warning("the message of a failed try could not be removed", run_id=attempt.run.run_id, error=error)
 
 
 async def _complete(backend: Backend, attempt: ProgramAttempt, written: Stored, why: Why) -> None:
@@ -82,7 +107,9 @@ async def _complete(backend: Backend, attempt: ProgramAttempt, written: Stored, 
         await complete_end(backend, written, attempt.delivery)
         return
     await programs.events.tell(requeue_event(attempt.run, why, run.updated_at))
-    if attempt.delivery is not None:
+    if run.waits_for_time:
+        await _leave_to_the_clock(backend, attempt)
+    elif attempt.delivery is not None:
         delay = max(0.0, (program_of(run).not_before or 0.0) - backend.clock())
         await attempt.delivery.answer(Reply.LATER, delay)
     await programs.wakeups.tell(program_of(run).group, Wakeup.DONE, run.run_id)

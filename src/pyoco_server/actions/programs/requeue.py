@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.actions.programs.admit import admit_client, is_operator
@@ -67,7 +68,21 @@ async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
     return True
 
 
-async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None, delay: Delay = NO_DELAY) -> Submitted:
+@dataclass(frozen=True, kw_only=True)
+class Again:
+    """What to change in the new job. None: as it was."""
+
+    delay: Delay = NO_DELAY
+    retry: Mapping[str, Any] | None = None
+    timeout_sec: float | None = None
+
+
+_AS_IT_WAS = Again()
+
+
+async def rerun_job(
+    backend: Backend, caller: Caller, old: Run, key: str | None, again: Again = _AS_IT_WAS
+) -> Submitted:
     """Submit the same content as a new job, whatever the state of the old run. A key makes repeated calls one job.
 
     The small inputs of an ended run were deleted with its message, so it can be run again only if it had none. Raises
@@ -76,12 +91,14 @@ async def rerun_job(backend: Backend, caller: Caller, old: Run, key: str | None,
     job = await _job_of(backend, old)
     job_id = backend.new_id() if key is None else str(uuid.uuid5(uuid.UUID(old.run_id), f"rerun:{key}"))
     try:
-        return await _submit(backend, caller, job, job_id, delay)
+        return await _submit(backend, caller, job, job_id, again)
     except ArtifactExpired as error:
         raise _not_repeatable("was submitted with files that are no longer kept", "inputs_gone") from error
 
 
-async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str, delay: Delay = NO_DELAY) -> Submitted:
+async def _submit(
+    backend: Backend, caller: Caller, job: ProgramJob, job_id: str, again: Again = _AS_IT_WAS
+) -> Submitted:
     ask = JobAsk(
         job_id=job_id,
         group=job.group,
@@ -89,9 +106,10 @@ async def _submit(backend: Backend, caller: Caller, job: ProgramJob, job_id: str
         exec_name=job.exec_name,
         args=job.args,
         files=files_of(job),
-        timeout_sec=job.timeout_sec,
+        timeout_sec=job.timeout_sec if again.timeout_sec is None else again.timeout_sec,
         retry_of=job.run_id,
-        delay=delay,
+        delay=again.delay,
+        retry=job.retry if again.retry is None else again.retry,
     )
     programs = programs_of(backend)
     if not is_operator(programs, caller):  # GRID-168: a caller that may not submit a job may not repeat it either
@@ -123,6 +141,8 @@ async def _from_params(backend: Backend, old: Run) -> dict[str, Any]:
         "args": list(old.params["args"]),
         "timeout_sec": old.params.get("timeout_sec"),
     }
+    if old.retry is not None:
+        bare["retry"] = old.retry
     if not files:
         return bare | {"inputs": {"mode": "inline", "files": {}}}
     name = inputs_object(old.run_id, program_of(old).fingerprint)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.programs.report import ErrorCode
+from pyoco_server.core.programs.report import ErrorCode, Report
+from pyoco_server.core.retries.matching import TIMEOUT, Failure, exited, killed
+from pyoco_server.core.retries.policy import RetryPolicy
 
-__all__ = ["LOST_WITH", "Why", "is_lost", "retry_delay_seconds", "spent"]
+__all__ = ["LOST_WITH", "Why", "failure_of", "is_lost", "retry_delay_seconds", "spent", "spent_tries"]
 
 _DELAY_SECONDS_MAX = 60.0
 #: ±20%.
@@ -17,12 +19,14 @@ _DOUBLINGS_MAX = 6
 
 
 class Why(StrEnum):
-    """Why an attempt ended without a result. The first two count as failed, the others as lost."""
+    """Why an attempt did not end its run. Those of LOST_WITH count as lost, the others as failed."""
 
     ACK_TIMEOUT = "ack_timeout"
     WORKER_ERROR = "worker_error"
     WORKER_DOWN = "worker_down"
     HOLDER_LOST = "holder_lost"
+    #: With a retry policy: the program failed, and another try is allowed.
+    FAILED_TRY = "failed_try"
 
 
 LOST_WITH = frozenset({Why.WORKER_DOWN, Why.HOLDER_LOST})
@@ -47,3 +51,19 @@ def spent(program: Program, attempt: int, max_lost: int) -> ErrorCode | None:
     if attempt - program.lost >= program.max_attempts:
         return ErrorCode.MAX_ATTEMPTS
     return ErrorCode.MAX_LOST if program.lost >= max_lost else None
+
+
+def spent_tries(policy: RetryPolicy, failed: int, lost: int, max_lost: int) -> ErrorCode | None:
+    """Return the same for a run with a retry policy, after so many failed tries and lost attempts (RETRY-15)."""
+    if failed >= policy.tries:
+        return ErrorCode.MAX_ATTEMPTS
+    return ErrorCode.MAX_LOST if lost >= max_lost else None
+
+
+def failure_of(report: Report) -> Failure | None:
+    """Return what a policy decides on (RETRY-18). None: the program did not fail itself, and no policy retries it."""
+    if report.error_code is ErrorCode.RUN_TIMEOUT:
+        return Failure(TIMEOUT)
+    if report.error_code not in (ErrorCode.EXIT_NONZERO, ErrorCode.SIGNALED) or report.exit_code is None:
+        return None
+    return killed(-report.exit_code) if report.exit_code < 0 else exited(report.exit_code)

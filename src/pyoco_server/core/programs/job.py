@@ -74,6 +74,8 @@ class JobAsk:
     #: The tick of a schedule that this job is for.
     schedule: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
+    #: The retry policy, as in `core.run.Submission`.
+    retry: Mapping[str, Any] | None = None
 
     @property
     def run_id(self) -> str:
@@ -124,6 +126,8 @@ def fingerprint(ask: JobAsk) -> str:
     }
     if ask.delay != NO_DELAY:  # DELAY-8; a job without a delay keeps the digest of earlier versions
         document["delay"] = [ask.delay.seconds, ask.delay.until]
+    if ask.retry is not None:
+        document["retry"] = dict(ask.retry)
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -169,6 +173,7 @@ class ProgramJob:
     not_before: float | None = None
     schedule: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
+    retry: Mapping[str, Any] | None = None
     #: Hints for the first claim, present only in the message: the revision of the PENDING record this job was queued
     #: for, and the one member of that record which the message lacks. A claim that writes over exactly that revision
     #: need not read the record first.
@@ -211,6 +216,7 @@ def job_of(
         not_before=ask.delay.due_at(now),
         schedule=ask.schedule,
         tags=ask.tags,
+        retry=ask.retry,
     )
 
 
@@ -233,7 +239,7 @@ def files_of(job: ProgramJob) -> tuple[InputFile, ...]:
 
 
 #: Left out when they have no value: earlier versions do not know them.
-_OPTIONAL = ("revision", "max_attempts", "not_before", "schedule", "tags")
+_OPTIONAL = ("revision", "max_attempts", "not_before", "schedule", "tags", "retry")
 
 
 def to_message(job: ProgramJob) -> dict[str, Any]:

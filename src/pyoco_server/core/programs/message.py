@@ -102,11 +102,17 @@ def _read(message: Mapping[str, Any]) -> ProgramJob:
         revision=_hint(message, "revision"),
         max_attempts=_hint(message, "max_attempts"),
         not_before=_due(message),
-        schedule=_take(message, "schedule", lambda value: isinstance(value, dict), "an object")
-        if message.get("schedule") is not None
-        else None,
+        schedule=_object_or_none(message, "schedule"),
+        retry=_object_or_none(message, "retry"),
         tags=tuple(_take(message, "tags", _is_texts, "an array of strings")) if "tags" in message else (),
     )
+
+
+def _object_or_none(message: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    if message.get(name) is None:
+        return None
+    found: Mapping[str, Any] = _take(message, name, lambda value: isinstance(value, dict), "an object")
+    return found
 
 
 def _due(message: Mapping[str, Any]) -> float | None:

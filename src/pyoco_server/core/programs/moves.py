@@ -13,12 +13,15 @@ from typing import Any, Unpack
 
 from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.programs.budget import LOST_WITH, Why, is_lost
+from pyoco_server.core.programs.budget import LOST_WITH, Why, failure_of, is_lost, spent, spent_tries
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
 from pyoco_server.core.programs.names import client_key, flow_name_of
 from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS, EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.programs.tails import cut, tail_of
+from pyoco_server.core.retries.course import next_try_at, policy_of, with_failed_try
+from pyoco_server.core.retries.matching import LOST, Failure
+from pyoco_server.core.retries.reading import policy_of_document
 from pyoco_server.core.run import ERROR_LENGTH_MAX, Run, RunChanges, changed, over, with_this_one
 from pyoco_server.core.states import PROGRAM_MOVES, IllegalMove, RunState, TaskState
 
@@ -27,12 +30,14 @@ __all__ = [
     "addressed",
     "ask_cancel",
     "beat",
+    "budget_spent",
     "cancel",
     "claim",
     "client_of",
     "conclude",
     "exhaust",
     "fail_invalid",
+    "fail_too_late",
     "fail_unoffered",
     "is_cancel_asked",
     "is_fresh",
@@ -42,6 +47,8 @@ __all__ = [
     "put_back",
     "reattach",
     "release",
+    "retry",
+    "retry_lost",
     "with_short_tails",
 ]
 
@@ -104,6 +111,7 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
     """
     listed = [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in files_of(job)]
     params: dict[str, Any] = {"exec_name": job.exec_name, "args": list(job.args), "files": listed}
+    policy = policy_of_document(job.retry)
     if job.timeout_sec is not None:  # stored nowhere else once the run has ended, and a repetition needs it
         params["timeout_sec"] = job.timeout_sec
     return Run(
@@ -122,13 +130,14 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
         rerun_of=job.retry_of,
         waits_for=None if job.not_before is None else WaitsFor.SCHEDULED,
         schedule=job.schedule,
+        retry=job.retry,
         program=Program(
             job_id=job.job_id,
             group=job.group,
             exec_name=job.exec_name,
             client_id=job.client_id,
             fingerprint=job.fingerprint,
-            max_attempts=max_attempts,
+            max_attempts=max_attempts if policy is None else policy.tries,
             retry_of=job.retry_of,
             not_before=job.not_before,
             job=to_message(without_hints(job)),
@@ -168,6 +177,9 @@ def claim(run: Run, *, token: str, worker_id: str, holder: str, slot: int, now: 
     was_lost = run.status is S.RUNNING
     earlier = with_this_one(run, Why.HOLDER_LOST, run.heartbeat_at) if was_lost else run.earlier_attempts
     lost = program_of(run).lost + was_lost
+    if run.retry is not None:
+        began = now if run.try_since is None else run.try_since
+        run = changed(run, attempts_lost=run.attempts_lost + was_lost, try_since=began)
     return _moved(
         run,
         "claim",
@@ -211,12 +223,67 @@ def put_back(run: Run, why: Why, not_before: float, now: float, reported_error: 
     `reported_error` is shown until the next attempt begins, and in the list of attempts after that.
     """
     lost = program_of(run).lost + is_lost(why)
+    if run.retry is not None:
+        run = _counted(run, why, reported_error, now)
     return _moved(
         run,
         "put_back",
         now,
         {"holder": None, "slot": None, "lost": lost, "not_before": not_before},
         **over(run, why, now, reported_error),
+    )
+
+
+def _counted(run: Run, why: Why, error: str | None, now: float) -> Run:
+    """Count an attempt without a result of a run with a policy: as lost, or as a failed try."""
+    if is_lost(why):
+        return changed(run, attempts_lost=run.attempts_lost + 1)
+    return with_failed_try(run, why, why, error, now)
+
+
+def retry(run: Run, report: Report, now: float, chance: float) -> Run | None:
+    """Return the run waiting for its next try after a failed one (RETRY-18). None: this try was the last.
+
+    Its token is void: the attempt has reported, and a repeated report must not count again.
+    """
+    policy, failure = policy_of(run), failure_of(report)
+    if policy is None or failure is None or report.status is not S.FAILED or is_cancel_asked(run):
+        return None
+    found = _as_reported(run)
+    until = next_try_at(found, policy, failure, now, chance)
+    if until is None:
+        return None
+    tried = with_failed_try(found, failure.kind, DeadReason.EXECUTION_ERROR, report.error, now)
+    return _waiting(tried, Why.FAILED_TRY, until, now, report.error)
+
+
+def retry_lost(run: Run, now: float, chance: float) -> Run | None:
+    """Return the run waiting for its next try after too many lost attempts, if its policy retries that (RETRY-15)."""
+    policy = policy_of(run)
+    until = None if policy is None else next_try_at(run, policy, Failure(LOST), now, chance)
+    if until is None:
+        return None
+    return _waiting(with_failed_try(run, LOST, DeadReason.MAX_LOST, None, now), Why.FAILED_TRY, until, now, None)
+
+
+def _waiting(run: Run, why: Why, until: float, now: float, error: str | None) -> Run:
+    """An alarm queues the job again: it may be due in days, and a message is not kept in flight for so long."""
+    facts: ProgramChanges = {"holder": None, "slot": None, "not_before": until}
+    if run.status is S.RUNNING:
+        waiting = _moved(run, "put_back", now, facts, **over(run, why, now, error))
+    else:  # put back already
+        waiting = changed(run, program=_altered(program_of(run), facts), **over(run, why, now, error))
+    return changed(waiting, attempt_id=None, waits_for=WaitsFor.RETRY, heartbeat_at=max(until, now))
+
+
+def _as_reported(run: Run) -> Run:
+    """Return the run without the entry that counted the attempt, which has now reported, as lost."""
+    if run.status is not S.PENDING:
+        return run
+    lost, earlier = _without_last_put_back(run)
+    fewer = max(0, run.attempts_lost - (program_of(run).lost - lost))
+    return changed(
+        run, earlier_attempts=earlier, attempts_lost=fewer, program=_altered(program_of(run), {"lost": lost})
     )
 
 
@@ -293,6 +360,10 @@ def conclude(
         "lost": lost,
     }
     error = None if report.status is S.COMPLETED else report.error
+    if run.retry and move == "fail":
+        failure = failure_of(report)
+        kind = str(report.error_code or DeadReason.EXECUTION_ERROR).lower() if failure is None else failure.kind
+        run = with_failed_try(run, kind, DeadReason.EXECUTION_ERROR, report.error, now)
     found = changed(run, earlier_attempts=earlier, worker_id=worker_id or run.worker_id)
     return _ended(found, move, error, facts, now, buries_errors=buries_errors)
 
@@ -316,6 +387,20 @@ def fail_invalid(run: Run, error: str, now: float) -> Run:
     """Fail a run whose record holds no valid job."""
     ended = _ended(run, "fail", error, {"error_code": None}, now)
     return changed(ended, reason=DeadReason.INVALID_JOB)
+
+
+def fail_too_late(run: Run, now: float) -> Run:
+    """Fail a run with its last failed try, because its deadline is over (RETRY-7)."""
+    last = run.tries[-1].get("error")
+    return _ended(run, "fail", last if isinstance(last, str) else None, {"error_code": None}, now)
+
+
+def budget_spent(run: Run, attempt: int, max_lost: int) -> ErrorCode | None:
+    """Return why no further attempt is allowed; None: one is. Assumes that all attempts up to `attempt` are over."""
+    policy = policy_of(run)
+    if policy is None:
+        return spent(program_of(run), attempt, max_lost)
+    return spent_tries(policy, len(run.tries), run.attempts_lost, max_lost)
 
 
 _UNOFFERED_TEXTS = {

@@ -52,7 +52,8 @@ Moves = dict[str, tuple[frozenset[RunState], RunState]]
 #: All transitions of a flow run. A transition that is not listed cannot happen.
 FLOW_MOVES: Moves = {
     "claim": (frozenset({S.PENDING, S.RUNNING}), S.RUNNING),  # FLOW-13, FLOW-18: a new attempt
-    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # RETRY-14, RETRY-15; with a cancel request it ends instead
+    "put_back": (frozenset({S.RUNNING}), S.PENDING),  # RETRY-15; with a cancel request it ends instead
+    "retry": (frozenset({S.RUNNING}), S.PENDING),  # RETRY-14; with a cancel request it ends instead
     "complete": (frozenset({S.RUNNING}), S.COMPLETED),  # FLOW-14
     "fail": (frozenset({S.PENDING, S.RUNNING}), S.FAILED),  # FLOW-15
     "ask_cancel": (frozenset({S.PENDING, S.RUNNING}), S.CANCELLING),  # FLOW-16

@@ -32,7 +32,7 @@ from pyoco_server.doors.http.dead_letter_requests import (
 )
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import read_body
-from pyoco_server.doors.http.shapes import Absent, Answer, Body, Count, Status, Uuid, one_of, schema_of
+from pyoco_server.doors.http.shapes import Absent, Answer, Body, Count, Status, Uuid, one_of, refers_to, schema_of
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.submissions import REPLAYED, RunRerunRequest, defaults_of, read_change
 from pyoco_server.errors import PyocoError
@@ -64,6 +64,7 @@ class DeadLetter(msgspec.Struct, kw_only=True):
     subject: Annotated[str, Meta(description="The subject of the original job.")] | Absent = UNSET
     tenant_id: str | Absent = UNSET
     api_key_id: str | Absent = UNSET
+    tries: list[Annotated[dict[str, Any], refers_to("RunTry")]] | Absent = UNSET
     kind: Annotated[str, one_of((EXEC,), description=_EXEC_ONLY)] | Absent = UNSET
     job_id: Uuid | Absent = UNSET
     group: str | Absent = UNSET

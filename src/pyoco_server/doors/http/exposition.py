@@ -175,6 +175,13 @@ METRICS: tuple[Described[Moment], ...] = (
         "Attempts beyond a run's first that this gateway saw begin.",
         _one(lambda moment: moment.tally.redeliveries),
     ),
+    Described(
+        "pyoco_run_retries_total",
+        "counter",
+        ("flow", "kind"),
+        "Failed tries after which another one was allowed, by what failed, that this gateway saw end.",
+        lambda moment: [(key, count) for key, count in list(moment.tally.retries.items())],
+    ),
     *map(_of_programs, PROGRAM_METRICS),
     *map(_of_logs, LOG_METRICS),
     Described(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from pyoco_server.doors.http.reading import members_of, read_texts
 from pyoco_server.doors.http.requests import Malformed, chunks_of
+from pyoco_server.doors.http.retries import RETRY_TEXT_BYTES_MAX, read_retry_text
 from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.submissions import RunSubmitYamlRequest
 from pyoco_server.errors import Problem, PyocoError, TooLarge, WorkflowTooLarge
@@ -20,7 +21,7 @@ S = TypeVar("S", bound=Shape)
 
 __all__ = ["Form", "Part", "Sink", "WorkflowForm", "parse_form", "read_workflow_form", "wrong_part"]
 
-_FIELD_BYTES_MAX = 4096
+_FIELD_BYTES_MAX = RETRY_TEXT_BYTES_MAX
 _PARTS_MAX = 16
 _HEADER_BYTES_MAX = 16 * 1024
 #: Boundaries, headers and small fields around the file.
@@ -229,6 +230,8 @@ class WorkflowForm:
     tag: str | None
     delay: float | None = None
     not_before: float | None = None
+    retry: Mapping[str, Any] | None = None
+    timeout: float | None = None
 
 
 async def read_workflow_form(request: Request, workflow_bytes_max: int) -> WorkflowForm:
@@ -239,4 +242,5 @@ async def read_workflow_form(request: Request, workflow_bytes_max: int) -> Workf
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise wrong_part("params", message, "forbidden")
     asked = form.read(RunSubmitYamlRequest)
-    return WorkflowForm(workflow, asked.flow_name, asked.tag, asked.delay, asked.not_before)
+    retry = read_retry_text(asked.retry)
+    return WorkflowForm(workflow, asked.flow_name, asked.tag, asked.delay, asked.not_before, retry, asked.timeout)

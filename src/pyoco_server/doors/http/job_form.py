@@ -19,6 +19,7 @@ from pyoco_server.doors.http.forms import Part, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
 from pyoco_server.doors.http.reading import members_of
 from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
+from pyoco_server.doors.http.retries import RETRY_TEXT_BYTES_MAX, MaybeRetryText, read_retry_text
 from pyoco_server.doors.http.shapes import Duration, File, FormRequest, Instant
 from pyoco_server.doors.http.submissions import Defaults, MaybeDelay, MaybeNotBefore
 from pyoco_server.doors.http.unknown import unknown_members
@@ -72,6 +73,10 @@ class JobSubmitRequest(FormRequest):
     ) = None
     delay: MaybeDelay = None
     not_before: MaybeNotBefore = None
+    retry: MaybeRetryText = None
+    timeout: (
+        Annotated[Duration, Meta(description="The same as `timeout_sec`, also as text; not together with it.")] | None
+    ) = None
 
 
 _FIELD_BYTES_MAX: Final = 1024
@@ -130,8 +135,9 @@ class JobForm:
         elif part.name in _ONCE:
             content = self._fields[part.name]
             content += data
-            if len(content) > _FIELD_BYTES_MAX:
-                raise _bad(f"{part.name} has at most {_FIELD_BYTES_MAX} bytes", part.name)
+            bytes_max = RETRY_TEXT_BYTES_MAX if part.name == "retry" else _FIELD_BYTES_MAX
+            if len(content) > bytes_max:
+                raise _bad(f"{part.name} has at most {bytes_max} bytes", part.name)
 
     def check_names(self) -> None:
         """Raises MalformedProgramRequest with every unknown part (STRICT-1)."""
@@ -192,7 +198,7 @@ async def read_job_form(
     async for _ in parse_form(request, _chunks(request, bytes_max, began), form, lambda text, _: _bad(text, None)):
         await form.store(files)
     form.check_names()
-    exec_name, timeout = form.text("exec_name"), form.text("timeout_sec")
+    exec_name = form.text("exec_name")
     if exec_name is None:
         raise _bad("exec_name is required", "ExecName")
     ask = JobAsk(
@@ -202,10 +208,23 @@ async def read_job_form(
         exec_name=exec_name,
         args=form.args,
         files=await files.finish(),
-        timeout_sec=None if timeout is None else _number(timeout),
+        timeout_sec=_timeout(form),
         delay=_delay(form, defaults),
+        retry=read_retry_text(form.text("retry")),
     )
     return check_ask(ask)
+
+
+def _timeout(form: JobForm) -> float | None:
+    seconds, text = form.text("timeout_sec"), form.text("timeout")
+    if text is None:
+        return None if seconds is None else _number(seconds)
+    if seconds is not None:
+        raise _bad("timeout cannot be given together with timeout_sec", "timeout")
+    try:
+        return Duration.text_rule(text)
+    except ValueError as error:
+        raise _bad(f"timeout {error}", "timeout") from error
 
 
 def _delay(form: JobForm, defaults: Defaults) -> Delay:

@@ -70,6 +70,10 @@ def members_of(shape: type[Request]) -> tuple[str, ...]:
 
 def _faults(value: Any, kind: inspect.Type, loc: Loc) -> Iterator[Problem]:
     """Yield the problems of a JSON value."""
+    if isinstance(kind, inspect.Metadata) and isinstance(
+        kind.type, inspect.StructType | inspect.ListType if isinstance(value, list) else inspect.StructType
+    ):
+        kind = kind.type
     if isinstance(kind, inspect.UnionType):
         yield from _faults_of_either(value, kind, loc)
     elif isinstance(kind, inspect.StructType):

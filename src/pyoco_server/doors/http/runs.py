@@ -77,6 +77,8 @@ async def submit_run_yaml(request: Request) -> Response:
         workflow_yaml_sha256=file.sha256,
         workflow_yaml_bytes=file.size,
         delay=delay,
+        retry=form.retry,
+        timeout=form.timeout,
     )
     return await _accept(state, caller_of(request), ask, key)
 

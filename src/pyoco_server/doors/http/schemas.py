@@ -7,7 +7,7 @@ from typing import Any
 from pyoco_server.core.change import DoerKind, What
 from pyoco_server.core.programs.faults import FACTS, Code
 from pyoco_server.core.programs.report import ErrorCode
-from pyoco_server.core.run import GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR
+from pyoco_server.core.run import FAILED_TRY, GATEWAY, HANDED_BACK, KEEPER, LOST, OPERATOR, TASK_TIMEOUT
 from pyoco_server.core.states import UNKNOWN, RunState, TaskState
 from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.core.waiting import WaitReason
@@ -138,6 +138,11 @@ _SNAPSHOT: dict[str, Any] = {
     "rerun_ids": array_of(TEXT) | {"description": "The newest 20 runs that repeat the failed run."},
     "not_before": NUMBER | {"description": "The run must not start, or try again, before this instant."},
     "schedule": ref("RunSchedule"),
+    "retry": or_null(OBJECT) | {"description": "The retry policy, with all members, durations in seconds."},
+    "try": COUNT | {"description": "With a retry policy: the current try, from 1, or the last one."},
+    "max_tries": COUNT,
+    "tries": array_of(ref("RunTry")),
+    "timeout": NUMBER | {"description": "Seconds for each try, if the submission or the flow limits it."},
 }
 #: Only for runs of kind `pack`.
 _PACK: dict[str, Any] = {
@@ -196,6 +201,8 @@ _SUMMARY = (
     "error",
     "not_before",
     "schedule",
+    "try",
+    "max_tries",
 )
 
 _COSTS = ("reserved", "used", "minimum_fee")
@@ -277,10 +284,25 @@ SCHEMAS: dict[str, Any] = {
             "worker_id": or_null(TEXT),
             "started_at": or_null(NUMBER),
             "ended_at": NUMBER,
-            "why": {"type": "string", "enum": [HANDED_BACK, LOST]},
+            "why": {"type": "string", "enum": [HANDED_BACK, LOST, FAILED_TRY, TASK_TIMEOUT]},
         },
         ["attempt", "worker_id", "started_at", "ended_at", "why"],
-        "An earlier attempt: its worker released the run, or was lost. If lost, `ended_at` is the last heartbeat.",
+        "An earlier attempt: its worker released the run or was lost, or a try failed and another one is allowed. If "
+        "lost, `ended_at` is the last heartbeat.",
+    ),
+    "RunTry": object_of(
+        {
+            "try": COUNT,
+            "attempts": array_of(COUNT),
+            "worker_id": or_null(TEXT),
+            "started_at": or_null(NUMBER),
+            "ended_at": NUMBER,
+            "reason": TEXT,
+            "error": or_null(TEXT),
+            "kind": TEXT | {"description": "What the policy decided on, such as `exception:ValueError` or `exit:3`."},
+        },
+        ["try", "attempts", "worker_id", "started_at", "ended_at", "reason", "error", "kind"],
+        "A failed try of a run, and the newest 20 of its attempts.",
     ),
     "RunLastChange": object_of(
         {

@@ -51,6 +51,8 @@ def shown_params(params: Mapping[str, Any]) -> str:
 def shown_line(line: Summary, caller: Caller) -> dict[str, Any]:
     """FLOW-109: unknown values are left out. A caller with a tenant only gets runs of that tenant."""
     shown = {name: value for name, value in vars(line).items() if value is not None}
+    if "try_number" in shown:
+        shown["try"] = shown.pop("try_number")
     for more in ("pack", "program"):
         shown |= shown.pop(more, {})
     return redacted(shown) if is_withheld(caller, line.kind, caller.tenant_id) else shown

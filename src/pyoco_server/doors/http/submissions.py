@@ -16,6 +16,7 @@ from pyoco_server.core.fingerprint import item_key
 from pyoco_server.core.run import Submission
 from pyoco_server.doors.http.reading import read_document
 from pyoco_server.doors.http.requests import JSON_BYTES_MAX, Malformed, wrong
+from pyoco_server.doors.http.retries import MaybeRetry, MaybeRetryText, MaybeTimeout, read_retry
 from pyoco_server.doors.http.shapes import (
     Duration,
     File,
@@ -107,6 +108,8 @@ class RunSubmitRequest(Request):
     tags: Labels | None = None
     delay: MaybeDelay = None
     not_before: MaybeNotBefore = None
+    retry: MaybeRetry = msgspec.UNSET
+    timeout: MaybeTimeout = None
 
 
 class RunSubmitYamlRequest(FormRequest):
@@ -117,6 +120,8 @@ class RunSubmitYamlRequest(FormRequest):
     tag: Tag | None = None
     delay: MaybeDelay = None
     not_before: MaybeNotBefore = None
+    retry: MaybeRetryText = None
+    timeout: MaybeTimeout = None
 
 
 class RunBatchItem(RunSubmitRequest):
@@ -143,6 +148,8 @@ class RunRerunRequest(Request):
     tags: Labels | None = None
     delay: MaybeDelay = None
     not_before: MaybeNotBefore = None
+    retry: MaybeRetry = msgspec.UNSET
+    timeout: MaybeTimeout = None
 
 
 class RunCancelRequest(Request):
@@ -252,7 +259,8 @@ def read_change(body: bytes, defaults: Defaults) -> Change:
     _check_depth(asked.params or {}, body)
     delay = read_delay(asked.delay, asked.not_before, defaults)
     tags = None if asked.tags is None else tuple(asked.tags)
-    return Change(params=asked.params, tag=asked.tag, tags=tags, delay=delay)
+    retry = read_retry(asked.retry)
+    return Change(params=asked.params, tag=asked.tag, tags=tags, delay=delay, retry=retry, timeout=asked.timeout)
 
 
 def read_cancel(body: bytes) -> RunCancelRequest:
@@ -266,7 +274,15 @@ def _submission(asked: RunSubmitRequest, body: bytes, defaults: Defaults) -> Sub
     _check_depth(params, body)
     tags = (tag,) if asked.tags is None else tuple(asked.tags)
     delay = read_delay(asked.delay, asked.not_before, defaults)
-    return Submission(flow_name=asked.flow_name, tag=tag, tags=tags, params=params, delay=delay)
+    return Submission(
+        flow_name=asked.flow_name,
+        tag=tag,
+        tags=tags,
+        params=params,
+        delay=delay,
+        retry=read_retry(asked.retry),
+        timeout=asked.timeout,
+    )
 
 
 def _check_depth(params: dict[str, Any], body: bytes) -> None:

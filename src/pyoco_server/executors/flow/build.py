@@ -8,7 +8,7 @@ import importlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from pyoco.core.models import Flow, Task
@@ -20,10 +20,13 @@ from pyoco.schemas.config import FlowConfig, PyocoConfig, RuntimeConfig, TaskCon
 
 from pyoco_server.core.flow_file import FlowFile
 from pyoco_server.core.job import Job
+from pyoco_server.core.outcome import Terms
+from pyoco_server.core.retries.policy import NO_RETRY, to_document
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
 from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.offer import Offer, homes_of, package_of
+from pyoco_server.executors.flow.terms import say_of_flow, with_task_terms
 from pyoco_server.ports.flow_files import FlowFiles
 
 __all__ = ["FlowBuilder", "load_resolver"]
@@ -117,14 +120,23 @@ class FlowBuilder:
             with contextlib.redirect_stdout(output):
                 loader = _PrivateLoader(file, self._offer, output)
                 loader.load()
-            return build_flow_from_graph(
+            _say_of_tasks(file, loader.tasks)
+            flow = build_flow_from_graph(
                 graph=file.graph, tasks=loader.tasks, pipes=dict(file.pipes), flow_name=flow_name
             )
+            retry = None if file.retry is None else {} if file.retry == NO_RETRY else to_document(file.retry)
+            return say_of_flow(flow, Terms(retry, file.timeout))
         except (InvalidFlow, FlowNotResolved):
             raise
         except BaseException as error:  # FLOW-326: whatever prevents building the flow, including sys.exit()
             hint = " ".join(output.getvalue().split())
             raise FlowNotResolved(exception_text(error) + (f" ({hint})" if hint else "")) from error
+
+
+def _say_of_tasks(file: FlowFile, tasks: Mapping[str, Task]) -> None:
+    for name, spec in file.tasks.items():
+        if spec.terms is not None and name in tasks:
+            tasks[name].func = with_task_terms(tasks[name].func, spec.terms)
 
 
 class _PrivateLoader(TaskLoader):  # type: ignore[misc]  # the engine is not typed

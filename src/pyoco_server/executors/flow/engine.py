@@ -10,18 +10,21 @@ from typing import Any, Protocol
 from pyoco.core.context import Context
 from pyoco.core.engine import Engine
 from pyoco.core.log_capture import RunLogCapture
-from pyoco.core.models import Flow, RunContext, RunStatus
+from pyoco.core.models import Flow, RunContext, RunStatus, Task
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
-from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
+from pyoco_server.core.outcome import NO_TERMS, Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.states import TaskState
 from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
 from pyoco_server.executors.flow.exception_text import exception_text
+from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
+from pyoco_server.executors.flow.task_tries import TaskTries, Tell
+from pyoco_server.executors.flow.terms import check_tasks, terms_of
 
 __all__ = ["EngineRun", "Tasks"]
 
@@ -64,7 +67,15 @@ class _Told(_Silence):
 
 
 class _Engine(Engine):  # type: ignore[misc]  # as above
-    """Does not keep what tasks print: nothing reads it, and a task may print more than there is memory."""
+    """Tries tasks as their policies say. Does not keep what tasks print: nothing reads it, and a task may print more
+    than there is memory."""
+
+    def __init__(self, trace: TraceBackend, tries: TaskTries) -> None:
+        super().__init__(trace_backend=trace)
+        self._tries = tries
+
+    def _execute_task(self, task: Task, ctx: Context, log_capture: RunLogCapture | None = None) -> None:
+        self._tries.execute(task, lambda: super(_Engine, self)._execute_task(task, ctx, log_capture))
 
     def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
         return super()._run_flow(flow, ctx, run_ctx, None)
@@ -79,7 +90,10 @@ class EngineRun:
         resolve: Callable[[Job], Flow],
         tasks: Tasks | None = None,
         limits: OutputLimits | None = None,
+        task_tries: Mapping[str, Any] | None = None,
+        tell: Tell = lambda _: None,
     ) -> None:
+        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know while the run goes on."""
         self._job, self._resolve = job, resolve
         self._trace = _SILENCE if tasks is None else _Told(tasks)
         #: The values that the run has returned, once `execute` has returned.
@@ -87,12 +101,16 @@ class EngineRun:
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
         self._context = RunContext(run_id=job.run_id, status=RunStatus.RUNNING)
         self._graph: Mapping[str, tuple[str, ...]] = {}
+        self._terms = NO_TERMS
+        self._tell = tell
+        self._tries = TaskTries(self._context, task_tries or {}, tell)
 
     def execute(self) -> Outcome:
         """Build the flow and run it. Never raises: any exception of a task is an outcome, including SystemExit
         (FLOW-327)."""
         try:
             flow = self._resolve(self._job)
+            check_tasks(flow)
         except (InvalidFlow, WorkflowTooLarge) as error:
             return Failed(message=exception_text(error), why=DeadReason.INVALID_JOB)  # FLOW-325
         except CallableRefused as error:
@@ -100,13 +118,17 @@ class EngineRun:
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
-            return Failed(message=f"building the flow failed: {exception_text(error)}")  # FLOW-323
-        self._graph = graph_of(flow)
+            return Failed(
+                message=f"building the flow failed: {exception_text(error)}", cause=failure_of(error)
+            )  # FLOW-323
+        self._graph, self._terms = graph_of(flow), terms_of(flow)
+        if self._terms != NO_TERMS:
+            self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
         try:
             # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
-            _Engine(trace_backend=self._trace).run(flow, params=dict(self._job.params), run_context=self._context)
+            _Engine(self._trace, self._tries).run(flow, params=dict(self._job.params), run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
-            return Failed(message=exception_text(error), progress=self._last_progress())
+            return Failed(message=exception_text(error), progress=self._last_progress(), cause=failure_of(error))
         return self._returned(flow)
 
     def _returned(self, flow: Flow) -> Outcome:
@@ -140,6 +162,7 @@ class EngineRun:
         lost (ENG-18, ENG-19)."""
         if self._context.status is RunStatus.RUNNING:
             self._context.status = RunStatus.CANCELLING
+            self._tries.end_waits()
 
     def progress(self) -> Progress:
         """Return the state of every task. Threads of the engine modify it concurrently (ENG-11), so a torn read is
@@ -147,10 +170,30 @@ class EngineRun:
         for _ in range(5):
             try:
                 tasks = self._tasks()
-                return Progress(tasks, plain_records(_records(self._context, tasks)), graph=self._graph)
+                records = plain_records(self._records(tasks))
+                return Progress(tasks, records, graph=self._graph, terms=self._terms)
             except RuntimeError:  # a collection changed while it was being copied
                 time.sleep(0.001)
-        return Progress(graph=self._graph)
+        return Progress(graph=self._graph, terms=self._terms)
+
+    def _records(self, tasks: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Return the task records (FLOW-345). In callbacks and retries a record's state lags behind the task's, which
+        is used instead (ENG-14)."""
+        return {
+            name: {
+                "state": tasks[name],
+                "started_at": record.started_at,
+                "ended_at": record.ended_at,
+                "duration_ms": record.duration_ms,
+                "error": record.error,
+                "traceback": record.traceback,
+                "inputs": record.inputs,
+                "output": record.output,
+                "artifacts": record.artifacts,
+                **self._tries.shown(name),
+            }
+            for name, record in ((name, self._context.task_records[name]) for name in tasks)
+        }
 
     def _tasks(self) -> dict[str, str]:
         """Return the tasks in the order of their start, the others by name: the engine's set has no order."""
@@ -161,22 +204,3 @@ class EngineRun:
 
 def _succeeded(progress: Progress) -> list[str]:
     return [name for name in progress.task_records if progress.tasks[name] == TaskState.SUCCEEDED]
-
-
-def _records(context: RunContext, tasks: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the task records (FLOW-345). In callbacks and retries a record's state lags behind the task's, which is
-    used instead (ENG-14)."""
-    return {
-        name: {
-            "state": tasks[name],
-            "started_at": record.started_at,
-            "ended_at": record.ended_at,
-            "duration_ms": record.duration_ms,
-            "error": record.error,
-            "traceback": record.traceback,
-            "inputs": record.inputs,
-            "output": record.output,
-            "artifacts": record.artifacts,
-        }
-        for name, record in ((name, context.task_records[name]) for name in tasks)
-    }

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import gc
 import sys
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyoco_server.core.job import trust_job
 from pyoco_server.core.outcome import Failed, Outcome
@@ -23,6 +24,8 @@ from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, l
 from pyoco_server.executors.host.scene import Scene
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyoco_server.executors.capture.marks import Marks
     from pyoco_server.executors.flow.build import FlowBuilder
     from pyoco_server.executors.flow.engine import EngineRun
@@ -39,6 +42,8 @@ class Child:
         self._run: EngineRun | None = None
         self._jobs = 0
         self._bytes_max = 0
+        #: Held while a message is written to the control socket.
+        self._saying = threading.Lock()
         #: The outputs of the last run, which the worker opens when it receives the answer.
         self._spool: Spool | None = None
 
@@ -64,10 +69,18 @@ class Child:
         gc.freeze()  # exclude permanent objects from later collections, which follow failed runs
         scene = Scene()
         self._work.send(wire.pack_ready(faults))
-        while (data := self._work.receive()) is not None:
+        while (work := self._work.receive()) is not None:
             self._jobs += 1
             self._forget_outputs()
-            self._run = EngineRun(trust_job(data), lambda job: straight(build(job)), self._marks, settings.outputs)
+            data, task_tries = wire.unpack_work(work)
+            self._run = EngineRun(
+                trust_job(data),
+                lambda job: straight(build(job)),
+                self._marks,
+                settings.outputs,
+                task_tries,
+                functools.partial(self._tell, self._jobs),
+            )
             if self._marks is not None:
                 self._marks.begin_run(self._jobs)
             outcome = contextvars.copy_context().run(self._run.execute)
@@ -97,6 +110,14 @@ class Child:
             self._spool.close()
             self._spool = None
 
+    def _tell(self, job: int, document: Mapping[str, Any]) -> None:
+        """Called by threads of the engine."""
+        self._say(wire.REMARK + wire.number(job) + wire.pack_remark(document))
+
+    def _say(self, body: bytes) -> None:
+        with self._saying:
+            self._control.send(body)
+
     def _answer(self, body: bytes) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # a task may have closed them
@@ -112,7 +133,7 @@ class Child:
                 run, about_this = self._run, asked[1:] == wire.number(self._jobs)
                 run = run if about_this else None
                 if asked.startswith((wire.PROGRESS, wire.GRAPH)):
-                    self._control.send(b"" if run is None else self._progress(run, asked))
+                    self._say(b"" if run is None else self._progress(run, asked))
                 elif asked.startswith(wire.CANCEL) and run is not None:
                     run.ask_cancel()
         finally:

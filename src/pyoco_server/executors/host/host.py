@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.executors.capture.port import Captured, Collector
@@ -30,6 +30,8 @@ class Host(ChildProcess):
         self._asked_about = 0
         #: Task graph of the running flow, once the host has sent it.
         self._graph: Mapping[str, Sequence[str]] = {}
+        self._told: Callable[[wire.Remark], None] = lambda _: None
+        self._control_reader.on_remark = self._on_remark
         #: Faults of plug-ins in wheels, by the directory of the wheel. Runs that do not use them are unaffected.
         self.faults: dict[str, str] = {}
 
@@ -54,17 +56,35 @@ class Host(ChildProcess):
                 return
         raise OSError(f"a host process ended before it was ready: {await self.how_it_ended()}")
 
-    def run(self, data: bytes, captured: Captured | None = None) -> asyncio.Future[bytes | None]:
+    def run(
+        self,
+        data: bytes,
+        captured: Captured | None = None,
+        task_tries: Mapping[str, Any] | None = None,
+        told: Callable[[wire.Remark], None] = lambda _: None,
+    ) -> asyncio.Future[bytes | None]:
         """Run one job, as it came from the queue. The future yields a packed outcome, or None if the host exited.
 
-        `captured`: the run that its lines belong to.
+        `captured`: the run that its lines belong to. `told` receives what the host says until then.
         """
         self.runs += 1
+        self._told = told
         if captured is not None:
             self._expect(captured)
         self._graph = {}
-        self._work.write(wire.frame(data))
+        self._work.write(wire.frame(wire.pack_work(data, task_tries or {})))
         return self._work_reader.next(wire.number(self.runs))
+
+    def _on_remark(self, body: bytes) -> None:
+        about = wire.number(self.runs)
+        if not body.startswith(about):  # an earlier run, whose thread is still at work
+            return
+        try:
+            remark = wire.unpack_remark(body[len(about) :])
+        except ValueError:
+            self._give_up(self._control_reader)
+        else:
+            self._told(remark)
 
     def read_outcome(self, body: bytes) -> Outcome | None:
         """Decode the answer to `run`. Returns None if it is malformed: a task has written to the socket, and the host

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyoco_server.core.outcome import Cancelled, Died, Outcome, Progress, TimedOut
 from pyoco_server.core.wheel_sync import Environment
-from pyoco_server.errors import CATALOGUE, UsageError
-from pyoco_server.executors.capture.port import Captured, Collector
+from pyoco_server.errors import UsageError
+from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host import wire
+from pyoco_server.executors.host.execution import HostExecution
 from pyoco_server.executors.host.host import Host
 from pyoco_server.executors.host.warm_pool import Size, WarmPool
 from pyoco_server.executors.port import Work
@@ -24,58 +24,6 @@ log = get_logger(__name__)
 _SPARES = 1
 #: How long a claimed run waits for a host before it is released. A host takes about half a second to start.
 _ROOM_SECONDS = 2.0
-
-
-class _HostExecution:
-    """One run on one host. The host is free as soon as its answer has arrived, even before the outcome is read."""
-
-    def __init__(self, host: Host, work: Work, timeout_seconds: float, when_free: Callable[[Host], None]) -> None:
-        self._host, self._timeout, self._when_free = host, timeout_seconds, when_free
-        #: The outcome that explains why we killed the host, if we did.
-        self._verdict: Outcome | None = None
-        #: The decoded answer; None if it is malformed.
-        self._outcome: Outcome | None = None
-        self._answer = host.run(work.data, Captured(work.job.run_id, work.attempt))
-        self._answer.add_done_callback(self._on_answer)
-        self._timer = None
-        if timeout_seconds:
-            self._timer = asyncio.get_running_loop().call_later(timeout_seconds, self._expire)
-
-    def _on_answer(self, answer: asyncio.Future[bytes | None]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        body = answer.result()
-        if body is not None:  # decoded before the host is released: a host with a malformed answer gets no other run
-            self._outcome = self._host.read_outcome(body)
-        self._when_free(self._host)
-
-    def _expire(self) -> None:
-        self._verdict = self._verdict or TimedOut(seconds=self._timeout)
-        self._host.kill("it ran for too long")
-
-    async def outcome(self) -> Outcome:
-        await asyncio.shield(self._answer)
-        if self._outcome is not None:
-            return self._outcome
-        died = Died(how=await self._host.how_it_ended())
-        return died if self._verdict is None else self._verdict
-
-    # Once the answer has arrived the host serves another run: a late progress request or kill must have no effect.
-
-    async def progress(self) -> Progress | None:
-        return None if self._answer.done() else await self._host.progress()
-
-    def ask_cancel(self) -> None:
-        if not self._answer.done():
-            self._host.ask_cancel()
-
-    def kill(self) -> bool:
-        if self._answer.done():
-            return True
-        text = CATALOGUE[21]
-        self._verdict = self._verdict or Cancelled(note=f"{text.err_id}: {text.en} Its process was killed.")
-        self._host.kill("it was cancelled")
-        return True
 
 
 class HostExecutor:
@@ -117,7 +65,7 @@ class HostExecutor:
     async def stop(self) -> None:
         await self._pool.stop()
 
-    async def begin(self, work: Work, when_free: Callable[[], None]) -> _HostExecution | None:
+    async def begin(self, work: Work, when_free: Callable[[], None]) -> HostExecution | None:
         if work.attempt > 1:  # the worker of an earlier attempt may have died on this machine, together with its guards
             await asyncio.to_thread(end_abandoned)
         if self._room.locked() or not self._pool.has_idle():
@@ -134,7 +82,7 @@ class HostExecutor:
             self._room.release()
             when_free()
 
-        return _HostExecution(host, work, self._timeout, freed)
+        return HostExecution(host, work, self._timeout, freed)
 
     async def _take(self) -> Host:
         await self._room.acquire()

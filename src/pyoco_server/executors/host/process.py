@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -48,6 +48,8 @@ class Reader(asyncio.Protocol):
         self._first: bytes | None = None
         self._transport: asyncio.BaseTransport | None = None
         self.gone = False
+        #: Receives each REMARK, which nobody has asked for. None: there may be none.
+        self.on_remark: Callable[[bytes], None] | None = None
         #: The connection was closed because of what it sent.
         self.gave_up = False
 
@@ -71,7 +73,9 @@ class Reader(asyncio.Protocol):
         except ValueError:
             return self.give_up()
         for body in bodies:
-            if self._waiting is None and self._first is None:  # the ready message arrived before the first read
+            if self.on_remark is not None and body.startswith(wire.REMARK):
+                self.on_remark(body[len(wire.REMARK) :])
+            elif self._waiting is None and self._first is None:  # the ready message arrived before the first read
                 self._first = body
             elif self._waiting is None or self._waiting.done() or not body.startswith(self._prefix):
                 return self.give_up()
@@ -258,6 +262,8 @@ class ChildProcess:
         self._killed_because: str | None = None
         self._is_leaving = False
         self.runs = 0
+        #: Its exit status, or the negative number of the signal that killed it, if nobody here ended it.
+        self.own_status: int | None = None
         #: The guard has been sent END.
         self._is_ending = False
         self._is_over = False
@@ -382,6 +388,7 @@ class ChildProcess:
             return self._killed_because
         if self._work_reader.gave_up or self._control_reader.gave_up:
             return "it sent an unexpected or invalid message; did a task write to the worker's socket?"
+        self.own_status = status
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

@@ -1,10 +1,12 @@
 """Protocol between worker and host: a length, then that many bytes. Two sockets, so that nothing needs a lock.
 
-work socket      worker -> host  the greeting (Settings), then jobs exactly as they came from the queue
+work socket      worker -> host  the greeting (Settings), then the jobs as they came from the queue, each after the
+                                 tries of its tasks so far
                  host -> worker  READY with the faults of wheels, or a FAULT; then one outcome per job, prefixed by
                                  MORE, or by LAST if the host exits afterwards
 control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
-                 host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH
+                 host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH; and REMARK
+                                 at any time, with the number of the job
 
 Tasks run in the host's process, and can write anything to the sockets. So `unpack_...` validates everything: malformed
 input raises ValueError.
@@ -28,7 +30,12 @@ from pyoco_server.core.outcome import (
     Failed,
     Outcome,
     Progress,
+    Terms,
 )
+from pyoco_server.core.retries.matching import MEMORY, UNNAMED, Failure, raised
+from pyoco_server.core.retries.policy import RetryPolicy
+from pyoco_server.core.retries.reading import RUN_TIMEOUT_MAX, policy_of_document
+from pyoco_server.core.retries.task_course import TaskCourse
 from pyoco_server.core.run import ERROR_LENGTH_MAX
 from pyoco_server.core.values.kept import Kept
 from pyoco_server.executors.flow.limits import OutputLimits
@@ -47,16 +54,22 @@ __all__ = [
     "MORE",
     "PROGRESS",
     "READY",
+    "REMARK",
     "Frames",
+    "Remark",
     "Settings",
     "frame",
     "number",
     "pack_outcome",
     "pack_progress",
     "pack_ready",
+    "pack_remark",
+    "pack_work",
     "unpack_outcome",
     "unpack_progress",
     "unpack_ready",
+    "unpack_remark",
+    "unpack_work",
 ]
 
 READY = b"R"
@@ -65,6 +78,8 @@ PROGRESS = b"p"
 #: Like PROGRESS, from a worker that does not have the graph yet. A graph never changes, so it is sent once.
 GRAPH = b"g"
 CANCEL = b"c"
+#: What the flow or one of its tasks says about its tries: the worker has to know it before the outcome.
+REMARK = b"n"
 #: Prefixes of each answer. After a LAST the host exits: another job would be lost.
 MORE = b"+"
 LAST = b"."
@@ -72,6 +87,7 @@ LAST = b"."
 _HEAD = struct.Struct("<I")
 #: An outcome is bounded by the snapshot size limit, a job by NATS; anything larger is a defect, not a message.
 FRAME_BYTES_MAX = 256 * 1024 * 1024
+_NAME_LENGTH_MAX = 512
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,30 @@ def frame(body: bytes) -> bytes:
 def number(count: int) -> bytes:
     """Encode the sequence number of a job, which precedes its outcome. Both sides count."""
     return _HEAD.pack(count & 0xFFFFFFFF)
+
+
+def pack_work(data: bytes, task_tries: Mapping[str, Any]) -> bytes:
+    tries = _encoded(dict(task_tries)) if task_tries else b""
+    return _HEAD.pack(len(tries)) + tries + data
+
+
+def unpack_work(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """Return the job and the tries of its tasks in earlier attempts."""
+    (length,) = _HEAD.unpack_from(body)
+    end = _HEAD.size + length
+    return body[end:], json.loads(body[_HEAD.size : end]) if length else {}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a host says while a run goes on: the terms of the flow, or the state of one of its tasks."""
+
+    terms: Terms | None = None
+    task: str = ""
+    #: Seconds from now after which the try of the task is too long. None: no limit, or it is over.
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+    course: TaskCourse | None = None
 
 
 class Frames:
@@ -167,7 +207,8 @@ def pack_progress(progress: Progress, bytes_max: int) -> bytes:
 def pack_outcome(outcome: Outcome, bytes_max: int, outputs: OutputKeeper | None = None) -> bytes:
     document: dict[str, Any] = {"end": next(word for word, kind in _ENDS.items() if isinstance(outcome, kind))}
     if isinstance(outcome, Failed):
-        document |= {"message": outcome.message[:ERROR_LENGTH_MAX], "why": outcome.why}
+        cause = {"kind": outcome.cause.kind, "names": outcome.cause.names}
+        document |= {"message": outcome.message[:ERROR_LENGTH_MAX], "why": outcome.why, "cause": cause}
     progress = outcome.progress
     variants = _variants(document, progress) if outputs is None else _with_kept(document, progress, outputs, bytes_max)
     return _pack(variants, progress, bytes_max)
@@ -207,8 +248,47 @@ def unpack_outcome(data: bytes) -> Outcome:
     kept = _kept_of(document.get("kept"))
     if end == "failed":
         why = DeadReason(str(document.get("why")))
-        return Failed(message=str(message)[:ERROR_LENGTH_MAX], why=why, progress=progress, kept=kept)
+        cause = _cause_of(document.get("cause"))
+        return Failed(message=str(message)[:ERROR_LENGTH_MAX], why=why, cause=cause, progress=progress, kept=kept)
     return _ENDS[end](progress=progress, kept=kept)
+
+
+def _cause_of(document: Any) -> Failure:
+    """Only what an exception can be: a run does not decide that it was lost or took too long."""
+    names = document.get("names") if isinstance(document, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("no cause of a failed run")
+    if not names:
+        return UNNAMED
+    return raised([name[:_NAME_LENGTH_MAX] for name in names], is_memory=document.get("kind") == MEMORY)
+
+
+def pack_remark(document: Mapping[str, Any]) -> bytes:
+    return _encoded(dict(document))
+
+
+def unpack_remark(data: bytes) -> Remark:
+    document = _read(data)
+    if isinstance(said := document.get("terms"), dict):
+        retry = said.get("retry")
+        if not (retry is None or isinstance(retry, dict)):
+            raise ValueError("no policy of a flow")
+        # A policy that is not valid is none.
+        is_policy = retry == {} or policy_of_document(retry) is not None
+        return Remark(Terms(retry if is_policy else None, _seconds_of(said.get("timeout"))))
+    task, retry = document.get("task"), document.get("retry")
+    if not isinstance(task, str) or not (retry is None or isinstance(retry, dict)):
+        raise ValueError("no task of a flow")
+    course = None if document.get("course") is None else TaskCourse.read(document["course"])
+    return Remark(None, task, _seconds_of(document.get("timeout")), policy_of_document(retry), course)
+
+
+def _seconds_of(value: Any) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 < value <= RUN_TIMEOUT_MAX:
+        raise ValueError("no timeout")
+    return float(value)
 
 
 def _kept_of(document: Any) -> Kept | None:

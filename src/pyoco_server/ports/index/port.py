@@ -98,6 +98,9 @@ class Summary:
     #: Delayed runs and runs of schedules only.
     not_before: float | None = None
     schedule: Mapping[str, Any] | None = None
+    #: Runs with a retry policy only.
+    try_number: int | None = None
+    max_tries: int | None = None
 
 
 @dataclass(frozen=True)

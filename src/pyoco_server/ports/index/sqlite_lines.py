@@ -19,6 +19,7 @@ import msgspec
 from pyoco_server.core.priced.projection import line_of
 from pyoco_server.core.programs.line import program_line
 from pyoco_server.core.programs.record import EXEC
+from pyoco_server.core.retries.course import policy_of, try_number
 from pyoco_server.core.run import FLOW, PACK, Run
 from pyoco_server.core.states import UNKNOWN
 from pyoco_server.ports.index import sqlite_programs
@@ -264,13 +265,16 @@ def _any_row(item: Stored) -> Row:
 def clock_of(run: Run) -> tuple[str, int | None, str | None]:
     """Return what a run waits for, its due time as an integer while it does, and what a line shows of both."""
     due, schedule = run.due_at, run.schedule
-    if due is None and schedule is None:
+    if due is None and schedule is None and run.retry is None:
         return "", None, None
     shown: dict[str, Any] = {} if due is None else {"not_before": _number(due)}
     if schedule is not None:
         shown["schedule"] = {
             _text(name): _text(value) if type(value) is str else value for name, value in schedule.items()
         }
+    policy = policy_of(run)
+    if policy is not None:
+        shown |= {"try_number": try_number(run), "max_tries": policy.tries}
     text = json.dumps(shown, allow_nan=False)
     waits = run.waits_for if run.waits_for_time else None
     return ("", None, text) if waits is None else (_text(waits), number_of(_number(due)), text)

@@ -28,7 +28,7 @@ from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.run_text import print_accepted
 from pyoco_server.doors.cli.client.start import start_options
-from pyoco_server.doors.cli.client.submit import key_option
+from pyoco_server.doors.cli.client.submit import key_option, retry_option
 from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import Ended, timeout_option, waited
 from pyoco_server.doors.cli.shell import Command, RenamedOption
@@ -83,6 +83,7 @@ def _job_options(function: F) -> F:
             metavar="DURATION",
             help="How long the program may run: 90s, 2h, or seconds.",
         ),
+        retry_option,
         click.option("--group", help="Group that queues the job. [default: the server's own group]"),
         click.option("--client-id", metavar="ID", help="Client of the job. [default: by the API key]"),
         click.option("--job-id", metavar="UUID", help="Job id: submitting the same job again under it is safe."),
@@ -168,6 +169,8 @@ def _run(
     if run_timeout_sec is not None:
         more["timeout_sec"] = int(run_timeout_sec) if run_timeout_sec.is_integer() else run_timeout_sec
     asked_for = {field: value for field, value in more.items() if value is not None} | start
+    if "retry" in asked_for:
+        asked_for["retry"] = asked_for["retry"] or None
     with calling(asked) as client:
         try:
             with transferring(name) as progress:

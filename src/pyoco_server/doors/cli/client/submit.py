@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyoco_server.client.calls import policy_of_text
 from pyoco_server.client.connection import Asked
+from pyoco_server.core.retries.reading import RUN_TIMEOUT_MAX
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.start import start_options
+from pyoco_server.doors.cli.client.times import DurationType
 from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
-__all__ = ["KEY_LENGTH_MAX", "key_option", "rerun", "submit", "submit_yaml"]
+__all__ = ["KEY_LENGTH_MAX", "key_option", "rerun", "retry_option", "submit", "submit_yaml"]
+
+if TYPE_CHECKING:
+    _Text = click.ParamType[Any]
+else:  # not generic in the oldest click that is supported
+    _Text = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +45,51 @@ key_option = click.option(
     callback=_checked_key,
     help="Submissions under the same key are accepted once.",
 )
+
+
+class RetryType(_Text):
+    """A retry policy: the short text, or a JSON object. The command receives the object, an empty one for
+    `none`."""
+
+    name = "policy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == "none":
+            return {}
+        try:
+            return json.loads(value) if value.lstrip().startswith("{") else policy_of_text(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+retry_option = click.option(
+    "--retry",
+    type=RetryType(),
+    metavar="POLICY",
+    help="Retry policy: '3 times, exponential, 2s, up to 1m', a JSON object, or none, whatever the flow says.",
+)
+_run_timeout = click.option(
+    "--run-timeout",
+    type=DurationType(seconds_min=1, seconds_max=RUN_TIMEOUT_MAX),
+    metavar="DURATION",
+    help="How long each try may take: 90s, 2h, or seconds.",
+)
+
+
+def _run_options(function: F) -> F:
+    """The options of a run that concern its tries."""
+    return retry_option(_run_timeout(function))
+
+
+def _of_the_run(more: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `_run_options` out of those of a command."""
+    retry, timeout = more.pop("retry"), more.pop("run_timeout")
+    given: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+    return given if retry is None else given | {"retry": retry or None}
+
+
 _tags = click.option("--tags", metavar="A,B", help="Labels of the run, for searches.")
 
 
@@ -50,6 +104,7 @@ pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fai
 @click.option("--flow-name", required=True, metavar="NAME", help="Flow name of the run.")
 @click.option("--tag", default="default", show_default=True, help="Routing tag: which workers may take the run.")
 @start_options
+@_run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -62,14 +117,15 @@ def submit_yaml(
     tag: str,
     start: dict[str, Any],
     idempotency_key: str | None,
-    **waiting: Any,
+    **more: Any,
 ) -> int:
     """Upload a flow.yaml and run it."""
+    options = start | _of_the_run(more)
     text = arguments.file_text(workflow_file)
     return submitting(
         asked,
-        lambda client: client.submit_run_yaml(text, tag, flow_name, idempotency_key=idempotency_key, **start),
-        **waiting,
+        lambda client: client.submit_run_yaml(text, tag, flow_name, idempotency_key=idempotency_key, **options),
+        **more,
     )
 
 
@@ -87,6 +143,7 @@ pyoco-client submit hello name=you --in 10m""",
 @_tags
 @arguments.params_options
 @start_options
+@_run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -101,7 +158,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     params: dict[str, Any],
     start: dict[str, Any],
     idempotency_key: str | None,
-    **waiting: Any,
+    **more: Any,
 ) -> int:
     """Run a flow that workers resolve by name.
 
@@ -109,11 +166,11 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     """
     name, pairs = _name_and_pairs(flow_name, words)
     params = params | arguments.params_words(pairs)
-    labels = arguments.labels(tags)
+    labels, options = arguments.labels(tags), start | _of_the_run(more)
     return submitting(
         asked,
-        lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key, **start),
-        **waiting,
+        lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key, **options),
+        **more,
     )
 
 
@@ -137,6 +194,7 @@ def _name_and_pairs(flow_name: str | None, words: Sequence[str]) -> tuple[str, S
 @_tags
 @arguments.params_options
 @start_options
+@_run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -150,15 +208,16 @@ def rerun(
     params: dict[str, Any],
     start: dict[str, Any],
     idempotency_key: str | None,
-    **waiting: Any,
+    **more: Any,
 ) -> int:
     """Submit a run again, optionally with other params.
 
     The old run is not changed. Params are merged over the old ones, key by key.
     """
-    change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags), **start}
+    options = start | _of_the_run(more)
+    change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags), **options}
     return submitting(
         asked,
         lambda client: client.rerun_run(full_run_id(client, run_id), idempotency_key=idempotency_key, **change),
-        **waiting,
+        **more,
     )

@@ -31,11 +31,15 @@ _FIELDS = (
     "worker_id",
     "worker_alive",
     "attempt",
+    "try",
+    "max_tries",
+    "tries",
     "cancel_reason",
     "earlier_attempts",
     "last_change",
 )
 
+_BECAME = {"handed_back": "was released", "task_timeout": "was stopped, because a task took too long"}
 #: How much of the output of a program is shown.
 _TAIL_LINES = 10
 
@@ -112,13 +116,16 @@ def _program(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 def _history(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
     """Yield the fate of earlier attempts and the last change. Older servers report neither."""
-    earlier = snapshot.get("earlier_attempts") or ()
+    for failed in snapshot.get("tries") or ():
+        kind, error = failed.get("kind"), failed.get("error") or "no error was reported"
+        yield f"Try {failed.get('try')} of {snapshot.get('max_tries')} failed ({kind}): {error}"
+    earlier = [past for past in snapshot.get("earlier_attempts") or () if past.get("why") != "failed_try"]
     for past in earlier:
         ended_at = past.get("ended_at")
         ago = f", {span(now - ended_at)} ago" if ended_at is not None else ""
-        became = "was released" if past.get("why") == "handed_back" else "was lost; last heartbeat"
+        became = _BECAME.get(str(past.get("why")), "was lost; last heartbeat")
         yield f"Attempt {past.get('attempt')} on {past.get('worker_id') or 'a worker'} {became}{ago}."
-    if not earlier and (snapshot.get("attempt") or 0) > 1:
+    if not earlier and not snapshot.get("tries") and (snapshot.get("attempt") or 0) > 1:
         yield f"This is attempt {snapshot['attempt']}: earlier ones were lost with their worker or its host."
     change = snapshot.get("last_change")
     if change is not None:
@@ -164,6 +171,10 @@ def _activity(snapshot: Mapping[str, Any], now: float) -> Iterator[str]:
         yield f"{worker} sends no heartbeats; another worker takes over when its claim expires."
     if snapshot.get("error"):
         yield f"Last error: {snapshot['error']}"
+    for name, record in (snapshot.get("task_records") or {}).items():
+        if isinstance(record, dict) and record.get("next_try_at"):
+            wait = span(max(0.0, record["next_try_at"] - now))
+            yield f"Task {name} waits for its try {record.get('try')}, in {wait}."
     running = [name for name, state in (snapshot.get("tasks") or {}).items() if state == "RUNNING"]
     if running:
         yield f"Running tasks: {', '.join(running)}"

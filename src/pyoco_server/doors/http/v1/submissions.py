@@ -29,7 +29,7 @@ from pyoco_server.doors.http.requests import read_body
 from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.doors.http.v1.strict_text import decimal_of, plain, read_object, wrong
 from pyoco_server.doors.http.v1.visit import TRACE_ID
-from pyoco_server.errors import Problem, Refused, TooLarge
+from pyoco_server.errors import CATALOGUE, Problem, Refused, TooLarge
 from pyoco_server.ports.priced import Priced
 
 __all__ = ["KEY_LENGTH_MAX", "KEY_LENGTH_MIN", "RELIABILITY_E4_DEFAULT", "Ask", "read_ask"]
@@ -310,6 +310,9 @@ _BODY = _Object(
         "meta": Member(_META),
         "delay": Member(_readable(duration_of)),
         "not_before": Member(_readable(instant_of)),
+        # RETRY-19
+        "retry": Member(_rule(lambda _: False, CATALOGUE[64].en)),
+        "timeout": Member(_rule(lambda _: False, CATALOGUE[64].en)),
     }
 )
 assert Decimal(RELIABILITY_E4_DEFAULT).scaleb(-4) == Decimal("0.8")

@@ -211,6 +211,9 @@ export {};
  * @property {string} [ended_by]
  * @property {LastChange} [last_change]
  * @property {Waiting} [waiting]
+ * @property {number} [try]                         this and the next two: with a retry policy
+ * @property {number} [max_tries]
+ * @property {Record<string, unknown>[]} [tries]
  * @property {string} [pack_type]                   this and the next ten: of priced runs
  * @property {string} [priced_status]
  * @property {string} [money_state]

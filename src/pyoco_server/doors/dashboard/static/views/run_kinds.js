@@ -14,6 +14,7 @@ import { ProgramAskSection, ProgramCommandsSection, ProgramFactsSection, Program
 import { RecordSection } from "./run_record.js";
 import { ResultSection } from "./run_result.js";
 import { TasksSection } from "./run_tasks.js";
+import { TriesSection } from "./run_tries.js";
 import { WaitSection } from "./run_wait.js";
 
 /** @typedef {import("../lib/wire.js").Run} Run */
@@ -34,7 +35,7 @@ import { WaitSection } from "./run_wait.js";
 /** @typedef {{ main: SectionClass[], aside: SectionClass[] }} Sections */
 
 /** Every kind has these; a kind that this page does not know, nothing else. */
-const COMMON_MAIN = [WaitSection, ErrorSection, ResultSection];
+const COMMON_MAIN = [WaitSection, ErrorSection, TriesSection, ResultSection];
 const COMMON_ASIDE = [ParamsSection, AttemptsSection, CommandsSection];
 
 /** @type {Map<string, Sections>} */
@@ -42,7 +43,7 @@ const KINDS = new Map([
   ["flow", { main: [...COMMON_MAIN, DagSection, GanttSection, LogsSection, TasksSection], aside: [RecordSection, ...COMMON_ASIDE] }],
   ["pack", { main: [WaitSection, PackFailureSection, EnvelopeSection, PackSection, LogsSection], aside: [PackResultSection, PackCommandsSection] }],
   ["exec", {
-    main: [WaitSection, ProgramEndSection, LogsSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
+    main: [WaitSection, TriesSection, ProgramEndSection, LogsSection, ProgramOutputSection, ProgramArchiveSection, ProgramHistorySection],
     aside: [ProgramFactsSection, ProgramAskSection, ProgramCommandsSection],
   }],
 ]);
