@@ -6,6 +6,7 @@ PyocoError
 │   ├── InvalidWheel      a file is not a valid wheel of its name
 │   ├── InvalidArchive    a zip archive is damaged or would unpack outside its directory
 │   ├── InvalidListQuery
+│   ├── InvalidSchedule
 │   └── InvalidWorkersRequest
 ├── TooLarge              the input is too large (413)
 │   ├── WorkflowTooLarge
@@ -19,6 +20,7 @@ PyocoError
 ├── NotFound              (404)
 │   ├── RunNotFound
 │   ├── DeadLetterNotFound
+│   ├── ScheduleNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
 │   ├── ResultNotFound    the run has no such task, or is of a kind without such values
@@ -29,11 +31,15 @@ PyocoError
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
 │   ├── NotDelayed        the run does not wait for its time
+│   ├── ScheduleNameTaken
+│   ├── TooManySchedules
 │   ├── RunNotEnded       not available before the run has ended
 │   ├── ResultNotReady    the run or task has not ended with a value
 │   ├── ResultNotEncodable  a value could not be encoded
 │   ├── ResultTooLarge    a value exceeded a bound
 │   └── KeyBusy           the same idempotency key is being submitted right now
+├── VersionMismatch       the object has changed since it was read (412)
+├── VersionRequired       a change has to name the version that it replaces (428)
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
@@ -112,6 +118,7 @@ from pyoco_server.errors.requests import (
     InvalidArchive,
     InvalidFlow,
     InvalidListQuery,
+    InvalidSchedule,
     InvalidWheel,
     InvalidWorkersRequest,
     KeyBusy,
@@ -127,8 +134,13 @@ from pyoco_server.errors.requests import (
     Refused,
     RunNotEnded,
     RunNotFound,
+    ScheduleNameTaken,
+    ScheduleNotFound,
     TooLarge,
+    TooManySchedules,
     TooSlow,
+    VersionMismatch,
+    VersionRequired,
     WheelNotFound,
     WheelNotNewer,
     WheelTooLarge,
@@ -171,6 +183,7 @@ __all__ = [
     "InvalidFlow",
     "InvalidJob",
     "InvalidListQuery",
+    "InvalidSchedule",
     "InvalidWheel",
     "InvalidWorkersRequest",
     "JobInDoubt",
@@ -204,6 +217,8 @@ __all__ = [
     "RunExpired",
     "RunNotEnded",
     "RunNotFound",
+    "ScheduleNameTaken",
+    "ScheduleNotFound",
     "SendFailed",
     "SettingError",
     "SeveralServers",
@@ -211,12 +226,15 @@ __all__ = [
     "TenantRateLimited",
     "Text",
     "TooLarge",
+    "TooManySchedules",
     "TooManyTransfers",
     "TooManyWatchers",
     "TooSlow",
     "Unavailable",
     "UsageError",
     "ValueMissing",
+    "VersionMismatch",
+    "VersionRequired",
     "WheelNotFound",
     "WheelNotNewer",
     "WheelSyncFailed",

@@ -32,10 +32,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.requests import Malformed
 from pyoco_server.doors.http.shapes import Answer, Body, components_of, query_parameters
 from pyoco_server.doors.http.shapes import Request as Shape
-from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.errors import Problem, Refused
 
 __all__ = ["Endpoint", "Meter", "Operation", "openapi_components", "openapi_paths"]
