@@ -167,7 +167,7 @@ def flow_ask(what: Mapping[str, Any], ticket: Ticket, default_tag: str) -> Submi
     return Submission(
         flow_name=what["flow_name"],
         tag=tag,
-        tags=(*(what.get("tags") or (tag,)), schedule_label(ticket.context.schedule_name)),
+        tags=(*((tag,) if what.get("tags") is None else what["tags"]), schedule_label(ticket.context.schedule_name)),
         params=params,
         delay=ticket.delay,
         schedule=ticket.mark,
