@@ -31,6 +31,10 @@ from support.waiting import eventually
 pytestmark = pytest.mark.virtual_time
 
 
+class _Crash(BaseException):
+    """The process ends here."""
+
+
 @pytest.fixture
 async def backend(nats_url: str) -> AsyncIterator[Backend]:
     async with keeping_backend(config_for(nats_url)) as backend:
@@ -209,8 +213,8 @@ async def test_a_crash_between_two_steps_is_completed_by_the_next_keeper(
     schedule = await make_schedule(backend)
     assert schedule.next_at is not None
     await _until(backend, schedule.next_at + 0.1)
-    crash = patch.object(handle, {"submit": "start_tick", "note": "_note"}[step], side_effect=KeyboardInterrupt)
-    with crash, pytest.raises(KeyboardInterrupt):
+    crash = patch.object(handle, {"submit": "start_tick", "note": "_note"}[step], side_effect=_Crash)
+    with crash, pytest.raises(_Crash):
         await handle_schedule(backend, schedule.key)
     left = await schedule_now(backend)
     assert (len(left.starting), left.tail) == (1, ())

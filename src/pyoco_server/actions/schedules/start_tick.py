@@ -37,7 +37,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.priced import Priced
-from pyoco_server.ports.runs.port import Absent
+from pyoco_server.ports.runs.port import Absent, Stored
 
 __all__ = ["Cause", "has_run", "may_succeed_later", "start_tick"]
 
@@ -127,7 +127,18 @@ async def _start_job(backend: Backend, schedule: Schedule, cause: Cause) -> str:
     except (KeyRefused, GridRefused):
         if isinstance(await backend.runs.find(ask.run_id), Absent):
             raise
-    return (await submit_job(backend, caller, ask, Inline({}))).run.run_id
+    try:
+        return (await submit_job(backend, caller, ask, Inline({}))).run.run_id
+    except GridRefused as error:
+        if error.code is Code.JOB_ID_CONFLICT and await _is_ours(backend, schedule, ask.run_id):
+            return ask.run_id  # submitted before the schedule was edited, or as an earlier trigger of the same key
+        raise
+
+
+async def _is_ours(backend: Backend, schedule: Schedule, run_id: str) -> bool:
+    found = await backend.runs.find(run_id)
+    mark = found.run.schedule if isinstance(found, Stored) else None
+    return mark is not None and mark.get("id") == schedule.id
 
 
 async def _start_pack(backend: Backend, schedule: Schedule, cause: Cause) -> str:

@@ -21,7 +21,7 @@ from pyoco_server.core.schedules.record import (
     Start,
     compiled,
 )
-from pyoco_server.core.schedules.when import Every, last_tick, next_tick, ticks
+from pyoco_server.core.schedules.when import Every, Tick, last_tick, next_tick, ticks
 from pyoco_server.core.schedules.zones import zone_of
 
 __all__ = [
@@ -36,11 +36,13 @@ __all__ = [
     "next_ticks",
     "paused",
     "placed",
+    "preview",
     "previous_tick",
     "release_waiting",
     "resumed",
     "settled",
     "started",
+    "ticks_between",
     "upcoming",
 ]
 
@@ -81,6 +83,21 @@ def next_ticks(schedule: Schedule, count: int, now: float) -> list[int]:
     after = _floor(definition, max(schedule.cursor, math.floor(now)))
     when, zone = compiled(definition), zone_of(definition.timezone)
     return [tick.at for tick in islice(ticks(when, zone, after, definition.end_at), count)]
+
+
+def ticks_between(definition: Definition, begin: float, end: float, most: int) -> list[int]:
+    """Return the ticks in [begin, end), at most so many."""
+    after = _floor(definition, math.ceil(begin) - 1)
+    until = end if definition.end_at is None else min(end, definition.end_at)
+    when, zone = compiled(definition), zone_of(definition.timezone)
+    return [tick.at for tick in islice(ticks(when, zone, after, until), most)]
+
+
+def preview(definition: Definition, begin: float, count: int) -> list[Tick]:
+    """Return the ticks from an instant on, whether it is paused or not (SCHED-29)."""
+    after = _floor(definition, math.ceil(begin) - 1)
+    when, zone = compiled(definition), zone_of(definition.timezone)
+    return list(islice(ticks(when, zone, after, definition.end_at), count))
 
 
 def previous_tick(definition: Definition, tick: float) -> int | None:

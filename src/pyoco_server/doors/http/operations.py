@@ -129,8 +129,10 @@ _WORDS = {
     408: "The body arrived too slowly; the connection is closed.",
     409: "The request conflicts with the current state; `detail` says why.",
     410: "It has expired, or was lost with its store.",
+    412: "The object is not in the version that the request names.",
     413: "The body is too large.",
     422: "The request is invalid; `errors` lists the problems and their locations.",
+    428: "The object exists: the request has to name its version.",
     429: "Too many requests with a bad API key came from this address, or the queue of jobs is full.",
     503: "NATS is not available, or the gateway is stopping; try again.",
 }
