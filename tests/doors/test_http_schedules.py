@@ -152,7 +152,7 @@ async def test_previews(gateway: Gateway) -> None:
         {"tick": 1806280200, "local": "2027-03-29T02:30:00+02:00", "dst": None, "latest_at": 1806280260.0},
     ]
     await create(gateway, paused=True)
-    later = await gateway.client.get("/schedules/nightly/preview", params={"n": 1, "from": 1806274800})
+    later = await gateway.client.get("/schedules/nightly/preview", params={"n": 1, "from": 1806267600})
     assert [each["local"] for each in later.json()["items"]] == ["2027-03-29T06:00:00+09:00"]
     bad = await gateway.client.post("/schedules/preview", json={"schedule": asked | {"timezone": "Mars/Base"}})
     assert (bad.json()["err_id"], bad.json()["errors"][0]["loc"]) == (
