@@ -111,6 +111,8 @@ def test_every_problem_is_named_at_once_in_both_languages() -> None:
         ({"when": {"cron": "0 0 31 2 *"}}, ("when", "cron")),
         ({"when": {"cron": "@every 1.5s"}}, ("when", "cron")),
         ({"start_at": 100, "end_at": 100}, ("end_at",)),
+        ({"timezone": "Mars/Base"}, ("timezone",)),
+        ({"timezone": 5}, ("timezone",)),
         ({"what": None}, ("what",)),
         ({"what": {"kind": "cake"}}, ("what", "kind")),
         ({"what": {"kind": "flow", "flow_name": "f", "params": {"a": "{{ x"}}}, ("what", "params", "a")),

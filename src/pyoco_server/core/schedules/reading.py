@@ -90,7 +90,7 @@ class _Reader:
             name=self._name(),
             what={},
             when=when,
-            timezone=str(self.given.get("timezone", "UTC")),
+            timezone="UTC" if zone is UTC else str(self.given.get("timezone", "UTC")),
             start_at=start_at,
             end_at=end_at,
             jitter=self._optional("jitter", checks.duration, 0.0, 0.0, 60 * _MINUTE),

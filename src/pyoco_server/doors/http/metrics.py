@@ -13,6 +13,7 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.exposition import CONTENT_TYPE, Moment, render
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
+from pyoco_server.loops.schedule_tally import ScheduleFigures
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -29,6 +30,7 @@ async def get_metrics(request: Request) -> Response:
         watchers=state.hub.count,
         version=request.app.version,
         programs=await measure_programs(state.backend, state.run_times, dict(state.duplicates)),
+        schedules=ScheduleFigures() if state.schedules is None else state.schedules.figures(),
     )
     return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})
 

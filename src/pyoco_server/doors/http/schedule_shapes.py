@@ -65,7 +65,9 @@ class ScheduleCatchUp(Request):
     """What becomes of ticks that were missed while no keeper was there."""
 
     policy: Annotated[str, one_of(CatchUp)] = CatchUp.LAST.value
-    window: Annotated[Duration, Meta(description="Older ones are not run; at most 30 days.")] = Duration(86_400)
+    window: (
+        Annotated[Duration, Meta(description="Older ones are not run: a day unless given, at most 30 days.")] | None
+    ) = None
 
 
 _WHAT = (
@@ -96,7 +98,7 @@ class AskedSchedule(Request):
     timezone: Annotated[str, Meta(description="IANA name.")] = "UTC"
     start_at: LocalInstant | None = None
     end_at: LocalInstant | None = None
-    jitter: Annotated[Duration, Meta(description="Runs begin up to this much later, at most an hour.")] = Duration(0)
+    jitter: Annotated[Duration, Meta(description="Runs begin up to this much later, at most an hour.")] | None = None
     overlap: Annotated[
         str, one_of(Overlap, description="What happens to a tick while a run of the schedule has not ended.")
     ] = Overlap.SKIP.value
