@@ -22,6 +22,7 @@ FILES = {
     "aio.py": "sync.py",
     "aio_jobs.py": "sync_jobs.py",
     "aio_priced.py": "sync_priced.py",
+    "aio_schedules.py": "sync_schedules.py",
     "aio_wire.py": "sync_wire.py",
 }
 _MARK = "# Generated from {}: python tools/make_sync_client.py\n"
@@ -32,6 +33,7 @@ _WORDS = {
     "AsyncJobs": "Jobs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
+    "AsyncSchedules": "Schedules",
     "AsyncWire": "Wire",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -39,6 +41,7 @@ _WORDS = {
     "aclosing": "closing",
     "aio_jobs": "sync_jobs",
     "aio_priced": "sync_priced",
+    "aio_schedules": "sync_schedules",
     "aio_wire": "sync_wire",
     "aiter_bytes": "iter_bytes",
     "aread": "read",
@@ -55,6 +58,9 @@ _PHRASES = {
     "Programs and their jobs, for asyncio. The synchronous twin, `sync_jobs.py`, is made from this file.": (
         "Programs and their jobs, for programs without an event loop."
     ),
+    "Schedules, for asyncio. The synchronous twin, `sync_schedules.py`, is made from this file.": (
+        "Schedules, for programs without an event loop."
+    ),
     "A client of one gateway, for asyncio.": "A client of one gateway.",
     "async with": "with",
     '(await client.wait_run(run["run_id"]))["status"]': 'client.wait_run(run["run_id"])["status"]',
@@ -62,6 +68,7 @@ _PHRASES = {
     "AsyncJobs": "Jobs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
+    "AsyncSchedules": "Schedules",
     "AsyncWire": "Wire",
 }
 

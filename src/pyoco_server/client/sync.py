@@ -47,6 +47,7 @@ from pyoco_server.client.run_results import (
 )
 from pyoco_server.client.sync_jobs import Jobs
 from pyoco_server.client.sync_priced import PricedRuns
+from pyoco_server.client.sync_schedules import Schedules
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
@@ -61,7 +62,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient(PricedRuns, Jobs):
+class PyocoHttpClient(PricedRuns, Jobs, Schedules):
     """A client of one gateway.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed

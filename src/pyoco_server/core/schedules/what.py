@@ -52,6 +52,8 @@ class Offer:
     #: None: this deployment has no priced runs, or the caller no tenant.
     packs: Mapping[str, PackSpec] | None = None
     here: Here | None = None
+    #: False: whether a pack is offered is for the gateway to say, as in a command that reads a file.
+    checks_packs: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ def _check_rendered(checks: Checks, kind: str, what: dict[str, Any], loc: Loc, s
         except GridRefused as error:
             place = _GRID_NAMES.get(error.field or "", error.field or "exec_name")
             checks.wrong((*loc, place), error.message, _INVALID_JA)
-    elif kind == Kind.PACK:
+    elif kind == Kind.PACK and offer.checks_packs:
         if offer.packs is None or offer.here is None:
             message = "priced runs need a key of their tenant, and a deployment that offers them"
             checks.wrong((*loc, "kind"), message, "課金runには、tenantのAPI keyと課金runが有効な環境が必要です")

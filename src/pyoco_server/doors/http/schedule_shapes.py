@@ -193,7 +193,7 @@ class ScheduleDeleted(msgspec.Struct):
     """The schedule, its history and its waiting ticks are gone; its runs stay."""
 
     name: str
-    deleted: Literal[True] = True
+    deleted: Literal[True]
 
 
 class SchedulePauseRequest(Request):

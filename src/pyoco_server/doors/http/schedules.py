@@ -105,7 +105,7 @@ async def remove_schedule(request: Request) -> Response:
     """SCHED-25"""
     name = request.path_params["name"]
     await delete_schedule(state_of(request).backend, caller_of(request), name, _condition(request))
-    return json_answer(ScheduleDeleted(name))
+    return json_answer(ScheduleDeleted(name, True))
 
 
 async def pause_schedule_by_name(request: Request) -> Response:
