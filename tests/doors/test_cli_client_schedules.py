@@ -72,23 +72,23 @@ def test_a_file_is_applied_with_its_difference_and_twice_changes_nothing(call: A
     refused = call("apply", "-f", str(file))
     assert (refused.code, "--yes" in refused.err, f"+ {name}" in refused.err) == (1, True, True)
     first = call("apply", "-f", str(file), "--yes")
-    assert first.result["created"] == [name]
+    assert json.loads(first.out)["created"] == [name]
     again = call("apply", "-f", str(file), "--yes")
     assert (again.code, again.result["unchanged"]) == (0, [name])
     assert call("apply", "-f", str(file), "--dry-run").code == 0
     call("pause", name)
-    assert call("apply", "-f", str(file), "--yes").result["unchanged"] == [name]
+    assert json.loads(call("apply", "-f", str(file), "--yes").out)["unchanged"] == [name]
     file.write_text(FILE.format(name=name).replace("0 6", "0 7"))
     changed = call("apply", "-f", str(file), "--yes")
-    assert changed.result["replaced"] == [name]
+    assert json.loads(changed.out)["replaced"] == [name]
     assert "0 6 * * *" in changed.err
     shown = call("show", name).result
     assert (shown["when"], shown["paused"]) == ({"cron": "0 7 * * *"}, True)
     other = unique("other")
     file.write_text(FILE.format(name=other))
-    kept = call("apply", "-f", str(file), "--yes").result
+    kept = json.loads(call("apply", "-f", str(file), "--yes").out)
     assert (kept["created"], kept["deleted"]) == ([other], [])
-    pruned = call("apply", "-f", str(file), "--yes", "--prune").result
+    pruned = json.loads(call("apply", "-f", str(file), "--yes", "--prune").out)
     assert name in pruned["deleted"]
     call("delete", other, "--yes")
 

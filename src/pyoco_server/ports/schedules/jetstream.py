@@ -20,7 +20,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.mirror import Mirror
 from pyoco_server.ports.schedules.port import Kept
 
-__all__ = ["JetStreamSchedules"]
+__all__ = ["JetStreamSchedules", "read_chunk", "read_stored"]
 
 log = get_logger(__name__)
 
@@ -49,7 +49,8 @@ def _encode(schedule: Schedule) -> bytes:
     return _encoder.encode(slim)
 
 
-def _read(data: bytes) -> Schedule:
+def read_stored(data: bytes) -> Schedule:
+    """Raises Corrupt."""
     try:
         return check_schedule(_decode_schedule(data))
     except (KeyError, TypeError, ValueError) as error:  # msgspec's errors are ValueErrors
@@ -60,7 +61,7 @@ class _RecordMirror(Mirror[Schedule]):
     """A mirror of the records, without the histories."""
 
     def __init__(self, link: Link, bucket: Bucket) -> None:
-        super().__init__(link, bucket, _read)
+        super().__init__(link, bucket, read_stored)
         self.listeners: list[Callable[[Schedule], None]] = []
 
     def _apply(self, entry: Entry) -> None:
@@ -103,7 +104,7 @@ class JetStreamSchedules:
         entry = await self._bucket.get(_RECORDS + key)
         if entry is None or entry.value is None:
             return None
-        return Kept(_read(entry.value), entry.revision)
+        return Kept(read_stored(entry.value), entry.revision)
 
     async def create(self, schedule: Schedule) -> Kept | None:
         revision = 0
@@ -174,11 +175,16 @@ class JetStreamSchedules:
         return f"{_HISTORIES}{schedule_id}.{slot_of(number, self._history)}"
 
 
+def read_chunk(data: bytes) -> Chunk:
+    """Raises ValueError."""
+    return _decode_chunk(data)
+
+
 def _chunk(entry: Entry | None) -> Chunk | None:
     if entry is None or entry.value is None:
         return None
     try:
-        return _decode_chunk(entry.value)
+        return read_chunk(entry.value)
     except (ValueError, UnicodeDecodeError):
         log.warning("unreadable part of the history of a schedule", entry=entry.key)
         return None
