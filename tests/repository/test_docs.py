@@ -223,6 +223,8 @@ NAMED_IN_CODE = {
     "registration": "loops.registration:Registration",
     "replica": "ports.program_queue.port:Replica",
     "run": "core.run:Run",
+    "schedule": "core.schedules.record:Schedule",
+    "tick": "core.schedules.when:Tick",
     "spool": "loops.tcp_worker.spool:Spool",
     "standing": "actions.attempt:Standing",
     "stray": "executors.strays",
