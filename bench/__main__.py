@@ -25,6 +25,7 @@ from bench import (
     parts,
     priced,
     programs,
+    schedules,
     scrape,
     soak,
     submit,
@@ -55,6 +56,7 @@ _MEASURES = {
     "url": url_pack.main,
     "mcp": mcp_calls.main,
     "programs": programs.main,
+    "schedules": schedules.main,
 }
 
 
