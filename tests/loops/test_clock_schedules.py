@@ -172,10 +172,10 @@ async def test_a_paused_schedule_does_nothing_and_does_not_catch_up(backend: Bac
     """SCHED-18"""
     async with keeping(backend, tmp_path):
         schedule = await make_schedule(backend)
-        await _changed(backend, lambda found: paused(found, "maintenance", None, backend.clock()))
+        await _changed(backend, lambda found: paused(found, "maintenance", backend.clock()))
         await asyncio.sleep(180)
         assert await outcomes(backend) == []
-        await _changed(backend, lambda found: resumed(found, None, backend.clock()))
+        await _changed(backend, lambda found: resumed(found, backend.clock()))
         next_at = (await schedule_now(backend)).next_at
         assert next_at is not None
         await _until(backend, next_at + 0.5)

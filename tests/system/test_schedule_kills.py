@@ -114,7 +114,7 @@ async def _pause(backend: Backend) -> None:
         assert kept is not None
         if kept.schedule.is_paused:
             return not kept.schedule.starting
-        await schedules.replace(paused(kept.schedule, None, None, backend.clock()), kept)
+        await schedules.replace(paused(kept.schedule, None, backend.clock()), kept)
         return False
 
     await eventually(is_paused, 60.0)

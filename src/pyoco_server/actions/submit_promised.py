@@ -30,7 +30,7 @@ async def submit_promised(backend: Backend, run: Run, ask: Submission) -> None:
             raise too_large(error) from error
         if isinstance(stored, Stored):
             if not stored.run.waits_for_time:  # otherwise a keeper queues it at its time
-                await backend.queue.put(job_of(run, ask, _before(stored)))
+                await backend.queue.put(job_of(run, ask, stored.revision))
             return
         if await find_promised(backend, run.run_id, ask):
             return
@@ -49,11 +49,6 @@ async def find_promised(backend: Backend, run_id: str, ask: Submission) -> bool:
             return True
         if isinstance(await queue_once_more(backend, found, ask), Stored):
             return True
-
-
-def _before(stored: Stored) -> int:
-    """Return a revision that makes the first claim read the record: a job does not carry all of its members."""
-    return stored.revision - 1
 
 
 async def queue_once_more(backend: Backend, found: Stored, ask: Submission) -> Stored | Lost:
@@ -78,9 +73,5 @@ async def queue_once_more(backend: Backend, found: Stored, ask: Submission) -> S
     """
     touched = await backend.runs.replace(beat(found.run, NOTHING_YET, backend.clock()), found.revision)
     if isinstance(touched, Stored):
-        await backend.queue.put(job_of(touched.run, ask, _job_revision(touched)))
+        await backend.queue.put(job_of(touched.run, ask, touched.revision))
     return touched
-
-
-def _job_revision(stored: Stored) -> int:
-    return stored.revision if stored.run.schedule is None else _before(stored)

@@ -171,15 +171,15 @@ def test_what_two_keepers_note_of_one_start_is_one_entry() -> None:
 
 def test_a_paused_schedule_has_no_ticks_and_does_not_catch_up() -> None:
     """SCHED-18, SCHED-26"""
-    schedule = paused(a_schedule(), "maintenance", None, NOW)
+    schedule = paused(a_schedule(), "maintenance", NOW)
     assert (schedule.next_at, next_ticks(schedule, 5, NOW)) == (None, [])
-    assert paused(schedule, "again", None, NOW + 1) is schedule
+    assert paused(schedule, "again", NOW + 1) is schedule
     assert advance(schedule, NOW + 3600, 5) is schedule
     assert not is_overdue(schedule, NOW + 3600)
-    back = resumed(schedule, None, NOW + 3600)
+    back = resumed(schedule, NOW + 3600)
     assert back.next_at == MINUTE + 3600
     assert advance(back, NOW + 3600, 5) is back
-    assert resumed(back, None, NOW + 3601) is back
+    assert resumed(back, NOW + 3601) is back
 
 
 def test_a_change_of_times_acts_from_now_and_keeps_what_waits() -> None:

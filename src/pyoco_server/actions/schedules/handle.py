@@ -54,16 +54,20 @@ async def advance_schedule(backend: Backend, key: str) -> tuple[Kept | None, Kep
     """Return the schedule as it was found, and as it is after everything that is due. None: there is none."""
     schedules = scheduling_of(backend).schedules
     rounds = Rounds(f"the schedule {key}", most=_ROUNDS_MAX)
-    first = kept = await schedules.find(key)
+    remembered = schedules.recall(key)
+    first = kept = remembered or await schedules.find(key)
     while kept is not None:
         rounds.begin()
         if kept.schedule.starting:
             written = await complete_starts(backend, kept)
         else:
             changed = await _decided(backend, kept.schedule)
-            if changed == kept.schedule:
+            if changed != kept.schedule:
+                written = await schedules.replace(replace(changed, alarm_at=changed.next_at), kept)
+            elif kept is remembered:  # what is stored may have changed a moment ago
+                written = None
+            else:
                 return first, kept
-            written = await schedules.replace(replace(changed, alarm_at=changed.next_at), kept)
         kept = written or await schedules.find(key)
     return None, None
 

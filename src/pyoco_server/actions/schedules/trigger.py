@@ -17,7 +17,7 @@ from pyoco_server.core.run import Caller
 from pyoco_server.core.schedules import progress
 from pyoco_server.core.schedules.ids import trigger_id
 from pyoco_server.core.schedules.record import Kind, Outcome, Schedule, Source
-from pyoco_server.errors import KeyReused, Problem, Refused
+from pyoco_server.errors import Conflict, KeyRefused, KeyReused, Problem, Refused
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.ports.schedules.port import Kept
@@ -50,7 +50,10 @@ async def trigger_schedule(
     id_of_trigger = backend.new_id() if key is None else await _promised(backend, caller, schedule, params, key)
     now = backend.clock()
     cause = Cause(math.floor(now), Source.TRIGGER, id_of_trigger, now, params)
-    run_id = await start_tick(backend, schedule, cause)
+    try:
+        run_id = await start_tick(backend, schedule, cause)
+    except KeyRefused as error:  # not the key of this request
+        raise Conflict(str(error)) from error
     found = await backend.runs.find(run_id)
     mark: Mapping[str, Any] | None = found.run.schedule if isinstance(found, Stored) else None
     mark = mark or {"id": schedule.id, "name": name, "tick": cause.tick, "source": cause.source.value}

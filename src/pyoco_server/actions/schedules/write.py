@@ -151,16 +151,12 @@ async def _replace(backend: GatewayBackend, kept: Kept, change: Callable[[Schedu
 
 async def pause_schedule(backend: GatewayBackend, caller: Caller, name: str, reason: str | None) -> Schedule:
     """SCHED-26. Raises ScheduleNotFound, Unavailable."""
-    return await _change(
-        backend, caller, name, lambda found: progress.paused(found, reason, caller.api_key_id, backend.clock())
-    )
+    return await _change(backend, caller, name, lambda found: progress.paused(found, reason, backend.clock()))
 
 
 async def resume_schedule(backend: GatewayBackend, caller: Caller, name: str) -> Schedule:
     """SCHED-26. Raises ScheduleNotFound, Unavailable."""
-    return await _change(
-        backend, caller, name, lambda found: progress.resumed(found, caller.api_key_id, backend.clock())
-    )
+    return await _change(backend, caller, name, lambda found: progress.resumed(found, backend.clock()))
 
 
 async def _change(

@@ -152,20 +152,20 @@ def edited(schedule: Schedule, definition: Definition, api_key_id: str | None, n
     )
 
 
-def paused(schedule: Schedule, reason: str | None, api_key_id: str | None, now: float) -> Schedule:
-    """SCHED-26: repeating changes nothing."""
+def paused(schedule: Schedule, reason: str | None, now: float) -> Schedule:
+    """SCHED-26: repeating changes nothing. Whose rights its runs have stays as it is."""
     if schedule.is_paused:
         return schedule
     definition = replace(schedule.definition, paused=True, pause_reason=reason)
-    return edited(schedule, definition, schedule.api_key_id if api_key_id is None else api_key_id, now)
+    return edited(schedule, definition, schedule.api_key_id, now)
 
 
-def resumed(schedule: Schedule, api_key_id: str | None, now: float) -> Schedule:
+def resumed(schedule: Schedule, now: float) -> Schedule:
     """It does not catch up (SCHED-18). Repeating changes nothing."""
     if not schedule.is_paused:
         return schedule
     definition = replace(schedule.definition, paused=False, pause_reason=None)
-    return edited(schedule, definition, schedule.api_key_id if api_key_id is None else api_key_id, now)
+    return edited(schedule, definition, schedule.api_key_id, now)
 
 
 # Ticks

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from pyoco_server.actions.release_run import release_due
-from pyoco_server.actions.schedules.handle import handle_schedule
 from pyoco_server.loops.clock.alarm_handler import AlarmHandler, Handle
 from pyoco_server.loops.clock.alarm_setter import AlarmSetter
 from pyoco_server.loops.clock.delay_sweeper import DelaySweeper
@@ -26,8 +25,8 @@ def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Lo
     handlers: dict[AlarmKind, Handle] = {AlarmKind.RUN: partial(release_due, backend)}
     duties: list[Loop] = [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]
     if backend.scheduling is not None:
-        handlers[AlarmKind.SCHEDULE] = partial(handle_schedule, backend)
         keeper = ScheduleKeeper(backend, backend.scheduling)
+        handlers[AlarmKind.SCHEDULE] = keeper.handle_alarm
         feeder.listen(keeper.hear_runs)
         backend.scheduling.schedules.listen(keeper.hear_schedule)
         duties.append(keeper)

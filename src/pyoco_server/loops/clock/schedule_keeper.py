@@ -17,10 +17,12 @@ __all__ = ["ScheduleKeeper"]
 
 _EVERY_SECONDS = 1.0
 #: An alarm that is handled normally is much faster than this. Below the grace, after which a tick is missed.
-_LATE_SECONDS = 2.0
+_LATE_SECONDS = 3.0
 #: A decision whose keeper has crashed is completed after this time, and waiting ticks are looked at as often.
 _LEFT_SECONDS = 5.0
 _AT_ONCE = 32
+#: An alarm whose schedule is being handled is looked at again after this time.
+_BUSY_SECONDS = 0.05
 
 
 class ScheduleKeeper(Loop):
@@ -43,6 +45,20 @@ class ScheduleKeeper(Loop):
         #: When this keeper last looked at schedules with waiting or unfinished ticks.
         self._looked_at = 0.0
         self._room = asyncio.Semaphore(_AT_ONCE)
+        #: The schedules that this process is handling: a second try at the same time would only lose.
+        self._busy: set[str] = set()
+
+    async def handle_alarm(self, key: str) -> float:
+        """Return for how many seconds the alarm has to be put off; 0: it is handled. Raises Unavailable, Corrupt."""
+        if key in self._busy:
+            return _BUSY_SECONDS
+        self._busy.add(key)
+        try:
+            return await handle_schedule(self._backend, key)
+        finally:
+            self._busy.discard(key)
+            if key in self._wanted:
+                self.nudge()
 
     def hear_schedule(self, schedule: Schedule) -> None:
         needs_alarm = schedule.next_at is not None and schedule.alarm_at != schedule.next_at
@@ -88,11 +104,17 @@ class ScheduleKeeper(Loop):
 
     async def _handle(self, key: str) -> None:
         async with self._room:
+            if key in self._busy:
+                self._wanted.add(key)  # it may have passed what this is about
+                return
+            self._busy.add(key)
             try:
                 await handle_schedule(self._backend, key, fired=False)
             except PyocoError as error:  # one bad schedule must not stop the others
                 self.outage.failed("could not handle a schedule; retrying", error, schedule=key)
                 return
+            finally:
+                self._busy.discard(key)
         schedule = self._schedules.look(key)
         if schedule is not None:
             self._alarms[key] = schedule.next_at

@@ -96,6 +96,10 @@ class JetStreamSchedules:
     def look(self, key: str) -> Schedule | None:
         return self._mirror.get(_RECORDS + key)
 
+    def recall(self, key: str) -> Kept | None:
+        held = self._mirror.get_held(_RECORDS + key) if self._mirror.is_fresh else None
+        return None if held is None else Kept(held[1], held[0])
+
     @property
     def is_fresh(self) -> bool:
         return self._mirror.is_fresh

@@ -41,6 +41,12 @@ class Schedules(Protocol):
     def look(self, key: str) -> Schedule | None:
         """Return a schedule from memory. Requires `start`."""
 
+    def recall(self, key: str) -> Kept | None:
+        """Return what is in memory, with its revision, if that is current but for the delay of the network.
+
+        A write over it is lost if it was not.
+        """
+
     @property
     def is_fresh(self) -> bool:
         """Whether what is in memory is current, but for the delay of the network."""
