@@ -26,6 +26,7 @@ from bench import (
     parts,
     priced,
     programs,
+    schedules,
     scrape,
     soak,
     submit,
@@ -57,6 +58,7 @@ _MEASURES = {
     "url": url_pack.main,
     "mcp": mcp_calls.main,
     "programs": programs.main,
+    "schedules": schedules.main,
 }
 
 #: The same with fewer rounds: for a first look, and not part of all measurements.

@@ -23,6 +23,7 @@ FILES = {
     "aio_jobs.py": "sync_jobs.py",
     "aio_outputs.py": "sync_outputs.py",
     "aio_priced.py": "sync_priced.py",
+    "aio_schedules.py": "sync_schedules.py",
     "aio_wire.py": "sync_wire.py",
 }
 _MARK = "# Generated from {}: python tools/make_sync_client.py\n"
@@ -34,6 +35,7 @@ _WORDS = {
     "AsyncOutputs": "Outputs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
+    "AsyncSchedules": "Schedules",
     "AsyncWire": "Wire",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -42,6 +44,7 @@ _WORDS = {
     "aio_jobs": "sync_jobs",
     "aio_outputs": "sync_outputs",
     "aio_priced": "sync_priced",
+    "aio_schedules": "sync_schedules",
     "aio_wire": "sync_wire",
     "aiter_bytes": "iter_bytes",
     "aread": "read",
@@ -61,6 +64,9 @@ _PHRASES = {
     "Results and outputs of runs, for asyncio. The synchronous twin, `sync_outputs.py`, is made from this file.": (
         "Results and outputs of runs, for programs without an event loop."
     ),
+    "Schedules, for asyncio. The synchronous twin, `sync_schedules.py`, is made from this file.": (
+        "Schedules, for programs without an event loop."
+    ),
     "A client of one gateway, for asyncio.": "A client of one gateway.",
     "async with": "with",
     '(await client.wait_run(run["run_id"]))["status"]': 'client.wait_run(run["run_id"])["status"]',
@@ -69,6 +75,7 @@ _PHRASES = {
     "AsyncOutputs": "Outputs",
     "AsyncPricedRuns": "PricedRuns",
     "AsyncPyocoHttpClient": "PyocoHttpClient",
+    "AsyncSchedules": "Schedules",
     "AsyncWire": "Wire",
 }
 

@@ -81,6 +81,16 @@ from pyoco_server.client.run_results import (
     RunWaiting,
     RunWatchEvent,
 )
+from pyoco_server.client.schedule_results import (
+    AskedSchedule,
+    ScheduleBackfilled,
+    ScheduleList,
+    SchedulePreview,
+    ScheduleShown,
+    ScheduleTick,
+    ScheduleTicks,
+    ScheduleTriggered,
+)
 from pyoco_server.client.sync import PyocoHttpClient
 from pyoco_server.client.wheel_results import WheelArtifact, WheelDeleted, WheelDownloaded, WheelHistoryEvent
 from pyoco_server.errors import SeveralServers
@@ -92,6 +102,7 @@ __all__ = [
     "AnswerDamaged",
     "Artifact",
     "ArtifactSaved",
+    "AskedSchedule",
     "AsyncPyocoHttpClient",
     "Attention",
     "AttentionItem",
@@ -152,6 +163,13 @@ __all__ = [
     "RunWaiting",
     "RunWatchEvent",
     "RunsCancelled",
+    "ScheduleBackfilled",
+    "ScheduleList",
+    "SchedulePreview",
+    "ScheduleShown",
+    "ScheduleTick",
+    "ScheduleTicks",
+    "ScheduleTriggered",
     "SeveralServers",
     "SourceChanged",
     "WaitingPacks",

@@ -14,7 +14,17 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 import pytest
 
 from pyoco_server import http_client
-from pyoco_server.client import calls, job_calls, job_results, log_results, priced_calls, priced_results, results
+from pyoco_server.client import (
+    calls,
+    job_calls,
+    job_results,
+    log_results,
+    priced_calls,
+    priced_results,
+    results,
+    schedule_calls,
+    schedule_results,
+)
 from pyoco_server.client.calls import Call
 from pyoco_server.doors.http.app import OPERATIONS, openapi_schemas
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient
@@ -79,6 +89,18 @@ CALLS: dict[str, Call[Any]] = {
     "get_budget": priced_calls.get_budget("{tenant_id}"),
     "get_budget_journal": priced_calls.get_budget_journal("{tenant_id}", {}),
     "get_budget_spend": priced_calls.get_budget_spend("{tenant_id}", {}),
+    "create_schedule": schedule_calls.create_schedule({}, None),
+    "list_schedules": schedule_calls.list_schedules({}),
+    "get_schedule": schedule_calls.get_schedule("{name}"),
+    "put_schedule": schedule_calls.put_schedule("{name}", {}, None, new=True),
+    "delete_schedule": schedule_calls.delete_schedule("{name}", None),
+    "pause_schedule": schedule_calls.pause_schedule("{name}", None),
+    "resume_schedule": schedule_calls.resume_schedule("{name}"),
+    "trigger_schedule": schedule_calls.trigger_schedule("{name}", None, None),
+    "backfill_schedule": schedule_calls.backfill_schedule("{name}", {}),
+    "preview_schedule": schedule_calls.preview_schedule("{name}", {}),
+    "preview_new_schedule": schedule_calls.preview_new_schedule({}),
+    "list_schedule_ticks": schedule_calls.list_schedule_ticks("{name}", {}),
     "healthz": priced_calls.healthz(),
     "readyz": priced_calls.readyz(),
 }
@@ -132,7 +154,15 @@ def test_both_clients_have_the_same_methods_with_the_same_words() -> None:
 
 
 def test_the_synchronous_client_knows_no_event_loop() -> None:
-    for name in ("sync.py", "sync_jobs.py", "sync_outputs.py", "sync_priced.py", "sync_wire.py", "io_sync.py"):
+    for name in (
+        "sync.py",
+        "sync_jobs.py",
+        "sync_outputs.py",
+        "sync_priced.py",
+        "sync_schedules.py",
+        "sync_wire.py",
+        "io_sync.py",
+    ):
         text = (ROOT / "src" / "pyoco_server" / "client" / name).read_text()
         assert not re.search(r"\b(async|await|asyncio|Async\w+)\b", text), name
 
@@ -151,7 +181,15 @@ def test_there_is_a_method_for_every_route() -> None:
 def test_every_submission_has_a_key_and_no_other_call_has() -> None:
     keyed = {f"{each.method} {each.path}" for each in OPERATIONS if "'Idempotency-Key'" in str(each.parameters)}
     sends = {name for name, call in CALLS.items() if "Idempotency-Key" in call.headers}
-    assert sends == {"submit_run", "submit_run_yaml", "submit_batch", "rerun_run", "submit_pack"}
+    assert sends == {
+        "submit_run",
+        "submit_run_yaml",
+        "submit_batch",
+        "rerun_run",
+        "submit_pack",
+        "create_schedule",
+        "trigger_schedule",
+    }
     named = {"POST /jobs"}  # by an id in its form
     assert {f"{CALLS[name].method} {CALLS[name].path}" for name in sends} | named == {
         path.replace("{", "%7B").replace("}", "%7D") for path in keyed
@@ -210,11 +248,8 @@ PARTS = {
     "PackReservation": ("PricedReceipt", "reservation"),
     "PackRunMeta": ("PricedRun", "meta"),
 }
-TYPES = {
-    name: getattr(module, name)
-    for module in (results, job_results, log_results, priced_results)
-    for name in module.__all__
-}
+MODULES = (results, job_results, log_results, priced_results, schedule_results)
+TYPES = {name: getattr(module, name) for module in MODULES for name in module.__all__}
 
 
 def schema_of(name: str) -> dict[str, Any]:

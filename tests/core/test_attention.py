@@ -119,6 +119,10 @@ D, W = Level.DANGER, Level.WARNING
         ),
         (replace(WELL, unreadable=("a", "b")), (Kind.RECORD_UNREADABLE, D, 2, {"run_ids": ["a", "b"]})),  # SAFE-16
         (replace(WELL, stale=("a", "b")), (Kind.STALE_RUNS, W, 2, {"run_ids": ["a", "b"]})),
+        (
+            replace(WELL, overdue=("nightly",), overdue_oldest_at=NOW - 90),  # SCHED-20
+            (Kind.SCHEDULE_OVERDUE, W, 1, {"schedules": ["nightly"], "oldest_at": NOW - 90}),
+        ),
         (replace(WELL, wheel_failures=("w",)), (Kind.WHEEL_FAILURES, W, 1, {"worker_ids": ["w"]})),
     ],
 )
@@ -142,6 +146,8 @@ EVERYTHING = Facts(
     stale=("s1", "s2"),
     packs=4,
     packs_oldest_at=NOW - 60,
+    overdue=("nightly", "hourly"),
+    overdue_oldest_at=NOW - 600,
     wheel_failures=("w1", "w2"),
     silent_stores=("ledger", "budget", "queue", "results"),
     differences=3,
@@ -240,6 +246,12 @@ def test_every_kind_is_told_in_both_languages() -> None:
             "RUNNING runs without a recent heartbeat: 2.",
             "RUNNINGのまま更新が途絶えているrunがあります: 2件",
         ),
+        "schedule_overdue": (
+            "Schedules whose tick is due and not handled: 2. The first: nightly, due for 10 min. Check that a keeper "
+            "runs.",
+            "予定時刻を過ぎても処理されていないスケジュールがあります: 2件。最初のもの: nightly（10分前から）。"
+            "keeperが動作しているか確認してください",
+        ),
         "wheel_failures": (
             "Workers that failed to install a wheel: 2. Their records show which wheel, and why.",
             "wheelをインストールできなかったworkerがいます: 2台。wheel名と理由はworkerの情報を確認してください",
@@ -279,6 +291,7 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
         (W, Kind.DEAD_LETTERS),
         (W, Kind.PACK_LETTERS),
         (W, Kind.STALE_RUNS),
+        (W, Kind.SCHEDULE_OVERDUE),
         (W, Kind.WHEEL_FAILURES),
     ]
 

@@ -34,6 +34,14 @@ from support.wheels import build_wheel
 CONTRACT = {
     1: ("The health check failed.", "稼働確認に失敗しました"),
     58: ("The run does not wait for its time.", "runは開始時刻を待っていません"),
+    59: ("The schedule was not found.", "スケジュールが見つかりません"),
+    60: ("The name is already in use.", "その名前は既に使用されています"),
+    61: ("The tenant has as many of these as it may.", "tenantの上限数に達しています"),
+    62: (
+        "The object has changed, or the request does not say which version it means.",
+        "対象が変更されたか、版の指定がありません",
+    ),
+    63: ("The schedule is invalid.", "スケジュールが不正です"),
     64: (
         "Packs are executed once at most and take no retry policy or timeout.",
         "packの実行は最大1回のため、リトライやタイムアウトは指定できません",
@@ -131,6 +139,33 @@ async def _repeats_what_is_no_flow(gateway: Gateway) -> httpx.Response:
     made, _ = await recorded(gateway.backend)
     await gateway.backend.runs.replace(replace(made.run, kind="other"), made.revision)
     return await gateway.client.post(f"/runs/{made.run.run_id}/rerun")
+
+
+_SCHEDULE = {"name": "nightly", "what": {"kind": "flow", "flow_name": "f"}, "when": {"every": 60}}
+
+
+async def _reads_no_schedule(gateway: Gateway) -> httpx.Response:
+    return await gateway.client.get("/schedules/other")
+
+
+async def _takes_a_name(gateway: Gateway) -> httpx.Response:
+    await gateway.client.post("/schedules", json=_SCHEDULE)
+    return await gateway.client.post("/schedules", json=_SCHEDULE)
+
+
+async def _schedules_too_many(gateway: Gateway) -> httpx.Response:
+    state: State = gateway.app.state.gateway
+    state.backend = replace(state.backend, config=replace(state.backend.config, schedules_max=0))
+    return await gateway.client.post("/schedules", json=_SCHEDULE | {"name": "more"})
+
+
+async def _replaces_any_version(gateway: Gateway) -> httpx.Response:
+    await gateway.client.post("/schedules", json=_SCHEDULE)
+    return await gateway.client.put("/schedules/nightly", json=_SCHEDULE)
+
+
+async def _schedules_nothing(gateway: Gateway) -> httpx.Response:
+    return await gateway.client.post("/schedules", json={"name": "nothing"})
 
 
 async def _starts_what_does_not_wait(gateway: Gateway) -> httpx.Response:
@@ -294,6 +329,11 @@ OPEN = [
     Provoked(27, 404, "dead letter not found", sends("GET", "/dlq/7"), "GET /dlq/{letter_id}"),
     Provoked(27, 404, "dead letter not found", sends("DELETE", "/dlq/7"), "DELETE /dlq/{letter_id}"),
     Provoked(27, 404, "dead letter not found", sends("POST", "/dlq/7/redrive"), "POST /dlq/{letter_id}/redrive"),
+    Provoked(59, 404, "schedule not found", _reads_no_schedule, "GET /schedules/{name}"),
+    Provoked(60, 409, "name is already in use", _takes_a_name, "POST /schedules"),
+    Provoked(61, 409, "too many schedules", _schedules_too_many, "POST /schedules"),
+    Provoked(62, 428, "If-Match or If-None-Match is required", _replaces_any_version, "PUT /schedules/{name}"),
+    Provoked(63, 422, "invalid schedule", _schedules_nothing, "POST /schedules"),
     Provoked(58, 409, "run does not wait for its time", _starts_what_does_not_wait, "POST /runs/{run_id}/start"),
     Provoked(28, 409, "run cannot be repeated", _repeats_what_is_no_flow, "POST /runs/{run_id}/rerun"),
     Provoked(2, 409, "run has not ended", _asks_for_files_too_early, "GET /runs/{run_id}/artifacts"),

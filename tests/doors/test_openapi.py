@@ -36,7 +36,11 @@ PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
 #: Nobody pays twice for one submission.
 REQUIRED = {("POST", "/v1/runs", "Idempotency-Key")}
 #: The letter, or the run, says all.
-BODILESS = {("POST", "/dlq/{letter_id}/requeue"), ("POST", "/runs/{run_id}/start")}
+BODILESS = {
+    ("POST", "/dlq/{letter_id}/requeue"),
+    ("POST", "/runs/{run_id}/start"),
+    ("POST", "/schedules/{name}/resume"),
+}
 
 #: An archive, or what it was packed from.
 ARTIFACTS = ("/runs/{run_id}/artifacts", "/runs/{run_id}/artifacts/{name}")
@@ -238,6 +242,18 @@ class TestDocument:
             ("GET /v1/results/{token}", "200 404 422 503"),
             ("POST /mcp/", "200 202 401 403 503 400 404 406 413 415"),
             ("POST /mcp", "200 202 401 403 503 400 404 406 413 415"),
+            ("GET /schedules", "200 401 403 422 503"),
+            ("POST /schedules", "201 401 403 409 413 422 503"),
+            ("POST /schedules/preview", "200 401 403 413 422 503"),
+            ("GET /schedules/{name}", "200 304 401 403 404 422 503"),
+            ("PUT /schedules/{name}", "200 401 403 409 412 413 422 428 503 201"),
+            ("DELETE /schedules/{name}", "200 401 403 404 412 422 503"),
+            ("POST /schedules/{name}/pause", "200 401 403 404 413 422 503"),
+            ("POST /schedules/{name}/resume", "200 401 403 404 422 503"),
+            ("POST /schedules/{name}/trigger", "200 401 402 403 404 409 413 422 503"),
+            ("POST /schedules/{name}/backfill", "200 401 403 404 413 422 503"),
+            ("GET /schedules/{name}/preview", "200 401 403 404 422 503"),
+            ("GET /schedules/{name}/ticks", "200 401 403 404 422 503"),
             ("GET /budgets", "200 401 403 422 503"),
             ("GET /budgets/{tenant_id}", "200 401 403 404 422 503"),
             ("GET /budgets/{tenant_id}/journal", "200 401 403 404 422 503"),

@@ -201,6 +201,11 @@ class Door:
         if label == "POST /v1/runs" and isinstance(body, dict):
             # What a pack asks for is not in the document.
             body |= {"pack_type": "decision", "inputs": {"question": "?"}, "reservation": {"max_cost_usd": "0.0500"}}
+        if label in {"POST /schedules", "POST /schedules/preview"} and isinstance(body, dict):
+            # Few texts are a cron expression, and no schema says which member a kind needs.
+            schedule = {"what": {"kind": "flow", "flow_name": "f"}, "when": {"every": 60}, "timezone": "UTC"}
+            named = {"name": f"s{next(self.versions)}"} | schedule
+            body = named if label == "POST /schedules" else {"schedule": schedule}
         if label == "POST /runs/yaml" and isinstance(body, dict):
             body["workflow"] = FLOW_YAML.encode()
         if label == "POST /wheels" and isinstance(body, dict):

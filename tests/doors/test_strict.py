@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.core.unknown import UNKNOWN_MAX, nearest_of
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.operations import Operation
-from pyoco_server.doors.http.unknown import UNKNOWN_MAX, nearest_of
 from support.doors_support import FLOW_YAML, NAME, SOMEONE, Door, check_refusal, disposition, form, workflow
 from support.priced.gateways import PricedDoor, a_body
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.priced.reasons import Reason
-from pyoco_server.doors.http.v1.strict_text import plain, read_object
+from pyoco_server.core.priced.strict_text import plain, read_object
 from support.doors_support import call as call_by_piece
 from support.doors_support import endless
 from support.priced.gateways import BODY, Payer, PricedDoor, a_body, check_problem

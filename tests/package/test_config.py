@@ -97,6 +97,10 @@ CONTRACT: dict[str, Any] = {
     "advisory_stream": "PYOCO_ADVISORIES",
     "clock_stream": "PYOCO_CLOCK",
     "delay_max_sec": 31_622_400.0,  # DELAY-3
+    "schedules_kv_bucket": "pyoco_schedules",
+    "schedules_max": 1000,  # SCHED-21
+    "schedule_grace_sec": 5.0,  # SCHED-16
+    "schedule_history": 1000,  # SCHED-19
     "receipts_kv_bucket": "pyoco_receipts",
     "idempotency_ttl_sec": 86400.0,
     "workflow_object_store_bucket": "pyoco_workflows",

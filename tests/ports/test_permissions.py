@@ -91,7 +91,14 @@ def test_gateways_alone_say_which_ledger_the_deployment_uses() -> None:
         assert reads == (role is not Role.DOOR)
 
 
-def test_only_gateways_doors_and_the_operator_come_near_the_keys() -> None:
+def test_workers_do_not_come_near_the_keys_and_only_gateways_write_them() -> None:
+    """A keeper checks the keys of those who wrote schedules (SCHED-14)."""
     near = {role for role in SERVING if any("pyoco_auth" in subject for subject in published(role))}
-    assert near == {Role.GATEWAY, Role.DOOR}
-    assert "$KV.pyoco_auth.>" not in published(Role.DOOR)
+    assert near == {Role.GATEWAY, Role.DOOR, Role.KEEPER}
+    assert {role for role in SERVING if "$KV.pyoco_auth.>" in published(role)} == {Role.GATEWAY}
+
+
+def test_schedules_are_written_by_gateways_and_keepers() -> None:
+    near = {role for role in SERVING if any("pyoco_schedules" in subject for subject in published(role))}
+    assert near == {role for role in SERVING if "$KV.pyoco_schedules.>" in published(role)}
+    assert near == {Role.GATEWAY, Role.KEEPER}

@@ -225,6 +225,8 @@ NAMED_IN_CODE = {
     "remark": "executors.host.wire:Remark",
     "replica": "ports.program_queue.port:Replica",
     "run": "core.run:Run",
+    "schedule": "core.schedules.record:Schedule",
+    "tick": "core.schedules.when:Tick",
     "spool": "loops.tcp_worker.spool:Spool",
     "standing": "actions.attempt:Standing",
     "stray": "executors.strays",

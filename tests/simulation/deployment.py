@@ -235,7 +235,9 @@ class Deployment:
     async def _keeper(self, service: Service[list[Loop]]) -> None:
         config = self._folder(service)
         with wiring.open_index(config) as index:
-            async with wiring.open_backend(config, service.name, priced=self.priced, grid=self.grid) as backend:
+            async with wiring.open_backend(
+                config, service.name, priced=self.priced, grid=self.grid, keeps=True
+            ) as backend:
                 feeder = IndexFeeder(backend.runs, index)
                 duties: list[Loop] = [
                     Advisories(backend),

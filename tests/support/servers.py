@@ -191,6 +191,7 @@ def config_for(url: str, **more: Any) -> NatsBackendConfig:
         "wheel_history_kv_bucket": f"history_{own}",
         "wheel_object_store_bucket": f"wheels_{own}",
         "receipts_kv_bucket": f"receipts_{own}",
+        "schedules_kv_bucket": f"schedules_{own}",
         "workflow_object_store_bucket": f"workflows_{own}",
         "advisory_stream": f"ADVISORIES_{own}",
         "clock_stream": f"CLOCK_{own}",

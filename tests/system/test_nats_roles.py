@@ -228,9 +228,9 @@ _FORBIDDEN = [
     ("purge wheels", "$JS.API.STREAM.PURGE.OBJ_pyoco_wheels", "worker door"),
     ("copy a stream out", "$JS.API.STREAM.SNAPSHOT.KV_pyoco_auth", "gateway worker keeper door"),
     ("read by the short way", "$JS.API.DIRECT.GET.KV_pyoco_auth", "gateway worker keeper door"),
-    ("read API keys", "$JS.API.STREAM.MSG.GET.KV_pyoco_auth", "worker keeper"),
-    ("count API keys", "$JS.API.STREAM.INFO.KV_pyoco_auth", "worker keeper"),
-    ("follow API keys", "$JS.API.CONSUMER.CREATE.KV_pyoco_auth.w1.$KV.pyoco_auth.>", "worker keeper"),
+    ("read API keys", "$JS.API.STREAM.MSG.GET.KV_pyoco_auth", "worker"),
+    ("count API keys", "$JS.API.STREAM.INFO.KV_pyoco_auth", "worker"),
+    ("follow API keys", "$JS.API.CONSUMER.CREATE.KV_pyoco_auth.w1.$KV.pyoco_auth.>", "worker"),
     ("write an API key", "$KV.pyoco_auth.0123", "worker keeper door"),
     ("read the signing secret", "$JS.API.STREAM.MSG.GET.KV_pyoco_secrets", "worker keeper door"),
     ("submit a job", "pyoco.work.default", "worker door"),
@@ -243,6 +243,8 @@ _FORBIDDEN = [
     ("register a wheel", "$O.pyoco_wheels.M.x", "worker keeper door"),
     ("let somebody in", "$KV.pyoco_exec_acl.x", "worker keeper door"),
     ("speak for a door", "$KV.pyoco_exec_doors.x", "gateway worker keeper"),
+    ("write a schedule", "$KV.pyoco_schedules.s.x", "worker door"),
+    ("read schedules", "$JS.API.STREAM.MSG.GET.KV_pyoco_schedules", "worker door"),
     ("write a receipt", "$KV.pyoco_receipts.x", "worker keeper door"),
     ("see all streams", "$JS.API.STREAM.LIST", "gateway worker keeper door"),
     ("see the account", "$JS.API.INFO", "gateway worker keeper door"),
@@ -252,9 +254,10 @@ _FORBIDDEN = [
 
 #: Buckets in which a role may write, and none may empty. Runs are not among them: see SECURITY.md.
 _KEYED = {
-    "gateway": "pyoco_workers pyoco_auth pyoco_receipts pyoco_wheel_history pyoco_exec_acl pyoco_secrets",
+    "gateway": "pyoco_workers pyoco_auth pyoco_receipts pyoco_schedules pyoco_wheel_history pyoco_exec_acl "
+    "pyoco_secrets",
     "worker": "pyoco_workers pyoco_exec_slots",
-    "keeper": "pyoco_workers pyoco_exec_slots",
+    "keeper": "pyoco_workers pyoco_exec_slots pyoco_schedules",
     "door": "pyoco_workers pyoco_exec_slots pyoco_exec_doors pyoco_exec_routes",
 }
 

@@ -14,6 +14,7 @@ from pyoco_server.actions.priced.look_for_trouble import DISPUTES_MAX, Trouble
 from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.run import Caller
+from pyoco_server.core.schedules.progress import is_overdue
 from pyoco_server.core.states import UNKNOWN, WorkerState
 from pyoco_server.core.trend import NOT_KNOWN, Trend
 from pyoco_server.core.worker_record import ALIVE, WorkerRecord
@@ -82,6 +83,7 @@ async def attend(
     parts += [snapshot.runs_and_workers()] if runs_listed else []
     parts += [_priced(outlook, caller)] if outlook is not None else []
     parts += [snapshot.gone(lost)] if lost is not None else []
+    facts = replace(facts, **_schedules(backend, caller, now))
     for part in await asyncio.gather(*parts):
         facts = replace(facts, **part)
     return findings(replace(facts, lists_true=facts.lists_true and not snapshot.missed, is_up=backend.is_up()))
@@ -202,6 +204,15 @@ class _Snapshot:
             )
         found: _PartialFacts = {"queues": tuple(queues)}
         return found if packs is None else found | {"packs": packs.count, "packs_oldest_at": packs.oldest_at}
+
+
+def _schedules(backend: GatewayBackend, caller: Caller, now: float) -> _PartialFacts:
+    """Return the overdue schedules of the caller's tenant, from memory (SCHED-20)."""
+    if backend.scheduling is None:
+        return {}
+    seen = (each for each in backend.scheduling.schedules.known() if caller.tenant_id in {None, each.tenant_id})
+    found = sorted((each.next_at or 0, each.name) for each in seen if is_overdue(each, now))
+    return {"overdue": tuple(name for _, name in found), "overdue_oldest_at": float(found[0][0]) if found else 0.0}
 
 
 async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> _PartialFacts:

@@ -11,7 +11,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Lost, Stored
 
-__all__ = ["Accepted", "check_size", "record_and_queue", "submit"]
+__all__ = ["Accepted", "check_size", "record_and_queue", "submit", "too_large"]
 
 log = get_logger(__name__)
 
@@ -56,7 +56,7 @@ async def record_and_queue(backend: Backend, run: Run, ask: Submission) -> Store
     try:
         stored = await backend.runs.create(run)
     except SnapshotTooLargeError as error:
-        raise _too_large(error) from error
+        raise too_large(error) from error
     if isinstance(stored, Lost) or stored.run.waits_for_time:
         return stored
     try:
@@ -75,10 +75,10 @@ def check_size(backend: Backend, run: Run) -> None:
     try:
         backend.runs.check_size(run)
     except SnapshotTooLargeError as error:
-        raise _too_large(error) from error
+        raise too_large(error) from error
 
 
-def _too_large(error: SnapshotTooLargeError) -> Refused:
+def too_large(error: SnapshotTooLargeError) -> Refused:
     return Refused(str(error), problems=(Problem(("body", "params"), str(error), "too_large"),))
 
 

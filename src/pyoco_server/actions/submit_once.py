@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from pyoco_server.actions.keep_workflow import keep_workflow
 from pyoco_server.actions.submit import Accepted, check_size, record_and_queue, submit
+from pyoco_server.actions.submit_promised import queue_once_more
 from pyoco_server.core.fingerprint import fingerprint, receipt_key
-from pyoco_server.core.job import job_of
-from pyoco_server.core.outcome import NOTHING_YET, DeadReason
+from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Caller, Run, Submission, accept, beat
+from pyoco_server.core.run import Caller, Run, Submission, accept
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import KeyReused
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.receipts.port import Receipt
-from pyoco_server.ports.runs.port import ABSENT, Absent, Lost, Stored, Withdrawn
+from pyoco_server.ports.runs.port import ABSENT, Absent, Stored, Withdrawn
 
 __all__ = ["submit_once"]
 
@@ -30,7 +30,7 @@ async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, 
     What a crash leaves behind, and how a repeat under the same key resolves it:
 
     - after the receipt: a promise without a run. The repeat creates the run, under the promised id;
-    - after the record: a PENDING run that may have no job. The repeat publishes the job again, see `_queue_again`;
+    - after the record: a PENDING run that may have no job. The repeat publishes the job again, see `queue_once_more`;
     - after the job: an accepted run whose answer was lost. The repeat finds it.
 
     Without a repeat the keeper ends a run that has no job; a repeat that comes after that promises another run.
@@ -77,7 +77,7 @@ async def _step(
     if found.run.waits_for_time:
         return Accepted(found, replayed=True)
     if found.run.status is RunState.PENDING and found.run.attempt == 0:
-        again = await _queue_again(backend, found, ask)
+        again = await queue_once_more(backend, found, ask)
         return Accepted(again, replayed=True) if isinstance(again, Stored) else (receipt, run)
     return Accepted(found, replayed=True)
 
@@ -85,29 +85,3 @@ async def _step(
 def _was_abandoned(run: Run) -> bool:
     """Whether the keeper ended the run because it had no job, and no worker ever claimed it: nothing was executed."""
     return run.is_terminal and run.attempt == 0 and run.reason == DeadReason.ABANDONED
-
-
-async def _queue_again(backend: GatewayBackend, found: Stored, ask: Submission) -> Stored | Lost:
-    """Publish the job of a run that no worker has claimed: the process that recorded it may have crashed before it
-    published the job.
-
-    Returns LOST if the run has changed; read it again.
-
-    The record is written first, over exactly the revision that was found, with a new time and nothing else. From then
-    on it cannot be withdrawn: the process that recorded it withdraws only over the first revision, possibly at this
-    very moment, because its own publish failed. Without that write it could withdraw a run that we have just reported
-    as accepted. And the keeper, which ends runs that have no recent update and no job, sees a recent update. For the
-    same reason this function never withdraws the record: another process may have reported it as accepted.
-
-    The job is published once more under the run's id. If its first job is still in the queue, the queue drops the
-    second one within two minutes; later it stores both, and the claim drops the one that comes second. It cannot happen
-    that the first job was already processed and the second is dropped as a duplicate: a job leaves the queue only after
-    its run was claimed, has ended or was withdrawn, and none of these is true of this run. (That is also why a
-    withdrawn run is never recreated under its old id: its first job may be dropped at any moment, and for two minutes
-    no other would be stored.) A job that names the older revision loses its first, blind claim; the worker then reads
-    the record and claims that.
-    """
-    touched = await backend.runs.replace(beat(found.run, NOTHING_YET, backend.clock()), found.revision)
-    if isinstance(touched, Stored):
-        await backend.queue.put(job_of(touched.run, ask, touched.revision))
-    return touched

@@ -14,6 +14,7 @@ from pyoco_server.client import calls
 from pyoco_server.client.aio_jobs import AsyncJobs
 from pyoco_server.client.aio_outputs import AsyncOutputs
 from pyoco_server.client.aio_priced import AsyncPricedRuns
+from pyoco_server.client.aio_schedules import AsyncSchedules
 from pyoco_server.client.aio_wire import AsyncWire, Progress, Uploaded
 from pyoco_server.client.connection import access
 from pyoco_server.client.dead_letter_results import (
@@ -63,7 +64,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs):
+class AsyncPyocoHttpClient(AsyncPricedRuns, AsyncJobs, AsyncOutputs, AsyncSchedules):
     """A client of one gateway, for asyncio.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed

@@ -50,6 +50,7 @@ from pyoco_server.client.run_results import (
 from pyoco_server.client.sync_jobs import Jobs
 from pyoco_server.client.sync_outputs import Outputs
 from pyoco_server.client.sync_priced import PricedRuns
+from pyoco_server.client.sync_schedules import Schedules
 from pyoco_server.client.sync_wire import Progress, Uploaded, Wire
 from pyoco_server.client.waiting import Waiting
 from pyoco_server.client.watching import Watching
@@ -64,7 +65,7 @@ _WAIT_SECONDS = 60.0
 _NO_ROOM = frozenset({CATALOGUE[TooManyWatchers.number].err_id})
 
 
-class PyocoHttpClient(PricedRuns, Jobs, Outputs):
+class PyocoHttpClient(PricedRuns, Jobs, Outputs, Schedules):
     """A client of one gateway.
 
     An error response raises `httpx.HTTPStatusError`; `error.response.json()` is the gateway's error document. A failed

@@ -238,6 +238,14 @@ class NatsBackendConfig:
         31_622_400.0, SECONDS_OR_NONE, "G", "A run may be delayed by at most this time; 0 = not at all."
     )
 
+    # Schedules.
+    schedules_kv_bucket: str = declare("pyoco_schedules", NAME, "GWK", "Bucket of schedules.", has_variable=False)
+    schedules_max: int = declare(1000, whole(0, 100_000), "G", "Schedules that one tenant may have.")
+    schedule_grace_sec: float = declare(
+        5.0, INTERVAL, "K", "A tick that is handled more than this late is missed: `catch_up` decides."
+    )
+    schedule_history: int = declare(1000, whole(100, 10_000), "GK", "Entries kept of the history of each schedule.")
+
     # Logs of runs.
     logs_enabled: bool = declare(True, FLAG, "GWKDP", "What runs print is captured and stored.")
     logs_stream: str = declare("PYOCO_LOGS", NAME, "GWKDP", "Stream of log lines.", audience=Audience.EXISTING)
@@ -382,6 +390,7 @@ class NatsBackendConfig:
             "wheel_history_kv_bucket",
             "auth_kv_bucket",
             "receipts_kv_bucket",
+            "schedules_kv_bucket",
         )
         check_apart(self, "wheel_object_store_bucket", "workflow_object_store_bucket")
         if self.outputs_bucket in (self.wheel_object_store_bucket, self.workflow_object_store_bucket):

@@ -14,8 +14,8 @@ from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 __all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
 
 FINDINGS_MAX = 50
-#: At most this many findings of one kind, the worst first; more would crowd out the other kinds. Twelve of the
-#: seventeen kinds yield one finding at most: 5 * 7 + 12 is below FINDINGS_MAX.
+#: At most this many findings of one kind, the worst first; more would crowd out the other kinds. Thirteen of the
+#: eighteen kinds yield one finding at most: 5 * 7 + 13 is below FINDINGS_MAX.
 _OF_A_KIND_MAX = 7
 #: How many run ids and worker ids one finding lists.
 NAMES_MAX = 10
@@ -79,6 +79,8 @@ class Kind(StrEnum):
     PACK_LETTERS = "pack_letters"
     #: Runs are RUNNING according to their records, without a heartbeat for a while.
     STALE_RUNS = "stale_runs"
+    #: Ticks of schedules are due and not handled (SCHED-20).
+    SCHEDULE_OVERDUE = "schedule_overdue"
     #: Workers could not install a wheel.
     WHEEL_FAILURES = "wheel_failures"
 
@@ -153,6 +155,9 @@ class Facts:
     #: RUNNING and owned, without a heartbeat for longer than FLOW-30 allows.
     stale: tuple[str, ...] = ()
     stale_capped: bool = False
+    #: Names of schedules whose tick is due and not handled, longest first; and since when the first one is.
+    overdue: tuple[str, ...] = ()
+    overdue_oldest_at: float = 0.0
     wheel_failures: tuple[str, ...] = ()
 
 
@@ -260,6 +265,12 @@ _TEXTS: dict[Kind, tuple[str, str]] = {
     Kind.STALE_RUNS: (
         "RUNNING runs without a recent heartbeat: {stale}.",
         "RUNNINGのまま更新が途絶えているrunがあります: {stale_ja}",
+    ),
+    Kind.SCHEDULE_OVERDUE: (
+        "Schedules whose tick is due and not handled: {schedules}. The first: {schedule}, due for {since}. Check that "
+        "a keeper runs.",
+        "予定時刻を過ぎても処理されていないスケジュールがあります: {schedules}件。"
+        "最初のもの: {schedule}（{since_ja}）。keeperが動作しているか確認してください",
     ),
     Kind.WHEEL_FAILURES: (
         "Workers that failed to install a wheel: {workers}. Their records show which wheel, and why.",
@@ -428,6 +439,16 @@ def _stale(facts: Facts) -> Iterator[Finding]:
         yield _finding(Kind.STALE_RUNS, Level.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja)
 
 
+def _overdue(facts: Facts) -> Iterator[Finding]:
+    """SCHED-20"""
+    schedules = len(facts.overdue)
+    if schedules:
+        details = {"schedules": list(facts.overdue[:NAMES_MAX]), "oldest_at": facts.overdue_oldest_at}
+        since, since_ja = _since(facts.now - facts.overdue_oldest_at)
+        values = {"schedule": facts.overdue[0], "since": since, "since_ja": since_ja}
+        yield _finding(Kind.SCHEDULE_OVERDUE, Level.WARNING, schedules, details, **(values | {"schedules": schedules}))
+
+
 def _wheels(facts: Facts) -> Iterator[Finding]:
     workers = len(facts.wheel_failures)
     if workers:
@@ -456,5 +477,5 @@ _RULES = (
         _failing,
         _growing,
     ),
-    *(_letters, _pack_letters, _stale, _wheels),
+    *(_letters, _pack_letters, _stale, _overdue, _wheels),
 )

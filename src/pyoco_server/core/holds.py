@@ -37,6 +37,7 @@ class Holds(StrEnum):
     ARTIFACTS = "artifacts"
     PROGRAM_EVENTS = "program_events"
     RUN_LOGS = "run_logs"
+    SCHEDULES = "schedules"
     OTHER = "other"
 
 
@@ -58,7 +59,10 @@ REBUILT = frozenset(
 LOST: dict[Holds, tuple[str, str]] = {
     Holds.JOBS: ("the queue of flow runs; PENDING runs can be queued again", "flow runのキュー（PENDINGは再登録可能）"),
     Holds.ADVISORIES: ("notices of jobs that were delivered too often", "配信回数の上限に達したジョブの通知"),
-    Holds.ALARMS: ("alarms of delayed runs; they are set again", "遅延runのアラーム（再設定される）"),
+    Holds.ALARMS: (
+        "alarms of delayed runs and schedules; they are set again",
+        "遅延runとスケジュールのアラーム（再設定される）",
+    ),
     Holds.LETTERS: ("dead letters", "dead letter"),
     Holds.RUNS: ("all run records: state, params and task records", "すべてのrunの記録（状態・パラメーター・タスク）"),
     Holds.WORKERS: ("the worker registry; live workers register again", "workerの登録情報（稼働中のworkerは再登録）"),
@@ -88,6 +92,7 @@ LOST: dict[Holds, tuple[str, str]] = {
     Holds.ROUTES: ("which group each routed job was sent to", "ルーティング済みジョブの送信先"),
     Holds.ARTIFACTS: ("inputs and outputs of programs", "プログラムの入出力ファイル"),
     Holds.PROGRAM_EVENTS: ("the event history of programs", "プログラムのイベント履歴"),
+    Holds.SCHEDULES: ("schedules and the history of their ticks", "スケジュールとその実行履歴"),
     Holds.RUN_LOGS: ("what runs have printed", "runのログ"),
     Holds.OTHER: ("its content", "保存されていた内容"),
 }

@@ -41,6 +41,13 @@ class Job:
 
 
 def job_of(run: Run, ask: Submission, revision: int) -> Job:
+    """Return the job of a run, whose record has this revision.
+
+    A job does not carry the schedule of a run. So that of such a run names an older revision: its first claim then
+    reads the record instead of writing over it.
+    """
+    if run.schedule is not None:
+        revision = max(revision - 1, 0)
     return Job(
         run_id=run.run_id,
         flow_name=run.flow_name,

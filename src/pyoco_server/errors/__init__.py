@@ -6,6 +6,7 @@ PyocoError
 │   ├── InvalidWheel      a file is not a valid wheel of its name
 │   ├── InvalidArchive    a zip archive is damaged or would unpack outside its directory
 │   ├── InvalidListQuery
+│   ├── InvalidSchedule
 │   ├── InvalidWorkersRequest
 │   └── TriedOnce         a retry policy or a timeout for a pack
 ├── TooLarge              the input is too large (413)
@@ -20,6 +21,7 @@ PyocoError
 ├── NotFound              (404)
 │   ├── RunNotFound
 │   ├── DeadLetterNotFound
+│   ├── ScheduleNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
 │   ├── ResultNotFound    the run has no such task, or is of a kind without such values
@@ -30,11 +32,15 @@ PyocoError
 │   ├── NotRepeatable     the submission of a run is no longer kept
 │   ├── NotOfThisKind     not possible for this kind of run
 │   ├── NotDelayed        the run does not wait for its time
+│   ├── ScheduleNameTaken
+│   ├── TooManySchedules
 │   ├── RunNotEnded       not available before the run has ended
 │   ├── ResultNotReady    the run or task has not ended with a value
 │   ├── ResultNotEncodable  a value could not be encoded
 │   ├── ResultTooLarge    a value exceeded a bound
 │   └── KeyBusy           the same idempotency key is being submitted right now
+├── VersionMismatch       the object has changed since it was read (412)
+├── VersionRequired       a change has to name the version that it replaces (428)
 ├── BelowPrice            the reservation does not cover the price known from the inputs (422)
 ├── OverBudget            the tenant's money does not cover the run (402)
 ├── RunExpired            the run is past its retention (410)
@@ -113,6 +119,7 @@ from pyoco_server.errors.requests import (
     InvalidArchive,
     InvalidFlow,
     InvalidListQuery,
+    InvalidSchedule,
     InvalidWheel,
     InvalidWorkersRequest,
     KeyBusy,
@@ -128,9 +135,14 @@ from pyoco_server.errors.requests import (
     Refused,
     RunNotEnded,
     RunNotFound,
+    ScheduleNameTaken,
+    ScheduleNotFound,
     TooLarge,
+    TooManySchedules,
     TooSlow,
     TriedOnce,
+    VersionMismatch,
+    VersionRequired,
     WheelNotFound,
     WheelNotNewer,
     WheelTooLarge,
@@ -173,6 +185,7 @@ __all__ = [
     "InvalidFlow",
     "InvalidJob",
     "InvalidListQuery",
+    "InvalidSchedule",
     "InvalidWheel",
     "InvalidWorkersRequest",
     "JobInDoubt",
@@ -206,6 +219,8 @@ __all__ = [
     "RunExpired",
     "RunNotEnded",
     "RunNotFound",
+    "ScheduleNameTaken",
+    "ScheduleNotFound",
     "SendFailed",
     "SettingError",
     "SeveralServers",
@@ -213,6 +228,7 @@ __all__ = [
     "TenantRateLimited",
     "Text",
     "TooLarge",
+    "TooManySchedules",
     "TooManyTransfers",
     "TooManyWatchers",
     "TooSlow",
@@ -220,6 +236,8 @@ __all__ = [
     "Unavailable",
     "UsageError",
     "ValueMissing",
+    "VersionMismatch",
+    "VersionRequired",
     "WheelNotFound",
     "WheelNotNewer",
     "WheelSyncFailed",

@@ -19,6 +19,11 @@ class Problem:
     type: str = "invalid"
     #: For an unknown member: the known name that was probably meant (STRICT-4).
     nearest: str | None = None
+    #: The message in Japanese, where the contract asks for it.
+    msg_ja: str | None = None
+    #: Of a cron expression: the name of its field, and the character in it, from 0.
+    field: str | None = None
+    position: int | None = None
 
 
 class PyocoError(Exception):

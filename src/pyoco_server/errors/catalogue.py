@@ -283,6 +283,36 @@ CATALOGUE: dict[int, Text] = {
             "Only a delayed run, or one that waits for its next try, can be started before its time.",
         ),
         Text(
+            59,
+            "The schedule was not found.",
+            "スケジュールが見つかりません",
+            "Check its name and the API key; `pyoco-client schedule list` shows the schedules of the key.",
+        ),
+        Text(
+            60,
+            "The name is already in use.",
+            "その名前は既に使用されています",
+            "Choose another name, or replace it: `PUT` with `If-Match`.",
+        ),
+        Text(
+            61,
+            "The tenant has as many of these as it may.",
+            "tenantの上限数に達しています",
+            "Delete some that are not needed any more, or raise PYOCO_SCHEDULES_MAX.",
+        ),
+        Text(
+            62,
+            "The object has changed, or the request does not say which version it means.",
+            "対象が変更されたか、版の指定がありません",
+            "Read it again, and send its `ETag` as `If-Match`.",
+        ),
+        Text(
+            63,
+            "The schedule is invalid.",
+            "スケジュールが不正です",
+            "`errors` says what is wrong, and where.",
+        ),
+        Text(
             64,
             "Packs are executed once at most and take no retry policy or timeout.",
             "packの実行は最大1回のため、リトライやタイムアウトは指定できません",

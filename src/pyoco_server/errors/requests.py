@@ -12,6 +12,7 @@ __all__ = [
     "InvalidArchive",
     "InvalidFlow",
     "InvalidListQuery",
+    "InvalidSchedule",
     "InvalidWheel",
     "InvalidWorkersRequest",
     "KeyBusy",
@@ -27,9 +28,14 @@ __all__ = [
     "Refused",
     "RunNotEnded",
     "RunNotFound",
+    "ScheduleNameTaken",
+    "ScheduleNotFound",
     "TooLarge",
+    "TooManySchedules",
     "TooSlow",
     "TriedOnce",
+    "VersionMismatch",
+    "VersionRequired",
     "WheelNotFound",
     "WheelNotNewer",
     "WheelTooLarge",
@@ -62,6 +68,13 @@ class InvalidListQuery(Refused):
 
     number = 17
     phrase = "invalid list query"
+
+
+class InvalidSchedule(Refused):
+    """The schedule is not valid."""
+
+    number = 63
+    phrase = "invalid schedule"
 
 
 class InvalidWorkersRequest(Refused):
@@ -188,6 +201,34 @@ class NotDelayed(Conflict):
     phrase = "run does not wait for its time"
 
 
+class ScheduleNameTaken(Conflict):
+    """There is a schedule of this name."""
+
+    number = 60
+    phrase = "name is already in use"
+
+
+class TooManySchedules(Conflict):
+    """The tenant has as many schedules as it may."""
+
+    number = 61
+    phrase = "too many schedules"
+
+
+class VersionMismatch(PyocoError):
+    """The object is not in the version that the request names."""
+
+    number = 62
+    phrase = "not the version that the request names"
+
+
+class VersionRequired(PyocoError):
+    """The request has to name the version that it replaces."""
+
+    number = 62
+    phrase = "If-Match or If-None-Match is required"
+
+
 class RunNotEnded(Conflict):
     """The run has not ended yet."""
 
@@ -213,6 +254,13 @@ class RunNotFound(NotFound):
 
     number = 5
     phrase = "run not found"
+
+
+class ScheduleNotFound(NotFound):
+    """There is no such schedule."""
+
+    number = 59
+    phrase = "schedule not found"
 
 
 class DeadLetterNotFound(NotFound):

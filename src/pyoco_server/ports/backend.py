@@ -23,6 +23,7 @@ from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.resources.port import NoResources, Resources
 from pyoco_server.ports.run_logs.port import RunLogs
 from pyoco_server.ports.runs.port import Runs
+from pyoco_server.ports.scheduling import Scheduling
 from pyoco_server.ports.store_state import StoreState
 from pyoco_server.ports.wheel_files.port import WheelFiles
 from pyoco_server.ports.wheel_history.port import WheelHistory
@@ -58,6 +59,8 @@ class Backend:
     programs: Programs | None = None
     #: The alarms of the clock. Keepers only.
     alarms: Alarms = field(default_factory=NoAlarms)
+    #: Schedules, and the keys of their writers. None: this process has nothing to do with them.
+    scheduling: Scheduling | None = None
     #: What runs print. None: it is not captured (PYOCO_LOGS_ENABLED).
     logs: RunLogs | None = None
     #: The streams, buckets and object stores that this process uses.

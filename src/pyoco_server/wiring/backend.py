@@ -48,7 +48,7 @@ from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
 from pyoco_server.ports.nats.grid_resources import ensure_product
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import beyond_door, beyond_worker, ensure, resources_of
+from pyoco_server.ports.nats.resources import beyond_door, beyond_keeper, beyond_worker, ensure, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.outputs.jetstream import JetStreamOutputs
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
@@ -58,6 +58,8 @@ from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 from pyoco_server.ports.resources.jetstream import JetStreamResources
 from pyoco_server.ports.run_logs.jetstream import JetStreamRunLogs
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
+from pyoco_server.ports.schedules.jetstream import JetStreamSchedules
+from pyoco_server.ports.scheduling import Scheduling
 from pyoco_server.ports.wheel_files.archive import ArchiveWheelFiles
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 from pyoco_server.wiring.programs import open_programs
@@ -150,6 +152,23 @@ def _logs(link: Link, config: NatsBackendConfig) -> JetStreamRunLogs | None:
     return JetStreamRunLogs(link, config.logs_stream) if config.logs_enabled else None
 
 
+def _schedules(link: Link, config: NatsBackendConfig) -> JetStreamSchedules:
+    return JetStreamSchedules(link, config.schedules_kv_bucket, config.schedule_history)
+
+
+@contextlib.asynccontextmanager
+async def _followed(link: Link, config: NatsBackendConfig) -> AsyncIterator[Scheduling]:
+    """Follow the schedules and the keys of their writers."""
+    keys, schedules = JetStreamKeys(link, config.auth_kv_bucket), _schedules(link, config)
+    try:
+        await keys.start()
+        await schedules.start()
+        yield Scheduling(schedules=schedules, keys=keys)
+    finally:
+        await schedules.stop()
+        await keys.stop()
+
+
 @contextlib.asynccontextmanager
 async def open_backend(
     config: NatsBackendConfig,
@@ -157,8 +176,12 @@ async def open_backend(
     patience: Patience = WORKER_PATIENCE,
     priced: tuple[PricedConfig, AwsSettings] | None = None,
     grid: GridConfig | None = None,
+    *,
+    keeps: bool = False,
 ) -> AsyncIterator[Backend]:
     """Open the backend of a worker or a keeper; with the settings of priced runs or programs, their stores too.
+
+    `keeps`: it is a keeper's, which handles the ticks of schedules.
 
     Raises Unavailable, DeploymentRefused, SettingError.
     """
@@ -166,7 +189,7 @@ async def open_backend(
         grid.check_ack_wait(config.consumer_ack_wait_sec)
     async with (
         _linked(config, name, patience) as link,
-        _prepared(link, config, grid, beyond_worker(config)) as clock,
+        _prepared(link, config, grid, (beyond_keeper if keeps else beyond_worker)(config)) as clock,
         contextlib.AsyncExitStack() as more,
     ):
         runs, new_id = _runs(link, config), _Ids()
@@ -180,6 +203,7 @@ async def open_backend(
             stores = await more.enter_async_context(open_priced(settings, link, runs))
         registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
         more.push_async_callback(registry.stop)
+        scheduling = await more.enter_async_context(_followed(link, config)) if keeps else None
         yield Backend(
             config=config,
             runs=runs,
@@ -192,6 +216,7 @@ async def open_backend(
             new_id=new_id,
             is_up=lambda: link.is_up,
             alarms=JetStreamAlarms(link, config.clock_stream),
+            scheduling=scheduling,
             logs=_logs(link, config),
             resources=JetStreamResources(link),
             priced=stores,
@@ -304,12 +329,14 @@ async def open_gateway_backend(
                 known = PricedSettings(config=config, priced=own, aws=aws, new_id=new_id, signs=True, makes_file=True)
                 stores = await more.enter_async_context(open_priced(known, link, runs))
                 stores = replace(stores, living_workers=lambda: _living(registry, clock, config))
+            scheduling = await more.enter_async_context(_followed(link, config))
             backend = GatewayBackend(
                 config=config,
                 runs=runs,
                 queue=JetStreamQueue(link, config),
                 registry=registry,
-                keys=JetStreamKeys(link, config.auth_kv_bucket),
+                keys=scheduling.keys,
+                scheduling=scheduling,
                 index=index,
                 dead_letters=JetStreamDeadLetters(link, config),
                 dead_letter_index=dead_letter_index,
@@ -331,10 +358,8 @@ async def open_gateway_backend(
             )
             try:
                 await backend.registry.start()
-                await backend.keys.start()
                 yield backend
             finally:
-                await backend.keys.stop()
                 await backend.registry.stop()
 
 

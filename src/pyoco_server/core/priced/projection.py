@@ -10,6 +10,7 @@ from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.priced.money import usd_exact, usd_up
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.run import ERROR_LENGTH_MAX, GATEWAY, KEEPER, OPERATOR, PACK, Caller, Run
+from pyoco_server.core.schedules.ids import schedule_label
 from pyoco_server.core.states import RunState
 from pyoco_server.core.states.priced import Actor, At, Money, Stage, Status
 
@@ -56,6 +57,8 @@ def project(row: PricedRun) -> Run | None:
         kind=PACK,
         flow_name=row.pack_type,
         tag=TAG,
+        tags=() if row.schedule is None else (schedule_label(str(row.schedule.get("name"))),),
+        schedule=row.schedule,
         status=state,
         submitted_at=_seconds(row.created_at),
         updated_at=updated_at,

@@ -157,6 +157,8 @@ class NewRun:
     api_key_id: str | None = None
     #: The run must not start before this instant (DELAY-7).
     not_before: int | None = None
+    #: The tick of a schedule that the run is for (SCHED-14).
+    schedule: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +205,8 @@ class PricedRun:
     api_key_id: str | None = None
     #: It must not start before this instant.
     not_before: int | None = None
+    #: The tick of a schedule that it is for.
+    schedule: Mapping[str, Any] | None = None
 
     @property
     def at(self) -> At:

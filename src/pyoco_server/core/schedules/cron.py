@@ -22,6 +22,7 @@ _MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP",
 _DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _WORD: Final = re.compile(r"\S+")
 _NUMBER: Final = re.compile(r"[0-9]{1,4}")
+_MISSING: Final = "a value is missing", "値がありません"
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -55,11 +56,11 @@ FIELDS: Final = (
 
 
 class CronError(ValueError):
-    """What is wrong, in which field, and at which character of the expression (0-based)."""
+    """What is wrong, in both languages, in which field, and at which character of the expression (0-based)."""
 
-    def __init__(self, message: str, field: str | None, position: int) -> None:
+    def __init__(self, message: str, message_ja: str, field: str | None, position: int) -> None:
         super().__init__(message)
-        self.field, self.position = field, position
+        self.message_ja, self.field, self.position = message_ja, field, position
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,21 @@ class Cron:
 def parse_cron(text: str) -> Cron:
     """Parse 5 or 6 fields, or one of the `@` words except `@every`. Raises CronError."""
     if len(text) > _LENGTH_MAX:
-        raise CronError(f"has at most {_LENGTH_MAX} characters", None, _LENGTH_MAX)
+        message, message_ja = f"has at most {_LENGTH_MAX} characters", f"{_LENGTH_MAX}文字以内で指定してください"
+        raise CronError(message, message_ja, None, _LENGTH_MAX)
     stripped = text.strip()
     if stripped.startswith("@"):
         macro = MACROS.get(stripped.lower())
         if macro is None:
-            raise CronError(f"{stripped[:20]} is unknown; there are: {', '.join(MACROS)}", None, text.index("@"))
+            known = ", ".join(MACROS)
+            message_ja = f"{stripped[:20]} は使えません。使えるもの: {known}"
+            raise CronError(f"{stripped[:20]} is unknown; there are: {known}", message_ja, None, text.index("@"))
         return parse_cron(macro)
     words = [(match[0], match.start()) for match in _WORD.finditer(text)]
     if len(words) not in {5, 6}:
         message = "must have 5 fields (minute hour day-of-month month day-of-week), or 6 with seconds first"
-        raise CronError(f"{message}; it has {len(words)}", None, 0 if len(words) < 5 else words[6][1])
+        message_ja = f"5個（分 時 日 月 曜日）、または秒を先頭に加えた6個の値が必要です（現在{len(words)}個）"
+        raise CronError(f"{message}; it has {len(words)}", message_ja, None, 0 if len(words) < 5 else words[6][1])
     fields = FIELDS if len(words) == 6 else FIELDS[1:]
     values = [_values(field, word, at) for field, (word, at) in zip(fields, words, strict=True)]
     if len(words) == 5:
@@ -128,7 +133,7 @@ def _part(field: _Field, part: str, at: int) -> set[int]:
     span, slash, step_text = part.partition("/")
     first_text, dash, last_text = span.partition("-")
     if not span:
-        raise CronError("a value is missing", field.name, at)
+        raise CronError(*_MISSING, field.name, at)
     if span == "*":
         first, last = field.least, field.most - (field.name == "day-of-week")
     else:
@@ -139,15 +144,16 @@ def _part(field: _Field, part: str, at: int) -> set[int]:
             if field.name == "day-of-week" and last == 0 < first:  # Sunday as the end of a range is 7
                 last = 7
         if last < first:
-            raise CronError(f"the range {span} is reversed", field.name, at)
+            raise CronError(f"the range {span} is reversed", f"範囲 {span} の前後が逆です", field.name, at)
     if not slash:
         return set(range(first, last + 1))
     place = at + len(span) + 1
     if span != "*" and not dash:
-        raise CronError("a step needs * or a range before it", field.name, at)
+        raise CronError("a step needs * or a range before it", "間隔の前には * か範囲が必要です", field.name, at)
     step = int(step_text) if _NUMBER.fullmatch(step_text) else 0
     if not 1 <= step <= field.most - field.least + 1:
-        raise CronError(f"the step must be from 1 to {field.most - field.least + 1}", field.name, place)
+        most = field.most - field.least + 1
+        raise CronError(f"the step must be from 1 to {most}", f"間隔は1から{most}までです", field.name, place)
     return set(range(first, last + 1, step))
 
 
@@ -156,10 +162,14 @@ def _value(field: _Field, text: str, at: int) -> int:
         return field.names.index(text.upper()) + field.first
     if not _NUMBER.fullmatch(text):
         known = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
+        if not text:
+            raise CronError(*_MISSING, field.name, at)
         message = f"{text[:20]!r} is not a value: use {field.least} to {field.most}{known}"
-        raise CronError(message if text else "a value is missing", field.name, at)
+        message_ja = f"{text[:20]!r} は使えません。{field.least}から{field.most}までの値で指定してください"
+        raise CronError(message, message_ja, field.name, at)
     if not field.least <= int(text) <= field.most:
-        raise CronError(f"{int(text)} is not from {field.least} to {field.most}", field.name, at)
+        message = f"{int(text)} is not from {field.least} to {field.most}"
+        raise CronError(message, f"{int(text)} は{field.least}から{field.most}の範囲外です", field.name, at)
     return int(text)
 
 

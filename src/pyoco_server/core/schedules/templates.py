@@ -9,6 +9,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from pyoco_server.core.schedules.when import local_text
+from pyoco_server.errors import Problem
 
 __all__ = ["TemplateContext", "render", "template_problems"]
 
@@ -50,18 +51,22 @@ class TemplateContext:
         return forms[form]()
 
 
-def template_problems(value: Any, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
-    """Yield the place and the fault of each invalid template in the texts of a value."""
+def template_problems(value: Any, loc: Loc = ()) -> Iterator[Problem]:
+    """Yield the problem of each invalid template in the texts of a value, with its place."""
     for place, text in _texts(value, loc):
         for part in _PART.finditer(text):
-            expr = part["expr"]
+            expr, at = part["expr"], part.start()
             if part[0] == "{{":
-                yield place, f"the template at character {part.start()} has no end; write \\{{{{ for a literal {{{{"
+                message = f"the template at character {at} has no end; write \\{{{{ for a literal {{{{"
+                message_ja = f"{at}文字目のテンプレートが閉じていません。{{{{ そのものは \\{{{{ と書きます"
+                yield Problem(place, message, "template", msg_ja=message_ja)
             elif expr is not None and expr.strip() not in _KNOWN:
                 known = (
                     "scheduled_time, previous_time (each also with .date, .time, .unix, .utc), schedule_name, run_id"
                 )
-                yield place, f"the template at character {part.start()} is unknown; there are: {known}"
+                message = f"the template at character {at} is unknown; there are: {known}"
+                message_ja = f"{at}文字目のテンプレートは使えません。使えるもの: {known}"
+                yield Problem(place, message, "template", msg_ja=message_ja)
 
 
 def _texts(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:

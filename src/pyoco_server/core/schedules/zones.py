@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,8 +13,10 @@ _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,3}")
 
 
 @lru_cache(maxsize=256)
-def zone_of(name: str) -> ZoneInfo:
+def zone_of(name: str) -> tzinfo:
     """Raises ValueError for an unknown name."""
+    if name == "UTC":  # also on a machine without data
+        return UTC
     if _NAME.fullmatch(name):
         try:
             return ZoneInfo(name)

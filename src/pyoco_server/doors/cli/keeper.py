@@ -31,8 +31,9 @@ def cli(nats_url: str | None) -> int:
 
     Fails runs that no worker can take and runs whose jobs were delivered too often. Concludes cancelled runs that
     no worker holds. Removes stale records from the worker registry, and the remains of broken uploads. Requeues
-    jobs of programs that were lost from their queue. Starts delayed runs at their time. Recreates and refills
-    queues that were deleted in NATS. Ends, refunds and audits priced runs that their worker or gateway abandoned.
+    jobs of programs that were lost from their queue. Starts delayed runs at their time, and the runs of schedules.
+    Recreates and refills queues that were deleted in NATS. Ends, refunds and audits priced runs that their worker
+    or gateway abandoned.
 
     Several may run; one is enough. Stops on SIGTERM and Ctrl-C; survives outages of NATS.
     """
@@ -88,7 +89,7 @@ async def _keep(config: NatsBackendConfig, settings: tuple[PricedConfig, AwsSett
     stop = StopSignal()
     with open_index(config) as index:
         programs = _fitting(grid, config)
-        async with open_backend(config, "pyoco-keeper", priced=settings, grid=programs) as backend:
+        async with open_backend(config, "pyoco-keeper", priced=settings, grid=programs, keeps=True) as backend:
             feeder = IndexFeeder(backend.runs, index)
             resources = ResourceKeeper(backend, index, feeder)
             duties: list[Loop] = [

@@ -38,6 +38,8 @@ from pyoco_server.errors import (
     TooSlow,
     Unavailable,
     ValueMissing,
+    VersionMismatch,
+    VersionRequired,
     missing_resource,
 )
 
@@ -65,6 +67,8 @@ STATUS: dict[type[PyocoError], int] = {
     RunExpired: 410,
     ResultGone: 410,
     ArtifactExpired: 410,
+    VersionMismatch: 412,
+    VersionRequired: 428,
     TooLarge: 413,
     HostRefused: 421,
     Refused: 422,
@@ -215,4 +219,10 @@ def _headers(error: PyocoError) -> dict[str, str] | None:
 
 def _problem(problem: Problem) -> dict[str, Any]:
     shown: dict[str, Any] = {"loc": list(problem.loc), "msg": problem.msg, "type": problem.type}
-    return shown | {"nearest": problem.nearest} if problem.type == "unknown_member" else shown
+    if problem.type == "unknown_member":
+        shown["nearest"] = problem.nearest
+    if problem.msg_ja is not None:
+        shown["message_ja"] = problem.msg_ja
+    if problem.position is not None:
+        shown |= {"field": problem.field, "position": problem.position}
+    return shown

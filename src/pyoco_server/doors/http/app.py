@@ -39,6 +39,8 @@ from pyoco_server.doors.http import (
     run_logs,
     run_table,
     runs,
+    schedule_ticks,
+    schedules,
     schemas,
     trends,
     watch,
@@ -68,8 +70,9 @@ log = get_logger(__name__)
 _RUNS = (run_table, runs, outputs, lists, cancel_many, repeat, watch, run_logs)
 _PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
 _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
+_SCHEDULES = (schedules, schedule_ticks)
 _OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
-_MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_OTHERS)
+_MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_SCHEDULES, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[GatewayBackend]]

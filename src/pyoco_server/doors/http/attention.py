@@ -87,6 +87,7 @@ flows, run ids, dead letters and money are those of the caller's tenant; queues,
 | `dead_letters` | `count`, `new`: of the last hour, counted up to 1,000 |
 | `pack_letters` | |
 | `stale_runs` | `run_ids` |
+| `schedule_overdue` | `schedules`: their names; `oldest_at`: since when the first tick is due |
 | `wheel_failures` | `worker_ids` |"""
 
 OPERATIONS: tuple[Operation, ...] = (

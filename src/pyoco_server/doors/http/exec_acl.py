@@ -14,6 +14,7 @@ from pyoco_server.actions.programs.admit import admit_operator
 from pyoco_server.core.frames.reading import read_object
 from pyoco_server.core.programs.admission import CAP_MAX
 from pyoco_server.core.programs.faults import Code, GridRefused
+from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.reading import members_of
@@ -21,7 +22,6 @@ from pyoco_server.doors.http.requests import MalformedProgramRequest, read_body
 from pyoco_server.doors.http.shapes import Absent, Answer, Body, one_of
 from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import caller_of, programs_of
-from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.acl.port import AclKind
 

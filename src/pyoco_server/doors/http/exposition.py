@@ -12,6 +12,7 @@ from pyoco_server.doors.http.families import CONTENT_TYPE, PROCESS_METRICS, Buck
 from pyoco_server.doors.http.log_exposition import LOG_METRICS, LogFigures
 from pyoco_server.doors.http.operations import Meter, Operation
 from pyoco_server.doors.http.program_exposition import PROGRAM_METRICS
+from pyoco_server.loops.schedule_tally import ScheduleFigures
 from pyoco_server.loops.tally import Histogram, Tally
 
 __all__ = ["CONTENT_TYPE", "METRICS", "PROCESS_METRICS", "Described", "Moment", "render"]
@@ -29,6 +30,7 @@ class Moment:
     version: str
     programs: ProgramFigures = field(default_factory=ProgramFigures)
     logs: LogFigures = field(default_factory=LogFigures)
+    schedules: ScheduleFigures = field(default_factory=ScheduleFigures)
 
 
 def _of_programs(described: Described[ProgramFigures]) -> Described[Moment]:
@@ -184,6 +186,27 @@ METRICS: tuple[Described[Moment], ...] = (
     ),
     *map(_of_programs, PROGRAM_METRICS),
     *map(_of_logs, LOG_METRICS),
+    Described(
+        "pyoco_schedules",
+        "gauge",
+        ("paused",),
+        "Schedules stored now, by whether they are paused, of all tenants.",
+        lambda moment: [((paused,), count) for paused, count in moment.schedules.paused.items()],
+    ),
+    Described(
+        "pyoco_schedules_overdue",
+        "gauge",
+        (),
+        "Schedules with a tick that is due for more than a minute and not handled.",
+        _one(lambda moment: moment.schedules.overdue),
+    ),
+    Described(
+        "pyoco_schedule_ticks_total",
+        "counter",
+        ("outcome",),
+        "Ticks of schedules that this gateway saw handled, by outcome. A tick that waits and runs later counts twice.",
+        lambda moment: [((outcome,), count) for outcome, count in moment.schedules.outcomes.items()],
+    ),
     Described(
         "pyoco_http_request_duration_seconds",
         "histogram",

@@ -14,6 +14,7 @@ from pyoco_server.core.delays import Delay, delay_problem
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX, JobAsk, check_ask
 from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
+from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.filters import ClientId, ExecName, Group, JobId
 from pyoco_server.doors.http.forms import Part, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
@@ -22,7 +23,6 @@ from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
 from pyoco_server.doors.http.retries import RETRY_TEXT_BYTES_MAX, MaybeRetryText, read_retry_text
 from pyoco_server.doors.http.shapes import Duration, File, FormRequest, Instant
 from pyoco_server.doors.http.submissions import Defaults, MaybeDelay, MaybeNotBefore
-from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.errors import TooLarge, TooSlow
 
 __all__ = ["CLIENT_ID_DEFAULT", "JobForm", "JobSubmitRequest", "read_job_form"]

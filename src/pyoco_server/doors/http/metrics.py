@@ -14,6 +14,7 @@ from pyoco_server.doors.http.exposition import CONTENT_TYPE, Moment, render
 from pyoco_server.doors.http.log_exposition import LogFigures
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.state import state_of
+from pyoco_server.loops.schedule_tally import ScheduleFigures
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -33,6 +34,7 @@ async def get_metrics(request: Request) -> Response:
         version=request.app.version,
         logs=LogFigures(state.tally.logs, figures.log_bytes),
         programs=await measure_programs(state.backend, state.run_times, dict(state.duplicates)),
+        schedules=ScheduleFigures() if state.schedules is None else state.schedules.figures(),
     )
     return Response(await render(moment), headers={"Content-Type": CONTENT_TYPE})
 

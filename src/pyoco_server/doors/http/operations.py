@@ -32,10 +32,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.requests import Malformed
 from pyoco_server.doors.http.shapes import Answer, Body, components_of, query_parameters
 from pyoco_server.doors.http.shapes import Request as Shape
-from pyoco_server.doors.http.unknown import unknown_members
 from pyoco_server.errors import Problem, Refused
 
 __all__ = ["Endpoint", "Meter", "Operation", "openapi_components", "openapi_paths"]
@@ -129,8 +129,10 @@ _WORDS = {
     408: "The body arrived too slowly; the connection is closed.",
     409: "The request conflicts with the current state; `detail` says why.",
     410: "It has expired, or was lost with its store.",
+    412: "The object is not in the version that the request names.",
     413: "The body is too large.",
     422: "The request is invalid; `errors` lists the problems and their locations.",
+    428: "The object exists: the request has to name its version.",
     429: "Too many requests with a bad API key came from this address, or the queue of jobs is full.",
     503: "NATS is not available, or the gateway is stopping; try again.",
 }

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import inspect
 from starlette.datastructures import QueryParams
 
+from pyoco_server.core.unknown import UNKNOWN_MAX, unknown_members
 from pyoco_server.doors.http.requests import Malformed, malformed, read_flag, read_number
 from pyoco_server.doors.http.shapes import Request, decode_hook
-from pyoco_server.doors.http.unknown import UNKNOWN_MAX, unknown_members
 from pyoco_server.errors import Problem, Refused
 
 __all__ = ["Reading", "members_of", "read_document", "read_query", "read_texts"]

@@ -24,6 +24,7 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub, Lookout
 from pyoco_server.loops.key_uses import KeyUses
 from pyoco_server.loops.programs.sweeper import ProgramSweeper
+from pyoco_server.loops.schedule_tally import ScheduleTally
 from pyoco_server.loops.tally import Tally
 from pyoco_server.loops.trend import TrendSampler
 from pyoco_server.ports.backend import GatewayBackend
@@ -60,6 +61,8 @@ class State:
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
         self.letter_feeder = DeadLetterFeeder(backend.dead_letters, backend.dead_letter_index)
         self._sweeper = None if backend.programs is None else ProgramSweeper(backend, backend.index, self.feeder)
+        scheduling = backend.scheduling
+        self.schedules = None if scheduling is None else ScheduleTally(scheduling.schedules, backend.clock)
         self._revision = 0
         self.slowdown, self.key_uses = Slowdown(), KeyUses(backend)
         #: None if this gateway does not serve priced runs.

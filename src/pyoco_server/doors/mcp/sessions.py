@@ -77,7 +77,7 @@ def _load() -> None:
 
 @contextmanager
 def _way_of(context: ServerRequestContext[Any, Any]) -> Iterator[tuple[Send, str | None]]:
-    from pyoco_server.doors.http.v1.visit import TRACE_ID
+    from pyoco_server.core.priced.submission import TRACE_ID
     from pyoco_server.doors.mcp.inside import Inside
 
     request = context.request

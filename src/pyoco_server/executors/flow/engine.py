@@ -118,9 +118,8 @@ class EngineRun:
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
-            return Failed(
-                message=f"building the flow failed: {exception_text(error)}", cause=failure_of(error)
-            )  # FLOW-323
+            message = f"building the flow failed: {exception_text(error)}"  # FLOW-323
+            return Failed(message=message, cause=failure_of(error))
         self._graph, self._terms = graph_of(flow), terms_of(flow)
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})

@@ -1,14 +1,14 @@
-"""The loops that a keeper runs for delayed runs."""
+"""The loops that a keeper runs for delayed runs and schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from pyoco_server.actions.release_run import release_due
 from pyoco_server.loops.clock.alarm_handler import AlarmHandler, Handle
 from pyoco_server.loops.clock.alarm_setter import AlarmSetter
 from pyoco_server.loops.clock.delay_sweeper import DelaySweeper
+from pyoco_server.loops.clock.schedule_keeper import ScheduleKeeper
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.ports.alarms.port import AlarmKind
@@ -22,5 +22,12 @@ def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Lo
     """Return the loops, not started. The feeder must not be started yet: it tells them of every change of a run."""
     setter = AlarmSetter(backend, index, feeder)
     feeder.listen(setter.hear)
-    handlers: Mapping[AlarmKind, Handle] = {AlarmKind.RUN: partial(release_due, backend)}
-    return [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]
+    handlers: dict[AlarmKind, Handle] = {AlarmKind.RUN: partial(release_due, backend)}
+    duties: list[Loop] = [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]
+    if backend.scheduling is not None:
+        keeper = ScheduleKeeper(backend, backend.scheduling)
+        handlers[AlarmKind.SCHEDULE] = keeper.handle_alarm
+        feeder.listen(keeper.hear_runs)
+        backend.scheduling.schedules.listen(keeper.hear_schedule)
+        duties.append(keeper)
+    return duties

@@ -68,6 +68,7 @@ NEW_COLUMNS = (
     "trace_id",
     "api_key_id",
     "not_before",
+    "schedule_json",
 )
 
 
@@ -95,6 +96,7 @@ def _run_of(row: dict[str, Any]) -> PricedRun:
         intent=Intent.of(intent) if intent is not None else None,
         reason_code=row["last_error_reason_code"],
         error_detail=row["last_error_detail"],
+        schedule=row["schedule_json"] if isinstance(row["schedule_json"], dict) else None,  # shown only
         **{name: row[name] for name in _SAME},
     )
 
@@ -122,6 +124,7 @@ def new_row(ask: NewRun, at: At, version: int) -> dict[str, Any]:
         "trace_id": ask.trace_id,
         "api_key_id": ask.api_key_id,
         "not_before": ask.not_before,
+        "schedule_json": ask.schedule,
     }
 
 

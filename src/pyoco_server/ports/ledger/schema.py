@@ -103,6 +103,7 @@ runs = Table(
     Column("created_at", Instant, nullable=False, server_default=Now()),
     Column("updated_at", Instant, nullable=False, server_default=Now()),
     Column("not_before", Instant),
+    Column("schedule_json", Json),
     CheckConstraint(_one_of("status", Status), name="ck_runs_status"),
     CheckConstraint(_one_of("money_state", Money), name="ck_runs_money_state"),
     CheckConstraint(_one_of("finalize_stage", (Stage.CLAIMED, Stage.COMMITTED)), name="ck_runs_finalize_stage"),

@@ -129,6 +129,10 @@ class Mirror(Follower, Generic[T]):
         held = self._values.get(key)
         return held[1] if held is not None else None
 
+    def get_held(self, key: str) -> tuple[int, T] | None:
+        """Return the revision, too."""
+        return self._values.get(key)
+
     def all(self) -> list[T]:
         return [value for _, value in self._values.values()]
 

@@ -182,6 +182,7 @@ class _Flows:
         self.workers = _bucket(config.workers_kv_bucket)
         self.keys = _bucket(config.auth_kv_bucket)
         self.receipts = _bucket(config.receipts_kv_bucket)
+        self.schedules = _bucket(config.schedules_kv_bucket)
         self.wheel_history = _bucket(config.wheel_history_kv_bucket)
         self.wheels = _store(config.wheel_object_store_bucket)
         self.workflows = _store(config.workflow_object_store_bucket)
@@ -225,6 +226,8 @@ def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.keys.write()  # to store when a key was last used
         | flows.receipts.read()
         | flows.receipts.write()
+        | flows.schedules.watch()
+        | flows.schedules.write()
         | flows.wheel_history.watch()
         | flows.wheel_history.write()
         | _all_of(flows.wheels)
@@ -263,6 +266,9 @@ def _keeper_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.advisories.take()
         | flows.alarms.write()
         | flows.alarms.take()
+        | flows.schedules.watch()
+        | flows.schedules.write()
+        | flows.keys.watch()  # of the writers of schedules
         | flows.workers.watch()
         | flows.workers.write()
         | flows.wheels.read()

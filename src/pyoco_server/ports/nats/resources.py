@@ -25,6 +25,7 @@ __all__ = [
     "Info",
     "Resource",
     "beyond_door",
+    "beyond_keeper",
     "beyond_worker",
     "bucket",
     "ensure",
@@ -188,13 +189,19 @@ def beyond_door(config: NatsBackendConfig) -> frozenset[str]:
     """
     if config.nats_inbox_prefix == _SHARED_INBOX:
         return frozenset()
-    return frozenset({f"KV_{config.receipts_kv_bucket}", f"KV_{config.wheel_history_kv_bucket}"})
+    own = (config.receipts_kv_bucket, config.wheel_history_kv_bucket, config.schedules_kv_bucket)
+    return frozenset(f"KV_{name}" for name in own)
 
 
 def beyond_worker(config: NatsBackendConfig) -> frozenset[str]:
-    """Return the same for a worker or a keeper, which do not need API keys either."""
+    """Return the same for a worker, which does not need API keys either."""
     beyond = beyond_door(config)
     return beyond | {f"KV_{config.auth_kv_bucket}"} if beyond else beyond
+
+
+def beyond_keeper(config: NatsBackendConfig) -> frozenset[str]:
+    """Return the same for a keeper, which handles the ticks of schedules and checks the keys of their writers."""
+    return beyond_door(config) - {f"KV_{config.schedules_kv_bucket}"}
 
 
 def resources_of(config: NatsBackendConfig, without: Collection[str] = ()) -> tuple[Resource, ...]:
@@ -243,6 +250,8 @@ def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
         bucket(
             config.receipts_kv_bucket, replicas, holds=Holds.RECEIPTS, max_age=int(_receipt_seconds(config) * _NANO)
         ),
+        # With a TTL for the tombstones of deleted schedules and of their history.
+        bucket(config.schedules_kv_bucket, replicas, holds=Holds.SCHEDULES, allow_msg_ttl=True),
         object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS),
         object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS),
         outputs_resource(config),

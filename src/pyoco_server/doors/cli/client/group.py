@@ -37,6 +37,7 @@ COMMANDS = {
     "worker": _entry("groups:worker", "List workers, show or hide one.", "Groups"),
     "wheel": _entry("groups:wheel", "List, upload, download or delete wheels.", "Groups"),
     "program": _entry("groups:program", "Run programs on workers, and fetch the files they produce.", "Groups"),
+    "schedule": _entry("schedules:schedule", "Run flows, programs and packs by the clock.", "Groups"),
     "price": _entry("price:price", "Run packs that are paid for from a budget.", "Groups"),
     "budget": _entry(
         "budget:budget", "Show the budget: available, reserved, charged and credited.", "Server and setup"

@@ -6,9 +6,10 @@ from typing import Any
 
 from pyoco_server.core.priced.constants import PACK_TYPES, PROFILE_VERSION, TIMEBOX_SEC_DEFAULT, TIMEBOX_SEC_MAX
 from pyoco_server.core.priced.reasons import HTTP_STATUS, RUN_FAILURES
+from pyoco_server.core.priced.submission import CLIENT_VERSION_LENGTH_MAX
 from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.doors.http.schemas import COUNT, NUMBER, OBJECT, TEXT, array_of, header, object_of, or_null, ref
-from pyoco_server.doors.http.v1.submissions import CLIENT_VERSION_LENGTH_MAX, KEY_LENGTH_MAX, KEY_LENGTH_MIN
+from pyoco_server.doors.http.v1.submissions import KEY_LENGTH_MAX, KEY_LENGTH_MIN
 
 __all__ = ["KEY_PARAMETER", "SCHEMAS", "TRACE_PARAMETER"]
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
 from pyoco_server.core.priced.input_key import NAME_LENGTH_MAX
 from pyoco_server.core.priced.instants import iso
+from pyoco_server.core.priced.strict_text import wrong
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import chunks_of
@@ -24,7 +25,6 @@ from pyoco_server.doors.http.shapes import Request as Shape
 from pyoco_server.doors.http.state import state_of
 from pyoco_server.doors.http.v1.documents import TRACE_PARAMETER
 from pyoco_server.doors.http.v1.limits import admit, priced_of
-from pyoco_server.doors.http.v1.strict_text import wrong
 from pyoco_server.errors import Problem, Refused, TooLarge, TooSlow
 from pyoco_server.ports.inputs.port import ANY_TYPE
 from pyoco_server.ports.spool import Spool

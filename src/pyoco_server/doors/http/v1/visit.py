@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import cast
 
 from starlette.types import Scope
 
+from pyoco_server.core.priced.submission import TRACE_ID
 from pyoco_server.doors.http.state import State
 from pyoco_server.doors.http.v1.costs import UNKNOWN, Costs
 from pyoco_server.ports.ledger.port import Rate
 
-__all__ = ["MCP", "ROOT", "TRACE_ID", "Visit", "is_of_payers", "is_v1", "logged_path", "visit_of"]
+__all__ = ["MCP", "ROOT", "Visit", "is_of_payers", "is_v1", "logged_path", "visit_of"]
 
 ROOT = "/v1"
 #: The endpoint for agents. It leads to `/v1`, and its entry checks respond with problem documents, too.
 MCP = "/mcp/"
-#: PRICED-64
-TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 _RESULTS = f"{ROOT}/results/"
 _INPUTS = f"{ROOT}/inputs"

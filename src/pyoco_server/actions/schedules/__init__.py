@@ -1,0 +1,1 @@
+"""The operations on schedules, and the handling of their ticks."""

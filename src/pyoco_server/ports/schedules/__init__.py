@@ -1,0 +1,1 @@
+"""Schedules, and the history of their ticks."""

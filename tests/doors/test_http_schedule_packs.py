@@ -1,0 +1,95 @@
+"""Schedules of priced runs, and of tenants with keys (SCHED-2, SCHED-13, SCHED-14)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from pyoco_server.actions.schedules.handle import advance_schedule
+from pyoco_server.core.priced.projection import project
+from pyoco_server.core.schedules.ids import pack_key_of_tick, schedule_key, tick_id
+from support.priced.gateways import BODY, Payer, PricedDoor
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WHAT = {"kind": "pack", **BODY}
+
+
+async def create(door: PricedDoor, payer: Payer, what: Any = None, **more: Any) -> httpx.Response:
+    body = {"name": "s", "what": WHAT if what is None else what, "when": {"every": 1}, "overlap": "allow"} | more
+    return await door.client.post("/schedules", json=body, headers=payer.headers)
+
+
+async def ticked(door: PricedDoor, payer: Payer) -> list[dict[str, Any]]:
+    """The history, once there is a tick in it."""
+    key = schedule_key(payer.tenant_id, "s")
+    while True:
+        await advance_schedule(door.gateway.backend, key)
+        items = (await door.client.get("/schedules/s/ticks", headers=payer.headers)).json()["items"]
+        if items:
+            return list(items)
+        await asyncio.sleep(0.05)
+
+
+async def test_a_tick_of_a_pack_is_one_priced_run(priced_door: PricedDoor) -> None:
+    """SCHED-13, SCHED-14"""
+    payer = await priced_door.payer("10.0000")
+    inputs = {"question": "Ship on {{ scheduled_time.date }}?"}
+    created = await create(priced_door, payer, WHAT | {"inputs": inputs})
+    assert created.status_code == 201, created.text
+    entry = (await ticked(priced_door, payer))[-1]
+    assert entry["outcome"] == "run"
+    row = await priced_door.row(entry["run_id"])
+    assert row.idempotency_key == pack_key_of_tick(tick_id(created.json()["id"], entry["tick"]))
+    assert row.schedule == {"id": created.json()["id"], "name": "s", "tick": entry["tick"], "source": "tick"}
+    asked = await priced_door.priced.ledger.read(lambda tx: tx.runs.inputs(row.run_id))
+    assert asked is not None
+    assert asked["question"] == f"Ship on {time.strftime('%Y-%m-%d', time.gmtime(entry['tick']))}?"
+    shown = project(row)
+    assert shown is not None
+    assert (shown.schedule, shown.tags) == (row.schedule, ("schedule:s",))
+
+
+async def test_an_empty_budget_refuses_the_tick(priced_door: PricedDoor) -> None:
+    """SCHED-14"""
+    payer = await priced_door.payer("0.0100")
+    assert (await create(priced_door, payer)).status_code == 201
+    entry = (await ticked(priced_door, payer))[-1]
+    assert (entry["outcome"], entry["err_id"]) == ("refused", "ERR-PYOCO-0038")
+    assert entry["message_ja"]
+    assert "run_id" not in entry
+
+
+async def test_what_the_price_or_the_pack_does_not_allow_is_refused_at_once(priced_door: PricedDoor) -> None:
+    """SCHED-2, SCHED-31"""
+    payer = await priced_door.payer()
+    for what, place in (
+        (WHAT | {"pack_type": "cake"}, ["body", "what", "pack_type"]),
+        (WHAT | {"inputs": {}}, ["body", "what", "inputs", "question"]),
+        (WHAT | {"reservation": {"max_cost_usd": 1}}, ["body", "what", "reservation", "max_cost_usd"]),
+        (WHAT | {"delay": 5}, ["body", "what", "delay"]),
+    ):
+        refused = await create(priced_door, payer, what)
+        assert (refused.status_code, refused.json()["err_id"]) == (422, "ERR-PYOCO-0063")
+        assert [each["loc"] for each in refused.json()["errors"]] == [place]
+
+
+async def test_tenants_do_not_see_each_others_schedules(priced_door: PricedDoor) -> None:
+    one, other = await priced_door.payer(), await priced_door.payer()
+    assert (await create(priced_door, one)).status_code == 201
+    hidden = await priced_door.client.get("/schedules/s", headers=other.headers)
+    assert (hidden.status_code, hidden.json()["err_id"]) == (404, "ERR-PYOCO-0059")
+    assert (await priced_door.client.get("/schedules", headers=other.headers)).json()["items"] == []
+    assert (await create(priced_door, other)).status_code == 201
+    assert (await priced_door.client.delete("/schedules/s", headers=one.headers)).status_code == 200
+    mine = (await priced_door.client.get("/schedules/s", headers=other.headers)).json()
+    assert mine["tenant_id"] == other.tenant_id
+
+
+async def test_a_pack_needs_a_key(priced_door: PricedDoor) -> None:
+    refused = await priced_door.client.post("/schedules", json={"name": "s", "what": WHAT, "when": {"every": 60}})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["body", "what", "kind"])
