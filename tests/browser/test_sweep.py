@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 from playwright.sync_api import Page, expect
 
@@ -14,7 +15,7 @@ from support.stacks import Stack
 def a_sweep(stack: Stack) -> tuple[str, list[str]]:
     """Two runs that wait and one that has failed, with one label. The failed one comes last."""
     label = unique("sweep")
-    params = [{"fold": 1}, {"fold": "=1+1"}]
+    params: list[dict[str, Any]] = [{"fold": 1}, {"fold": "=1+1"}]
     ids = [stack.submit("train_model", each, tag="nobody", tags=[label]) for each in params]
     failed = stack.submit("charge_cards", {"card": "4111"}, tags=["default", label])
     stack.until_status(failed, "FAILED")
