@@ -194,9 +194,10 @@ def test_all_that_match_can_be_cancelled_only_where_the_filter_says_so(module_pa
 def test_the_command_for_a_terminal_quotes_what_a_shell_would_read(module_page: Page) -> None:
     command = module_page.evaluate(
         f"""{FILTER}.then((m) => m.listCommand(m.readFilter(new URLSearchParams(
-          {{ flow: "it's $HOME", tag: 'a', kind: 'pack', q: 'x' }}))))"""
+          {{ flow: "it's $HOME", tag: 'a', kind: 'pack', other: 'x', q: 'two words' }}))))"""
     )
-    assert command == """pyoco-client list --flow 'it'"'"'s $HOME' --tag a --kind pack --output table"""
+    quoted = """--search 'two words' --flow 'it'"'"'s $HOME'"""
+    assert command == f"pyoco-client list {quoted} --tag a --kind pack --output table"
 
 
 def test_a_command_names_the_gateway_unless_the_client_finds_it_by_itself(module_page: Page) -> None:

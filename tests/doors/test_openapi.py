@@ -220,7 +220,7 @@ class TestDocument:
             ("DELETE /dlq/{letter_id}", "200 401 403 404 422 503"),
             ("POST /dlq/{letter_id}/requeue", "200 401 403 404 409 410 422 503"),
             ("POST /jobs", "200 401 403 409 413 422 503"),
-            ("GET /runs/table", "200 401 403 422 429 503"),
+            ("GET /runs/table", "200 401 403 422 503"),
             ("GET /runs/{run_id}/result", "200 304 416 401 403 404 409 410 422 503 206"),
             ("GET /runs/{run_id}/outputs/{task}", "200 304 416 401 403 404 409 410 422 503 206"),
             ("GET /runs/{run_id}/artifacts", "200 304 401 403 404 409 410 422 503"),
