@@ -206,14 +206,16 @@ class TestRead:
         }
 
     async def test_records_dropped_for_their_size_are_told(self, link: Link, nats_url: str, tmp_path: Path) -> None:
-        """FLOW-95, FLOW-359"""
+        """FLOW-95, FLOW-359, RES-4"""
         async with fresh_gateway(link, nats_url, tmp_path, max_run_snapshot_bytes=2000) as gateway:
             run_id = await submit(gateway)
             bulky = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "x" * 2000}})
             await ended(gateway, run_id, Completed(progress=bulky))
             tasks = (await gateway.client.get(f"/runs/{run_id}/tasks")).json()
             assert tasks["task_records_truncated"] is True
-            assert tasks["task_records"] == {"a": {"state": "SUCCEEDED"}}
+            record = tasks["task_records"]["a"]
+            assert (record["state"], record["output_truncated"], "output" in record) == ("SUCCEEDED", True, False)
+            assert record["output_error"]["err_id"] == "ERR-PYOCO-0056"
             assert (await gateway.client.get(f"/runs/{run_id}")).json()["task_records_truncated"] is True
 
     async def test_an_unknown_run_is_not_found(self, gateway: Gateway) -> None:
