@@ -206,7 +206,7 @@ class TestRead:
         }
 
     async def test_records_dropped_for_their_size_are_told(self, link: Link, nats_url: str, tmp_path: Path) -> None:
-        """FLOW-95, FLOW-359"""
+        """FLOW-95, FLOW-359, RES-4"""
         async with fresh_gateway(link, nats_url, tmp_path, max_run_snapshot_bytes=2000) as gateway:
             run_id = await submit(gateway)
             bulky = Progress(tasks={"a": "SUCCEEDED"}, task_records={"a": {"state": "SUCCEEDED", "output": "x" * 2000}})

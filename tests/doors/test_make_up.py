@@ -16,6 +16,7 @@ UP = Path(__file__).parents[2] / "tools" / "up.py"
 def test_ctrl_c_is_no_error_to_make(code: int, ended: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """CLI-13"""
     monkeypatch.setattr(shell, "outcome", lambda command, name: code if command is server.cli else None)
+    monkeypatch.setattr(shell, "refuse_memory_stores", lambda: None)  # it holds for the whole process
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(UP), run_name="__main__")
     assert end.value.code == ended
