@@ -156,7 +156,6 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_one_clock_that_is_fast_does_not_stop_the_list",
     ),
     "browser/test_shell.py": (
-        "test_a_narrow_menu_shows_where_one_is",
         "test_a_toast_takes_the_place_of_the_one_it_makes_untrue",
         "test_coming_back_one_is_where_one_was",
         "test_too_many_wrong_keys_are_told_and_the_right_one_still_opens",
