@@ -103,7 +103,7 @@ def keepers(backend: Backend, tmp_path: Path) -> Iterator[Keepers]:
 async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
     keeper = await keepers.start()
     (line,) = [line for line in keeper.lines if "keeper started" in line["message"]]
-    of_flows = [
+    duties = [
         "KeeperHeartbeat",
         "ResourceKeeper",
         "Advisories",
@@ -111,8 +111,14 @@ async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
         "Rescuer",
         "RegistrySweeper",
         "ObjectSweeper",
+        "OutputSweeper",
+        "AlarmSetter",
+        "AlarmHandler",
+        "DelaySweeper",
+        "ScheduleKeeper",
+        "ProgramSweeper",
     ]
-    assert line["duties"] == [*of_flows, "ProgramSweeper"]
+    assert line["duties"] == duties
 
 
 async def given_up(link: Link, backend: Backend, count: int) -> list[str]:
