@@ -22,5 +22,5 @@ def test_every_tick_has_one_run_and_one_entry(seed: int) -> None:
 def test_every_tick_has_one_run_for_many_seeds() -> None:
     """SCHED-13"""
     for seed in range(100, 200):
-        verdict = simulate(seed, kinds=(Schedules,))
+        verdict = simulate(seed, kinds=(Schedules,), work_seconds=25.0)
         assert not verdict.failed, f"seed {seed}\n{verdict.problems}\n{verdict.history[-5000:]}"

@@ -115,6 +115,7 @@ async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
         "AlarmSetter",
         "AlarmHandler",
         "DelaySweeper",
+        "ScheduleKeeper",
         "ProgramSweeper",
     ]
     assert line["duties"] == duties

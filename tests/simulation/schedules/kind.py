@@ -21,9 +21,9 @@ from simulation.schedules.judge import ScheduleJudge
 __all__ = ["Schedules"]
 
 _NOBODY = Caller()
-#: Ticks every few seconds, and runs that take about as long.
+#: Ticks every few seconds, and runs that take about as long. One slot must be able to work off all of them in the end.
 _EVERY = (2, 3, 5)
-_SECONDS = (0.0, 0.5, 4.0, 12.0)
+_SECONDS = (0.0, 0.5, 3.0, 6.0)
 _KILLS = 3
 
 

@@ -199,11 +199,13 @@ def _pack_document(what: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
 
 
 def pack_ask(what: Mapping[str, Any], ticket: Ticket, key: str, offer: Offer) -> Ask:
-    """Raises Refused with every problem."""
+    """Raises Refused with every problem. Whether the pack is offered was checked when the schedule was written: a
+    keeper does not know the packs of plug-ins."""
     document = _pack_document(what, ticket)
     assert offer.packs is not None
     assert offer.here is not None
-    problems = problems_of(document, offer.packs, offer.here, 0.0, 0.0)
+    found = problems_of(document, offer.packs, offer.here, 0.0, 0.0)
+    problems = tuple(each for each in found if each.loc != ("pack_type",))
     if problems:
         raise Refused(problems[0].msg, problems=problems)
     return replace(ask_of(document, key), delay=ticket.delay, schedule=ticket.mark)
