@@ -47,6 +47,7 @@ HOMES = {
     "configure_logging": "logging_config",
     "create_app": "http_api",
     "ensure_resources": "wiring.backend",
+    "task": "executors.flow.own_tasks",
 }
 
 
