@@ -23,6 +23,7 @@ ANY_QUERY = {"/", "/docs", "/static/{path}", "/health", "/healthz", "/ready", "/
 #: STRICT-3. All others answer ERR-PYOCO-0002.
 NUMBERS = {
     "/runs": 17,
+    "/runs/table": 17,
     "/runs/{run_id}/logs": 17,
     "/runs/{run_id}/logs/stream": 17,
     "/workers": 19,
