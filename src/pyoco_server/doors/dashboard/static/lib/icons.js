@@ -32,6 +32,8 @@ const PATHS = {
   minus: "M3.5 8h9",
   plus: "M3.5 8h9M8 3.5v9",
   fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  pause: "M5.6 4v8M10.4 4v8",
+  skip: "M4 4.4 8.8 8 4 11.6V4.4ZM11.8 4.4v7.2",
   down: "M4 6.2 8 10l4-3.8",
 };
 

@@ -34,7 +34,8 @@ export class RunRow {
     this.noteRest = h("span");
     /** @type {HTMLElement[]} */
     this.labels = [];
-    this.note = h("div", { class: "runs-note" }, this.noteText);
+    this.schedule = h("a", { class: "runs-label", tabindex: "-1", hidden: true });
+    this.note = h("div", { class: "runs-note" }, this.schedule, this.noteText);
     this.noted = "";
     this.tag = h("a", { class: "runs-tag", tabindex: "-1" });
     this.worker = h("a", { class: "runs-worker", tabindex: "-1" });
@@ -144,15 +145,19 @@ export class RunRow {
 
   /** @param {Run} run */
   fillNote(run) {
-    const labels = (run.tags ?? []).filter((label) => label !== run.tag && label !== run.exec_name); // those are told elsewhere
-    const made = run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`;
+    const schedule = run.schedule?.name ?? "";
+    const told = [run.tag, run.exec_name, `schedule:${schedule}`]; // elsewhere
+    const labels = (run.tags ?? []).filter((label) => !told.includes(label));
+    const made = `${schedule} ${run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`}`;
     if (this.noted === made) return;
     this.noted = made;
+    this.schedule.hidden = schedule === "";
+    link(this.schedule, schedule && `schedule:${schedule}`, href("schedules", [schedule]));
     this.note.classList.toggle("runs-error", run.error !== undefined);
     this.note.title = run.error ?? labels.join(", ");
     const shown = run.error === undefined ? labels.slice(0, LABELS_SHOWN) : [];
     const rest = run.error === undefined && labels.length > LABELS_SHOWN ? `+${labels.length - LABELS_SHOWN}` : "";
-    this.note.hidden = run.error === undefined && labels.length === 0;
+    this.note.hidden = run.error === undefined && labels.length === 0 && schedule === "";
     while (this.labels.length < shown.length) this.labels.push(this.note.appendChild(h("span", { class: "runs-label" })));
     this.labels.forEach((element, place) => {
       element.hidden = place >= shown.length;
