@@ -43,11 +43,11 @@ export function tickTime(entry, zone, seconds) {
 }
 
 /**
- * Whether one of them is within a minute: then all are told to the second.
- * @param {{ tick: number }[]} entries
+ * Whether one of them is within a minute: then all are told to the second. A trigger always is.
+ * @param {{ tick: number, source?: string }[]} entries
  */
 export function haveSeconds(entries) {
-  return entries.some((entry) => entry.tick % 60 !== 0);
+  return entries.some((entry) => entry.tick % 60 !== 0 && entry.source !== "trigger");
 }
 
 /**

@@ -252,7 +252,6 @@ export {};
  * @property {string} [client_id]
  * @property {number} [attempt]
  * @property {number} [exit_code]
- * @property {RunSchedule} [schedule]
  */
 /** @typedef {{ items: RunSummary[], next_cursor: string | null }} RunPage */
 /**

@@ -145,7 +145,7 @@ export class RunRow {
 
   /** @param {Run} run */
   fillNote(run) {
-    const schedule = run.schedule?.name ?? "";
+    const schedule = run.schedule_name ?? "";
     const told = [run.tag, run.exec_name, `schedule:${schedule}`]; // elsewhere
     const labels = (run.tags ?? []).filter((label) => !told.includes(label));
     const made = `${schedule} ${run.error === undefined ? `#${labels.join("\n")}` : `!${run.error}`}`;

@@ -85,6 +85,7 @@ class OneSchedule {
       put(this.actions);
       put(this.marks);
       this.region.show("missing", () => [missing(this.name)]);
+      this.poll.stop(); // another one of this name would have another history
     }
   }
 
@@ -165,7 +166,7 @@ function definitionOf(schedule) {
       [t("schedules.tag"), textOf(what.tag)],
       [t("schedules.start_at"), at(schedule.start_at)],
       [t("schedules.end_at"), at(schedule.end_at)],
-      [t("schedules.jitter"), schedule.jitter > 0 ? t("schedules.jitter.up_to", { span: span(schedule.jitter) }) : null],
+      [t("schedules.jitter"), schedule.jitter > 0 ? t("schedules.jitter.up_to", { span: Number.isInteger(schedule.jitter) ? lengthWords(schedule.jitter) : span(schedule.jitter) }) : null],
       [t("schedules.overlap"), wordFor("schedules.overlap", schedule.overlap)],
       [t("schedules.catch_up"), wordFor("schedules.catch_up", missed.policy, { span: lengthWords(missed.window) })],
       [t("schedules.labels"), schedule.labels.length > 0 ? h("span", { class: "chips" }, labelLinks(texts(schedule.labels))) : null],

@@ -88,7 +88,7 @@ class HistoryRow {
     const { zone, seconds } = this.how;
     const run = entry.run_id ?? "";
     const made = /** @type {Record<typeof COLUMNS[number], () => import("../lib/dom.js").Child>} */ ({
-      tick: () => tickTime(entry, zone, seconds) + (entry.count ? ` (×${entry.count})` : ""),
+      tick: () => tickTime(entry, zone, seconds || undefined) + (entry.count ? ` (×${entry.count})` : ""),
       state: () => outcomeBadge(entry),
       source: () => wordFor("schedules.source", String(entry.source)),
       run: () => (run === "" ? null : h("a", { class: "mono", href: href("runs", [run]), title: run }, shortId(run))),
