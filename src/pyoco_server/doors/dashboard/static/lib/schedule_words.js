@@ -117,8 +117,9 @@ function timeWords({ second, minute, hour }) {
  * @param {CronFields} fields
  * @returns {string | null} empty: every day; null: no words
  */
-function dayWords({ day, weekday }) {
-  const days = day.all ? "" : day.values.length <= TIMES_MAX ? t("schedules.cron.day", { days: list(day.values.map(String)) }) : null;
+function dayWords({ day, month, weekday }) {
+  const key = month.all ? "schedules.cron.day" : "schedules.cron.day_of";
+  const days = day.all ? "" : day.values.length <= TIMES_MAX ? t(key, { days: list(day.values.map(String)) }) : null;
   const weekdays = weekday.all ? "" : weekdayWords(weekday.values);
   if (days === null) return null;
   if (day.open || weekday.open) return (day.open && !day.all) || (weekday.open && !weekday.all) ? null : days || weekdays;
