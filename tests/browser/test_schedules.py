@@ -250,7 +250,7 @@ def test_it_is_for_everybody_in_both_languages(page: Page, pretended: Pretended)
             page.goto(f"/#/{place}")
             expect(page.locator(f"main {part}").first, where).to_be_visible()
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
                 assert check(page, "faint") == [], f"{where}: {scheme}"
             for question in ("nameless", "twins"):
                 assert check(page, question) == [], f"{where}: {question}"
