@@ -24,7 +24,7 @@ def look_again(page: Page) -> None:
 
 
 def test_a_finding_leads_to_where_it_can_be_helped(module_page: Page) -> None:
-    """FLOW-247: each kind of `GET /attention`."""
+    """FLOW-247, SCHED-20: each kind of `GET /attention`."""
     leads = {
         "#/runs?tag=a+b&status=PENDING": finding("tag_without_worker", tag="a b"),
         "#/runs?tag=slow&status=PENDING": finding("growing_queue", tag="slow"),
@@ -37,6 +37,8 @@ def test_a_finding_leads_to_where_it_can_be_helped(module_page: Page) -> None:
         "#/runs/r2": finding("disputed_runs", run_ids=["r2"]),
         "#/runs?kind=pack&status=RUNNING": finding("disputed_runs", 2, run_ids=["r1", "r2"]),
         "#/budgets": finding("money_differs", 2, audited_at=1.0),
+        "#/schedules/nightly": finding("schedule_overdue", schedules=["nightly"], oldest_at=1.0),
+        "#/schedules": finding("schedule_overdue", 2, schedules=["nightly", "weekly"], oldest_at=1.0),
     }
     ask = "(all) => import('/static/lib/attention.js').then((m) => all.map((each) => m.leadsTo(each)))"
     assert module_page.evaluate(ask, list(leads.values())) == list(leads)

@@ -8,6 +8,7 @@ import { openPrograms } from "./views/programs.js";
 import { openQueues } from "./views/queues.js";
 import { openRuns } from "./views/runs.js";
 import { openRun } from "./views/run.js";
+import { openSchedules } from "./views/schedules.js";
 import { openSweep } from "./views/sweep.js";
 import { openWheels } from "./views/wheels.js";
 import { openWorkers } from "./views/workers.js";
@@ -38,6 +39,7 @@ function openRunsAt(place) {
 /** @type {Panel[]} */
 export const panels = [
   { id: "runs", title: "runs.title", key: "r", open: (place) => openRunsAt(place) },
+  { id: "schedules", title: "schedules.title", key: "s", open: openSchedules },
   { id: "workers", title: "workers.title", key: "w", open: openWorkers },
   { id: "queues", title: "queues.title", key: "q", open: openQueues },
   { id: "programs", title: "programs.title", key: "e", open: openPrograms },

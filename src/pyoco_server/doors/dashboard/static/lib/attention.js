@@ -87,6 +87,10 @@ export function leadsTo(finding) {
       return href("letters");
     case "workers_lost":
       return href("workers", [], { worker: word(facts.worker_id) });
+    case "schedule_overdue": {
+      const name = onlyOne(facts.schedules);
+      return name !== null && finding.count === 1 ? href("schedules", [name]) : href("schedules");
+    }
     case "wheel_failures":
       return href("workers", [], { worker: onlyOne(facts.worker_ids) });
     case "stale_runs": {

@@ -63,6 +63,17 @@ export function ago(seconds) {
   return seconds < 1 ? t("span.now") : t("span.ago", { span: span(Math.max(1, Math.floor(seconds))) });
 }
 
+/**
+ * How long until then. What is due this moment is not late yet: the page may be some seconds behind.
+ * @param {number} seconds
+ */
+export function ahead(seconds) {
+  if (seconds > 0) return t("span.in", { span: span(Math.ceil(seconds)) });
+  return seconds > -DUE_SECONDS ? t("span.due") : ago(-seconds);
+}
+
+const DUE_SECONDS = 60;
+
 /** @type {Map<string, Intl.DateTimeFormat>} making one costs more than using it a hundred times */
 const clocks = new Map();
 
@@ -119,6 +130,69 @@ export function dayOfMonth(at) {
  */
 export function dayAndTime(at) {
   return clock("day_time", { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" }, at);
+}
+
+/**
+ * In a zone that need not be the reader's. One that the browser does not know: in UTC, and says so.
+ * @param {string} name
+ * @param {Intl.DateTimeFormatOptions} options
+ * @param {number} at
+ * @param {string} zone
+ */
+function zoned(name, options, at, zone) {
+  const known = isZone(zone);
+  const text = clock(`${name} ${zone}`, { ...options, timeZone: known ? zone : "UTC" }, at);
+  return known ? text : `${text} UTC`;
+}
+
+/** @type {Map<string, boolean>} */
+const zones = new Map();
+
+/** @param {string} zone */
+function isZone(zone) {
+  const known = zones.get(zone) ?? makesClock(zone);
+  zones.set(zone, known);
+  return known;
+}
+
+/** @param {string} zone */
+function makesClock(zone) {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: zone });
+    return true;
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return false;
+  }
+}
+
+/** @type {Intl.DateTimeFormatOptions} */
+const WALL = { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+
+/**
+ * A wall time of a zone, with its weekday; seconds only when there are some.
+ * @param {number} at
+ * @param {string} zone
+ * @param {boolean} [seconds] as those beside it have some
+ */
+export function zonedTime(at, zone, seconds = at % 60 !== 0) {
+  return seconds ? zoned("wall_s", { ...WALL, second: "2-digit" }, at, zone) : zoned("wall", WALL, at, zone);
+}
+
+/**
+ * @param {number} at
+ * @param {string} zone
+ */
+export function zonedDay(at, zone) {
+  return zoned("zoned_day", { weekday: "short", month: "short", day: "numeric" }, at, zone);
+}
+
+/**
+ * @param {number} at
+ * @param {string} zone
+ */
+export function zonedMonth(at, zone) {
+  return zoned("zoned_month", { year: "numeric", month: "short" }, at, zone);
 }
 
 /** @param {number} size */

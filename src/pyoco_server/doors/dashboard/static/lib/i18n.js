@@ -37,11 +37,12 @@ export function t(key, facts = {}) {
  * For values that the gateway may know and this page may not: the word for it, or the value itself.
  * @param {string} prefix
  * @param {string} value
+ * @param {Record<string, string | number>} [facts]
  * @returns {string}
  */
-export function wordFor(prefix, value) {
+export function wordFor(prefix, value, facts) {
   const key = `${prefix}.${value}`;
-  return key in en ? t(/** @type {TextKey} */ (key)) : value;
+  return key in en ? t(/** @type {TextKey} */ (key), facts) : value;
 }
 
 /**

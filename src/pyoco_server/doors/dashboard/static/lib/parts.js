@@ -2,7 +2,7 @@
 
 import { now, ticks } from "./clock.js";
 import { h, put, write } from "./dom.js";
-import { ago, dateTime, span } from "./format.js";
+import { ago, ahead, dateTime, span } from "./format.js";
 import { t, wordFor } from "./i18n.js";
 import { icon } from "./icons.js";
 import { settings } from "./settings.js";
@@ -141,6 +141,15 @@ export function since(at) {
 }
 
 /**
+ * How long until an instant; it keeps true by itself.
+ * @param {number} at
+ * @param {string} title
+ */
+export function until(at, title) {
+  return h("time", { datetime: new Date(at * 1000).toISOString(), title, "data-at": at, "data-as": "until" }, ahead(at - now()));
+}
+
+/**
  * How long something has taken so far, or took.
  * @param {number | null | undefined} from
  * @param {number | null | undefined} to null: it goes on
@@ -158,7 +167,8 @@ export function keepAges() {
     for (const element of document.querySelectorAll("time[data-at]")) {
       const { at: text, as } = /** @type {HTMLElement} */ (element).dataset;
       const seconds = at - Number(text);
-      write(element, as === "span" ? span(Math.max(0, Math.floor(seconds))) : ago(seconds));
+      if (as === "until") write(element, ahead(-seconds));
+      else write(element, as === "span" ? span(Math.max(0, Math.floor(seconds))) : ago(seconds));
     }
   });
 }

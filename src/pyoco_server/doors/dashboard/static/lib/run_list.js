@@ -12,7 +12,7 @@
 
 /** @typedef {import("./wire.js").RunSummary} RunSummary */
 /** @typedef {import("./run_filter.js").RunFilter} RunFilter */
-/** @typedef {RunSummary & { rank: number }} Row  rank: when it was submitted, as it was first heard */
+/** @typedef {RunSummary & { rank: number, schedule_name?: string }} Row  rank: when it was submitted, as it was first heard */
 /** @typedef {{ added: number, newer: number, removed: string[] }} Change  newer: added above all others */
 
 /** No more rows than these are kept: a page that is open for weeks must not grow. */
@@ -198,6 +198,7 @@ export function readRun(item) {
     worker_id: text(given.worker_id, NAME_CHARACTERS),
     error: text(given.error, ERROR_CHARACTERS),
     params_preview: text(given.params_preview, ERROR_CHARACTERS),
+    ...(given.schedule instanceof Object && "name" in given.schedule ? { schedule_name: text(given.schedule.name, NAME_CHARACTERS) } : {}),
     ...(given.kind === "pack" ? { money_state: text(given.money_state, 64), cost: costOf(given.cost), redacted: given.redacted === true } : {}),
     ...(given.kind === "exec" ? programMembers(given) : {}),
   };

@@ -12,6 +12,7 @@ import * as programs from "./programs.js";
 import * as queues from "./queues.js";
 import * as run from "./run.js";
 import * as runs from "./runs.js";
+import * as schedules from "./schedules.js";
 import * as shell from "./shell.js";
 import * as sweep from "./sweep.js";
 import * as wheels from "./wheels.js";
@@ -19,11 +20,11 @@ import * as workers from "./workers.js";
 
 export const en = Object.freeze({
   ...shell.en, ...attention.en, ...runs.en, ...run.en, ...workers.en, ...queues.en, ...letters.en, ...wheels.en,
-  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en, ...logs.en, ...sweep.en,
+  ...metrics.en, ...budgets.en, ...envelope.en, ...programs.en, ...docs.en, ...logs.en, ...sweep.en, ...schedules.en,
 });
 
 /** @type {Readonly<Record<keyof typeof en, string>>} */
 export const ja = Object.freeze({
   ...shell.ja, ...attention.ja, ...runs.ja, ...run.ja, ...workers.ja, ...queues.ja, ...letters.ja, ...wheels.ja,
-  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja, ...logs.ja, ...sweep.ja,
+  ...metrics.ja, ...budgets.ja, ...envelope.ja, ...programs.ja, ...docs.ja, ...logs.ja, ...sweep.ja, ...schedules.ja,
 });

@@ -68,6 +68,8 @@ export const en = {
   "span.d_h": "{d} d {h} h",
   "span.now": "just now",
   "span.ago": "{span} ago",
+  "span.in": "in {span}",
+  "span.due": "now",
 };
 
 /** @type {Record<keyof typeof en, string>} */
@@ -141,4 +143,6 @@ export const ja = {
   "span.d_h": "{d}日{h}時間",
   "span.now": "たった今",
   "span.ago": "{span}前",
+  "span.in": "{span}後",
+  "span.due": "まもなく",
 };

@@ -4,7 +4,7 @@ import { act, confirm, mayAct } from "../lib/act.js";
 import { send } from "../lib/api.js";
 import { now, ticks } from "../lib/clock.js";
 import { h, put, write } from "../lib/dom.js";
-import { bytes, shortId, span } from "../lib/format.js";
+import { bytes, dateTime, shortId, span } from "../lib/format.js";
 import { chartOf } from "../lib/gantt.js";
 import { t, wordFor } from "../lib/i18n.js";
 import { icon } from "../lib/icons.js";
@@ -151,12 +151,13 @@ export class RunHead {
     const labels = (Array.isArray(run.tags) && !isProgram(run) ? run.tags : []).filter((each) => each !== tag).slice(0, 50);
     const made = [kind, tag, labels, run.tenant_id, run.api_key_id, chart, run.end_time, run.worker_id, attempt, run.last_change,
       run.rerun_of, run.retry_of, run.rerun_ids, run.letter_id, run.workflow_yaml_sha256, run.workflow_yaml_bytes, run.cancel_reason, run.cancel_requested_at,
-      run.cancel_requested_by, ended, isOver(run)];
+      run.cancel_requested_by, run.schedule, ended, isOver(run)];
     refill(this.facts, made, () => [facts([
       [t("run.change"), changeOf(run)],
       [t("run.cancel_asked"), cancelAskedOf(run)],
       [t("run.cancel_left"), run.status === "CANCELLING" && instant(run.cancel_deadline_at) !== null ? this.left : null],
       [t("run.cancel_reason"), run.cancel_reason ? h("span", { class: "run-long" }, textOf(run.cancel_reason)) : null],
+      [t("run.schedule"), run.schedule?.name ? scheduleOf(run.schedule) : null],
       [t("run.submitted"), since(instant(run.submitted_at))],
       [t("run.started"), chart.present ? since(chart.present.from) : null],
       [t("run.ended"), ended ? since(instant(run.end_time) ?? instant(run.updated_at)) : null],
@@ -186,6 +187,17 @@ function removedBadge() {
 function labelsOf(labels) {
   return h("span", { class: "chips" },
     labels.map((each) => h("span", { class: "tag-note one-line", title: textOf(each) }, textOf(each))));
+}
+
+/**
+ * @param {import("../lib/wire.js").RunSchedule} schedule
+ * @returns {Child}
+ */
+function scheduleOf({ name, tick, source }) {
+  const at = instant(tick);
+  return [h("a", { href: href("schedules", [textOf(name)]) }, textOf(name)),
+    h("span", { class: "small dim" }, at === null ? "" : ` · ${dateTime(at)}`,
+      source === undefined || source === "tick" ? "" : ` · ${wordFor("schedules.source", textOf(source))}`)];
 }
 
 /** @param {string} id */

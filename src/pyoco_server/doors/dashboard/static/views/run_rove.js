@@ -3,9 +3,10 @@
 /**
  * @param {HTMLElement} list
  * @param {string} selector what can have the focus, one in each line
+ * @param {boolean} [across] the lines are beside each other
  * @returns {() => void} to be called when lines came, went or were hidden. O(lines)
  */
-export function rove(list, selector) {
+export function rove(list, selector, across = false) {
   /** @type {HTMLElement | null} */
   let stop = null;
   const items = () => {
@@ -32,7 +33,8 @@ export function rove(list, selector) {
     if (!(here instanceof HTMLElement) || !here.matches(selector)) return;
     const all = items();
     const at = all.indexOf(here);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+    const [back, on] = across ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
+    const to = { [back]: at - 1, [on]: at + 1, Home: 0, End: all.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     all[to]?.focus();

@@ -148,7 +148,9 @@ export class RunRow {
 
   /** @param {Run} run */
   fillNote(run) {
-    const labels = (run.tags ?? []).filter((label) => label !== run.tag && label !== run.exec_name); // those are told elsewhere
+    const schedule = run.schedule_name === undefined ? "" : `schedule:${run.schedule_name}`;
+    const told = [run.tag, run.exec_name, schedule]; // elsewhere, and the schedule first
+    const labels = [...(schedule ? [schedule] : []), ...(run.tags ?? []).filter((label) => !told.includes(label))];
     const made = `${labels.join("\n")}!${run.error ?? ""}`;
     if (this.noted === made) return;
     this.noted = made;
@@ -158,7 +160,7 @@ export class RunRow {
     this.labels.forEach((element, place) => {
       const label = place < room ? labels[place] : undefined;
       element.hidden = label === undefined;
-      link(element, label ?? "", href("runs", [], { tag: label }));
+      link(element, label ?? "", label === schedule ? href("schedules", [run.schedule_name ?? ""]) : href("runs", [], { tag: label }));
     });
     say(this.noteRest, labels.length > room ? `+${labels.length - room}` : "");
     say(this.noteText, run.error ?? "");
