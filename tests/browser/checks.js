@@ -80,7 +80,7 @@
   obeyed() {
     const made = document.querySelectorAll("img[src='x'], script:not([src]), [onerror], iframe, object, embed");
     const addresses = [...document.querySelectorAll("[href], [src], [action], [formaction]")]
-      .flatMap((each) => [...each.attributes]).map(({ value }) => value)
+      .flatMap((each) => ["href", "src", "action", "formaction"].map((name) => each.getAttribute(name) ?? ""))
       .filter((value) => /^\s*(javascript|data|vbscript):/i.test(value));
     return [...[...made].map((each) => each.outerHTML), ...addresses, ...(window.pwned === undefined ? [] : [window.pwned])];
   },

@@ -404,9 +404,8 @@ def test_a_list_shows_the_money_in_words_and_stops_no_pack(page: Page) -> None:
     expect(page.locator(".runs-tag:visible")).to_have_count(0)
     expect(page.get_by_role("button", name="Cancel all matching")).to_have_count(0)
     rows.nth(0).locator("input[type=checkbox]").check()
-    page.locator(".runs-bulk").get_by_role("button", name="Cancel", exact=True).click()
-    expect(page.locator(".toast")).to_contain_text("cannot be cancelled or run again")
-    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.locator(".runs-bulk")).to_be_visible()
+    expect(page.locator(".runs-bulk").get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
 
 
 def test_a_redacted_run_is_a_row_without_money_that_says_why(page: Page) -> None:

@@ -39,7 +39,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in own_variables():
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(logs, "configure_logging", lambda service: None)
+    monkeypatch.setattr(logs, "configure_logging", lambda *service, **name: None)
 
 
 @pytest.fixture

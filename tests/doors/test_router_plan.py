@@ -66,7 +66,7 @@ def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
     [
         ((), (), "needs a backend"),
         ((G1, G1), (), "twice"),
-        ((G1,), (Rule("exec", "*", "g2"),), "'g2', which is none"),
+        ((G1,), (Rule("exec", "*", "g2"),), "unknown backend, 'g2'"),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(backends: tuple[Backend, ...], rules: tuple[Rule, ...], words: str) -> None:

@@ -173,8 +173,9 @@ def from_snapshot(snapshot: Mapping[str, Any]) -> Run:
         for name in ("graph", "schedule", "retry", "task_tries", "kept_values"):
             if not isinstance(known.get(name, {}), dict):
                 del known[name]
-        if type(known.get("attempts_lost", 0)) is not int:
-            del known["attempts_lost"]
+        for name in ("attempt", "attempts_lost"):
+            if type(known.get(name, 0)) is not int:
+                del known[name]
         known["tries"] = _attempts_of(known.get("tries"))
         known["earlier_attempts"] = _attempts_of(known.get("earlier_attempts"))
         known.setdefault("tag", "")
@@ -197,8 +198,6 @@ def _check_types(known: Mapping[str, Any]) -> None:
     for name in _TEXTS & known.keys():
         if not isinstance(known[name], str):
             raise Corrupt(f"not a run snapshot: {name} is not a text")
-    if type(known.get("attempt", 0)) is not int:
-        raise Corrupt("not a run snapshot: attempt is not a number")
 
 
 def _attempts_of(value: Any) -> tuple[Mapping[str, Any], ...]:

@@ -8,6 +8,7 @@ for a cancel request, and for the worker's exit.
 from __future__ import annotations
 
 import contextvars
+import decimal
 import importlib
 import threading
 import time
@@ -98,6 +99,7 @@ def _load(greeting: wire.Greeting) -> Mapping[str, Execute]:
 
 def _executed(executors: Mapping[str, Execute], call: Call, cancelled: threading.Event) -> Executed | Faulted:
     """Execute a call. Always returns an answer; neither logs nor error details quote what the pack raised."""
+    decimal.setcontext(decimal.DefaultContext.copy())  # the copied context would share the one that is there
     context = Context(
         run_id=call.run_id,
         tenant_id=call.tenant_id,
