@@ -13,9 +13,11 @@ import pytest
 
 from pyoco_server.actions import follow_logs
 from pyoco_server.core.outcome import Completed
+from pyoco_server.core.retries.course import with_failed_try
+from pyoco_server.core.run import changed
 from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Stream
-from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
+from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, stored, submit
 from support.printing import Printer
 from support.waiting import eventually
 
@@ -116,6 +118,24 @@ async def test_a_line_has_all_its_members(gateway: Gateway, run_id: str) -> None
         "trace_id": None,
         "span_id": None,
     }
+
+
+async def test_a_line_carries_the_try_that_its_attempt_belongs_to(gateway: Gateway) -> None:
+    """LOG-8: the first try took two attempts, because a worker was lost; also in the stream"""
+    run_id = await submit(gateway, retry={"tries": 3})
+    for attempt in (1, 2, 3):
+        printer = Printer(gateway.backend.logs, run_id, attempt)
+        printer.print(f"attempt {attempt}")
+        await printer.store(is_over=True)
+    found = await stored(gateway, run_id)
+    tried = with_failed_try(changed(found.run, attempt=2), "exception:OSError", "execution_error", "oh", time.time())
+    await gateway.backend.runs.replace(changed(tried, attempt=3), found.revision)
+    expected = [(1, 1), (2, 1), (3, 2)]
+    assert [(line["attempt"], line["try"]) for line in await lines(gateway, run_id)] == expected
+    await ended(gateway, run_id, Completed())
+    answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
+    data = [json.loads(each[len("data: ") :]) for each in answer.text.splitlines() if each.startswith("data: ")]
+    assert [(line["attempt"], line["try"]) for line in data if "seq" in line] == expected
 
 
 @pytest.mark.parametrize(("query", "headers"), [({"format": "text"}, {}), ({}, {"accept": "text/plain"})])

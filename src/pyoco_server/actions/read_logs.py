@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.retries.course import try_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Gap, Line, Why, gap_line
@@ -36,6 +37,8 @@ class LogPage:
     lines: list[Line]
     #: More lines that match follow after the last one.
     has_more: bool = False
+    #: The try of the run, by attempt of the lines (LOG-8).
+    tries: Mapping[int, int] = field(default_factory=dict)
 
 
 async def read_logs(
@@ -57,7 +60,8 @@ async def read_logs(
         return LogPage([])
     batches = await _stored(backend.logs, run_id)
     if not batches:
-        return LogPage(await _forgotten(backend.logs, run, selection))
+        lines = await _forgotten(backend.logs, run, selection)
+        return LogPage(lines, tries={line.attempt: try_of(run, line.attempt) for line in lines})
     wanted = [each for each in batches if selection.attempt in (None, each.attempt)]
     # The last one of the selected attempts gets no more lines.
     is_over = run.is_terminal and backend.clock() - run.updated_at > _LATE_SECONDS
@@ -72,9 +76,12 @@ async def read_logs(
                 found = list(last_lines(found, tail))
             elif len(found) > limit:
                 break
+    if batches[-1].attempt > run.attempt:  # an attempt began meanwhile: an earlier one may have ended a try
+        run = (await read_run(backend, caller, run_id)).run
+    tries = {attempt: try_of(run, attempt) for attempt in {line.attempt for line in found}}
     if tail is not None:
-        return LogPage(found)
-    return LogPage(found[:limit], len(found) > limit)
+        return LogPage(found, tries=tries)
+    return LogPage(found[:limit], len(found) > limit, tries)
 
 
 async def _stored(logs: RunLogs, run_id: str) -> list[StoredBatch]:

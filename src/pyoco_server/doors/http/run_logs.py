@@ -44,7 +44,12 @@ async def get_logs(request: Request) -> Response:
     if asked.format == "text" or (asked.format is None and accepts_text):
         body = "".join(f"{line_text(line)}\n" for line in page.lines).encode()
         return Response(body, media_type=_TEXT, headers=headers)
-    return Response(b"".join(encode_json(line.document()) + b"\n" for line in page.lines), 200, headers, _NDJSON)
+    return Response(
+        b"".join(encode_json(line.document(page.tries[line.attempt])) + b"\n" for line in page.lines),
+        200,
+        headers,
+        _NDJSON,
+    )
 
 
 async def _selection(request: Request, asked: LogQuery) -> Selection:
@@ -92,15 +97,15 @@ class _Frames:
             return b"id: end\nevent: end\ndata: %s\n\n" % data
         if isinstance(found, Heartbeat):
             return b"event: heartbeat\ndata: %s\n\n" % encode_json({"ts": self._state.backend.clock()})
-        return b"".join(map(_event, found))
+        return b"".join(_event(line, self._following.tries[line.attempt]) for line in found)
 
     def close(self) -> None:
         self._following.close()
 
 
-def _event(line: Line) -> bytes:
+def _event(line: Line, try_number: int) -> bytes:
     # JSON has no line breaks outside strings and escapes those inside: the data stays on one line.
-    return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document()))
+    return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document(try_number)))
 
 
 class LogLine(msgspec.Struct, kw_only=True):
@@ -116,7 +121,9 @@ class LogLine(msgspec.Struct, kw_only=True):
     logger: str | None
     text: str
     #: `try` is a keyword of Python.
-    try_: Annotated[int, Meta(description="The try of the task.")] = msgspec.field(name="try")
+    try_: Annotated[int, Meta(description="The try of the run that the attempt belongs to, from 1.")] = msgspec.field(
+        name="try"
+    )
     cut_bytes: Annotated[int, Meta(description="What is missing at the end of a long line.")]
     trace_id: str | None
     span_id: str | None
