@@ -22,6 +22,7 @@ from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.queue.port import Delivery, Intake, Reply
 from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.logs import open_log_sender
 
 if TYPE_CHECKING:
     from pyoco.core.models import Flow
@@ -79,14 +80,16 @@ class PyocoNatsWorker:
         check_worker_names(worker_id, tags)
         async with contextlib.AsyncExitStack() as stack:
             backend = await stack.enter_async_context(wiring.open_backend(config, f"pyoco-worker {worker_id}"))
-            executor = wiring.thread_executor(config, flow_resolver)
+            lines = await stack.enter_async_context(open_log_sender(backend))
+            executor = wiring.thread_executor(config, flow_resolver, lines)
             stack.push_async_callback(executor.stop)
             wheels = await stack.enter_async_context(wiring.open_wheel_sync(backend, executor, tags))
             if wheels is not None:
                 await wheels.first_sync()
             intake = await backend.queue.open_intake(tags, _not_expected)
             me = Owner(worker_id, backend.new_id())
-            description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions())
+            totals = None if lines is None else lines.totals
+            description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
             worker = cls(stack.pop_all(), backend, description, intake, executor, wheels)
         await worker._registration.write()
         await worker._registration.start()

@@ -287,7 +287,7 @@ def test_gaps_stand_where_lines_are_missing_and_say_why() -> None:
 def test_a_gap_is_a_line_of_its_own() -> None:
     """LOG-9"""
     assembly = Assembly()
-    assert [line.document() for line in assembly.add(2, batch(4, 0, before=70), 5.0)] == [
+    assert [line.document(1) for line in assembly.add(2, batch(4, 0, before=70), 5.0)] == [
         {
             "id": "2.3",
             "attempt": 2,

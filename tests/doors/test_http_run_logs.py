@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 import uuid
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from pyoco_server.actions import follow_logs
+from pyoco_server.actions import follow_logs, read_logs
 from pyoco_server.core.outcome import Completed
+from pyoco_server.core.retries.course import with_failed_try
+from pyoco_server.core.run import changed
 from pyoco_server.core.run_log.attempt_log import Record
-from pyoco_server.core.run_log.line import Stream
-from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
+from pyoco_server.core.run_log.line import Line, Stream
+from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, stored, submit
 from support.printing import Printer
 from support.waiting import eventually
 
@@ -116,6 +119,56 @@ async def test_a_line_has_all_its_members(gateway: Gateway, run_id: str) -> None
         "trace_id": None,
         "span_id": None,
     }
+
+
+async def test_a_line_carries_the_try_that_its_attempt_belongs_to(gateway: Gateway) -> None:
+    """LOG-8: the first try took two attempts, because a worker was lost; also in the stream"""
+    run_id = await submit(gateway, retry={"tries": 3})
+    for attempt in (1, 2, 3):
+        printer = Printer(gateway.backend.logs, run_id, attempt)
+        printer.print(f"attempt {attempt}")
+        await printer.store(is_over=True)
+    found = await stored(gateway, run_id)
+    tried = with_failed_try(changed(found.run, attempt=2), "exception:OSError", "execution_error", "oh", time.time())
+    await gateway.backend.runs.replace(changed(tried, attempt=3), found.revision)
+    expected = [(1, 1), (2, 1), (3, 2)]
+    assert [(line["attempt"], line["try"]) for line in await lines(gateway, run_id)] == expected
+    await ended(gateway, run_id, Completed())
+    answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
+    data = [json.loads(each[len("data: ") :]) for each in answer.text.splitlines() if each.startswith("data: ")]
+    assert [(line["attempt"], line["try"]) for line in data if "seq" in line] == expected
+
+
+@pytest.mark.parametrize("query", [{"tail": "1", "search": "x"}, {"search": "nothing"}, {"limit": "10000"}])
+async def test_many_lines_are_decoded_and_rendered_beside_the_event_loop(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
+) -> None:
+    """LOG-16, LOG-17: small batches, too: lines that are alike take a few bytes, and there may be many batches"""
+    run_id = await submit(gateway)
+    printer = Printer(gateway.backend.logs, run_id)
+    for _ in range(read_logs._BATCHES_AT_ONCE + 2):
+        printer.print("x", "x")
+        await printer.store()
+    await printer.store(is_over=True)
+    threads: set[threading.Thread] = set()
+
+    def see(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def calling(*args: Any) -> Any:
+            threads.add(threading.current_thread())
+            return call(*args)
+
+        monkeypatch.setattr(owner, name, calling)
+
+    for name in ("plan_of", "decode_batch", "last_lines"):
+        see(read_logs, name)
+    if "limit" in query:  # a page of a few lines is rendered at once
+        see(Line, "document")
+    found = [line["text"] for line in await lines(gateway, run_id, **query)]
+    assert found.count("x") == {"1": 1}.get(query.get("tail", ""), 0 if "search" in query else 132)
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize(("query", "headers"), [({"format": "text"}, {}), ({}, {"accept": "text/plain"})])

@@ -19,6 +19,7 @@ from pyoco_server.core.job import Job, encode_job
 from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.errors import Unavailable
+from pyoco_server.executors.capture.in_threads import NOTICE
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from support import naughty
 from support.backends import (
@@ -26,6 +27,7 @@ from support.backends import (
     fields_of,
     submitted,
 )
+from support.collected_lines import stored_lines
 from support.library_worker import Scene, backend, letter_of, put_raw, scene
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
@@ -114,6 +116,21 @@ class TestClosing:
         assert (await scene.registered()).state is WorkerState.IDLE
         await newer.close()
         assert (await scene.registered()).state is WorkerState.STOPPED_GRACEFUL
+
+
+class TestLines:
+    async def test_are_stored_once_it_is_closed(self, scene: Scene) -> None:
+        """LOG-1, LOG-28: those of runs in threads"""
+        run_id = await submitted(scene.backend, "prints")
+        assert await scene.run_id_after() == run_id
+        assert (await scene.registered()).logs is not None
+        await scene.worker.close()
+        lines = await stored_lines(scene.backend, run_id)
+        assert [(line.stream.value, line.task, line.text) for line in lines] == [
+            ("system", None, NOTICE),
+            ("stdout", "prints", "R" * 1000),
+            ("stderr", "prints", "R" * 1000),
+        ]
 
 
 class TestAForeignProducer:

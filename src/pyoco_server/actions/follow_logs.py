@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pyoco_server.actions.read import read_run
 from pyoco_server.actions.read_logs import lines_in
 from pyoco_server.actions.watch import HEARTBEAT_SECONDS, Follower, Hub, may_still_see
+from pyoco_server.core.retries.course import try_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.selection import Selection, last_lines
-from pyoco_server.errors import RunNotFound
+from pyoco_server.errors import RunNotFound, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.run_logs.port import RunLogs, StoredBatch, StoredBatches
 
@@ -86,6 +87,8 @@ class Following:
         #: When the last batch was stored, by the store's clock.
         self._stored_at = 0.0
         self._is_done = False
+        #: The try of the run, by attempt of the lines that were returned (LOG-8).
+        self.tries: dict[int, int] = {}
         self._reading = None
         if backend.logs is not None:
             self._reading = asyncio.create_task(self._read(backend.logs), name="follow log lines")
@@ -103,8 +106,22 @@ class Following:
             if found is not None and not self._is_done:
                 self._is_done = isinstance(found, LogEnd) or not await may_still_see(self._backend, self._caller)
                 self._sent_at = self._loop.time()
+                if isinstance(found, list):
+                    self._is_done = self._is_done or not await self._knows_tries({line.attempt for line in found})
                 return found if isinstance(found, LogEnd) or not self._is_done else None
         return None
+
+    async def _knows_tries(self, attempts: set[int]) -> bool:
+        """Return False if the record of the run cannot be read: who follows has to reconnect."""
+        for attempt in sorted(attempts - self.tries.keys()):
+            run = self._run()
+            if run is None or run.attempt < attempt:  # lines may be faster than the feed of records
+                try:
+                    run = (await read_run(self._backend, self._caller, self._ask.run_id)).run
+                except (RunNotFound, Unavailable):
+                    return False
+            self.tries[attempt] = try_of(run, attempt)
+        return True
 
     async def _lines(self) -> list[Line] | None:
         """Return the lines of the next batch. None: there is none, or it contains no wanted line."""

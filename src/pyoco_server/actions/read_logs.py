@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.retries.course import try_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Gap, Line, Why, gap_line
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.selection import LIMIT_DEFAULT, Selection, last_lines
-from pyoco_server.core.run_log.skipping import Plan, plan_of
+from pyoco_server.core.run_log.skipping import plan_of
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -27,8 +28,8 @@ log = get_logger(__name__)
 _LATE_SECONDS = 10.0
 #: A read that takes longer than this fails: its store is silent.
 _SILENCE_SECONDS = 5.0
-#: Larger batches are decoded in a thread, so that other requests are not delayed.
-_LARGE_BYTES = 16_384
+#: Lines are decoded in a thread, so that other requests are not delayed: this many batches at a time.
+_BATCHES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class LogPage:
     lines: list[Line]
     #: More lines that match follow after the last one.
     has_more: bool = False
+    #: The try of the run, by attempt of the lines (LOG-8).
+    tries: Mapping[int, int] = field(default_factory=dict)
 
 
 async def read_logs(
@@ -57,28 +60,21 @@ async def read_logs(
         return LogPage([])
     batches = await _stored(backend.logs, run_id)
     if not batches:
-        return LogPage(await _forgotten(backend.logs, run, selection))
-    wanted = [each for each in batches if selection.attempt in (None, each.attempt)]
+        lines = await _forgotten(backend.logs, run, selection)
+        return LogPage(lines, tries={line.attempt: try_of(run, line.attempt) for line in lines})
     # The last one of the selected attempts gets no more lines.
     is_over = run.is_terminal and backend.clock() - run.updated_at > _LATE_SECONDS
-    is_over = is_over or (bool(wanted) and wanted[-1].attempt < max(run.attempt, batches[-1].attempt))
-    plan = plan_of([(each.attempt, each.payload) for each in wanted], selection, tail)
-    is_over = not plan.is_cut and (is_over or plan.end < len(wanted))
-    found: list[Line] = []
-    async with aclosing(_selected(wanted, selection, plan, is_over=is_over)) as some_lines:
-        async for some in some_lines:
-            found += some
-            if tail is not None:
-                found = list(last_lines(found, tail))
-            elif len(found) > limit:
-                break
-    if tail is not None:
-        return LogPage(found)
-    return LogPage(found[:limit], len(found) > limit)
+    page = await asyncio.to_thread(_Page, batches, selection, tail, limit, run.attempt, is_over=is_over)
+    while not page.is_complete:
+        await asyncio.to_thread(page.read_on)
+    if page.attempt > run.attempt:  # an attempt began meanwhile: an earlier one may have ended a try
+        run = (await read_run(backend, caller, run_id)).run
+    tries = {attempt: try_of(run, attempt) for attempt in {line.attempt for line in page.lines}}
+    return LogPage(page.lines, page.has_more, tries)
 
 
 async def _stored(logs: RunLogs, run_id: str) -> list[StoredBatch]:
-    """Return all batches, by attempt: a worker that was fenced may have stored its last lines late."""
+    """Return all batches, in the order in which they were stored."""
     found: list[StoredBatch] = []
     async with aclosing(logs.batches(run_id)) as batches:
         while True:
@@ -89,26 +85,69 @@ async def _stored(logs: RunLogs, run_id: str) -> list[StoredBatch]:
                 raise Unavailable("cannot read the logs: their store is silent") from None
             found += some.items
             if some.caught_up:
-                return sorted(found, key=lambda each: (each.attempt, each.number))
+                return found
 
 
-async def _selected(
-    batches: list[StoredBatch], selection: Selection, plan: Plan, *, is_over: bool
-) -> AsyncGenerator[list[Line], None]:
-    assembly = Assembly()
-    for at, batch in enumerate(batches[: plan.end]):
-        if (heads := plan.skipped.get(at)) is not None:
-            yield [line for line in assembly.skip(batch.attempt, *heads, batch.stored_at) if selection.has(line)]
-        elif len(batch.payload) > _LARGE_BYTES:
-            yield await asyncio.to_thread(_wanted_of, assembly, batch, selection)
-        else:
-            yield _wanted_of(assembly, batch, selection)
-    if is_over:
-        yield [line for line in assembly.end() if selection.has(line)]
+class _Page:
+    """The lines of one page, as they are found. Everything takes time: call it in a thread."""
 
+    def __init__(
+        self,
+        batches: list[StoredBatch],
+        selection: Selection,
+        tail: int | None,
+        limit: int,
+        attempt: int,
+        *,
+        is_over: bool,
+    ) -> None:
+        """`attempt`: the newest one that is known. `is_over`: it gets no more lines."""
+        self._selection, self._tail, self._limit = selection, tail, limit
+        # By attempt: a worker that was fenced may have stored its last lines late.
+        batches = sorted(batches, key=lambda each: (each.attempt, each.number))
+        #: The newest attempt.
+        self.attempt = max(attempt, batches[-1].attempt)
+        self._batches = [each for each in batches if selection.attempt in (None, each.attempt)]
+        is_over = is_over or (bool(self._batches) and self._batches[-1].attempt < self.attempt)
+        self._plan = plan_of([(each.attempt, each.payload) for each in self._batches], selection, tail)
+        self._is_over = not self._plan.is_cut and (is_over or self._plan.end < len(self._batches))
+        self._assembly = Assembly()
+        self._at = self._untrimmed = 0
+        self.lines: list[Line] = []
+        self.has_more = self.is_complete = False
 
-def _wanted_of(assembly: Assembly, batch: StoredBatch, selection: Selection) -> list[Line]:
-    return [line for line in lines_in(assembly, batch) if selection.has(line)]
+    def read_on(self) -> None:
+        """Read the next batches."""
+        end = min(self._at + _BATCHES_AT_ONCE, self._plan.end)
+        while self._at < end and not self.has_more:
+            self._add(self._lines_of(self._at))
+            self._at += 1
+        if self._at >= self._plan.end and not self.has_more and self._is_over:
+            self._add(self._assembly.end())
+        self.is_complete = self.has_more or self._at >= self._plan.end
+        if self.is_complete and self._tail is not None:
+            self._trim(self._tail)
+
+    def _lines_of(self, at: int) -> Iterable[Line]:
+        batch, heads = self._batches[at], self._plan.skipped.get(at)
+        if heads is not None:
+            return self._assembly.skip(batch.attempt, *heads, batch.stored_at)
+        return lines_in(self._assembly, batch)
+
+    def _add(self, lines: Iterable[Line]) -> None:
+        some = [line for line in lines if self._selection.has(line)]
+        self.lines += some
+        if self._tail is None:
+            if len(self.lines) > self._limit:
+                self.lines, self.has_more = self.lines[: self._limit], True
+            return
+        # Only when as many have come as are kept, so that small batches do not make it O(batches * tail).
+        self._untrimmed += len(some)
+        if self._untrimmed > self._tail:
+            self._trim(self._tail)
+
+    def _trim(self, tail: int) -> None:
+        self.lines, self._untrimmed = list(last_lines(self.lines, tail)), 0
 
 
 def lines_in(assembly: Assembly, batch: StoredBatch) -> Iterable[Line]:

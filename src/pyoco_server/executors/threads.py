@@ -6,6 +6,7 @@ What it cannot do: stop an uncooperative task. Threads cannot be killed (ENG-20)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.core.snapshot import encode
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
+from pyoco_server.executors.capture.in_threads import ThreadLines
+from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.limits import OutputLimits
@@ -27,8 +30,10 @@ log = get_logger(__name__)
 
 
 class _ThreadExecution:
-    def __init__(self, run: EngineRun, bytes_max: int, when_free: Callable[[], None]) -> None:
-        self._run, self._bytes_max, self._when_free = run, bytes_max, when_free
+    def __init__(
+        self, run: EngineRun, lines: ThreadLines | None, bytes_max: int, when_free: Callable[[], None]
+    ) -> None:
+        self._run, self._lines, self._bytes_max, self._when_free = run, lines, bytes_max, when_free
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Outcome] = self._loop.create_future()
         # A daemon thread, so that a task that never ends does not keep the program from exiting.
@@ -36,7 +41,9 @@ class _ThreadExecution:
         self._thread.start()
 
     def _work(self) -> None:
-        outcome = self._kept(self._run.execute())
+        with self._lines.here() if self._lines is not None else contextlib.nullcontext():
+            outcome = self._run.execute()
+        outcome = self._kept(outcome)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end, outcome)
 
@@ -70,10 +77,18 @@ class _ThreadExecution:
 
 class ThreadExecutor:
     def __init__(
-        self, build: FlowBuilder, limits: OutputLimits | None = None, records_bytes_max: int = 1 << 17
+        self,
+        build: FlowBuilder,
+        limits: OutputLimits | None = None,
+        records_bytes_max: int = 1 << 17,
+        collector: Collector | None = None,
     ) -> None:
-        """With records of more than `records_bytes_max`, all outputs are kept outside of the run's record."""
+        """With records of more than `records_bytes_max`, all outputs are kept outside of the run's record. `collector`
+        gets what the runs print, which also goes where it went before; None: it is not captured."""
         self._build, self._limits, self._bytes_max = build, limits or OutputLimits(), records_bytes_max
+        self._collector = collector
+        #: Of runs whose lines have not all been passed on.
+        self._lines: set[ThreadLines] = set()
         self._running = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -88,7 +103,9 @@ class ThreadExecutor:
         """Do nothing; there is nothing to prepare."""
 
     async def stop(self) -> None:
-        """Restore the module search path if nothing runs. Running threads cannot be ended."""
+        """Restore the module search path if nothing runs. Running threads cannot be ended; no more of their lines is
+        taken."""
+        await asyncio.gather(*(lines.stop() for lines in list(self._lines)))
         if not self._running:
             self._see(NO_WHEELS)
 
@@ -127,7 +144,16 @@ class ThreadExecutor:
             when_free()
 
         # Decoded again: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
-        run = EngineRun(decode_job(work.data), self._build, limits=self._limits)
+        lines = self._captured(work)
+        run = EngineRun(decode_job(work.data), self._build, lines, limits=self._limits)
         self._running += 1
         self._is_idle.clear()
-        return _ThreadExecution(run, self._bytes_max, freed)
+        return _ThreadExecution(run, lines, self._bytes_max, freed)
+
+    def _captured(self, work: Work) -> ThreadLines | None:
+        if self._collector is None:
+            return None
+        lines = ThreadLines(Captured(work.job.run_id, work.attempt), self._collector)
+        self._lines.add(lines)
+        lines.sending.add_done_callback(lambda _: self._lines.discard(lines))
+        return lines

@@ -462,11 +462,13 @@ def host_executor(
     return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec, collector)
 
 
-def thread_executor(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> ThreadExecutor:
+def thread_executor(
+    config: NatsBackendConfig, resolver: Callable[[str], Flow] | None, lines: Collector | None = None
+) -> ThreadExecutor:
     files = YamlFlowFiles(config.workflow_yaml_max_bytes)
     # Runs in the caller's own process: its environment variables cannot be removed.
     build = FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
-    return ThreadExecutor(build, _output_limits(config), config.max_run_snapshot_bytes // 2)
+    return ThreadExecutor(build, _output_limits(config), config.max_run_snapshot_bytes // 2, lines)
 
 
 def _output_limits(config: NatsBackendConfig) -> OutputLimits:

@@ -30,6 +30,7 @@ __all__ = [
     "next_try_at",
     "policy_of",
     "try_number",
+    "try_of",
     "with_failed_try",
 ]
 
@@ -50,6 +51,20 @@ def try_number(run: Run) -> int:
     """Return the number of the current try, from 1; of an ended run, that of its last one."""
     is_over = run.is_terminal and run.try_since is None
     return max(1, len(run.tries) + (not is_over))
+
+
+def try_of(run: Run, attempt: int) -> int:
+    """Return the number of the try that an attempt of this run belongs to, from 1.
+
+    If the record has lost its first tries, that is the first one it still has, for all attempts before.
+    """
+    number = 0
+    for entry in run.tries:
+        found = entry.get("try")
+        number = found if type(found) is int else number + 1
+        if attempt <= _last_attempt(entry):
+            return number
+    return number + 1
 
 
 def after(run: Run, outcome: Outcome, now: float, chance: float, ended_by: str | None = None) -> Run:

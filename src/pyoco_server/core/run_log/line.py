@@ -75,12 +75,13 @@ class Line:
     def id(self) -> LineId:
         return self.attempt, self.seq
 
-    def document(self) -> dict[str, Any]:
-        """Return the public form."""
+    def document(self, try_number: int) -> dict[str, Any]:
+        """Return the public form. `try_number`: the try of the run that the attempt belongs to, which its record tells:
+        it is not stored with the line."""
         document: dict[str, Any] = {
             "id": f"{self.attempt}.{self.seq}",
             "attempt": self.attempt,
-            "try": 1,
+            "try": try_number,
             "seq": self.seq,
             "ts": self.ts,
             "task": self.task,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -12,7 +14,7 @@ from starlette.responses import Response
 
 from pyoco_server.actions.follow_logs import Follow, Following, Heartbeat, LogEnd, follow_logs
 from pyoco_server.actions.read import read_run
-from pyoco_server.actions.read_logs import read_logs
+from pyoco_server.actions.read_logs import LogPage, read_logs
 from pyoco_server.core.run_log.line import LEVELS, Line, Stream, Why, read_line_id
 from pyoco_server.core.run_log.selection import Selection
 from pyoco_server.core.run_log.text import line_text
@@ -28,6 +30,7 @@ from pyoco_server.doors.http.state import State, caller_of, state_of
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
 _END = "end"
+_LINES_AT_ONCE = 100
 _NDJSON, _TEXT = "application/x-ndjson", "text/plain; charset=utf-8"
 
 
@@ -41,10 +44,22 @@ async def get_logs(request: Request) -> Response:
     if state.backend.logs is None:
         headers["Pyoco-Logs"] = "off"
     accepts_text = request.headers.get("accept", "").strip().startswith("text/plain")
-    if asked.format == "text" or (asked.format is None and accepts_text):
-        body = "".join(f"{line_text(line)}\n" for line in page.lines).encode()
-        return Response(body, media_type=_TEXT, headers=headers)
-    return Response(b"".join(encode_json(line.document()) + b"\n" for line in page.lines), 200, headers, _NDJSON)
+    is_text = asked.format == "text" or (asked.format is None and accepts_text)
+    body = await _rendered(lambda: _text(page) if is_text else _ndjson(page), len(page.lines))
+    return Response(body, 200, headers, _TEXT if is_text else _NDJSON)
+
+
+async def _rendered(render: Callable[[], bytes], count: int) -> bytes:
+    """Render lines; many of them in a thread, so that other requests are not delayed."""
+    return render() if count <= _LINES_AT_ONCE else await asyncio.to_thread(render)
+
+
+def _text(page: LogPage) -> bytes:
+    return "".join(f"{line_text(line)}\n" for line in page.lines).encode()
+
+
+def _ndjson(page: LogPage) -> bytes:
+    return b"".join(encode_json(line.document(page.tries[line.attempt])) + b"\n" for line in page.lines)
 
 
 async def _selection(request: Request, asked: LogQuery) -> Selection:
@@ -92,15 +107,16 @@ class _Frames:
             return b"id: end\nevent: end\ndata: %s\n\n" % data
         if isinstance(found, Heartbeat):
             return b"event: heartbeat\ndata: %s\n\n" % encode_json({"ts": self._state.backend.clock()})
-        return b"".join(map(_event, found))
+        tries = self._following.tries
+        return await _rendered(lambda: b"".join(_event(line, tries[line.attempt]) for line in found), len(found))
 
     def close(self) -> None:
         self._following.close()
 
 
-def _event(line: Line) -> bytes:
+def _event(line: Line, try_number: int) -> bytes:
     # JSON has no line breaks outside strings and escapes those inside: the data stays on one line.
-    return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document()))
+    return b"id: %d.%d\nevent: line\ndata: %s\n\n" % (line.attempt, line.seq, encode_json(line.document(try_number)))
 
 
 class LogLine(msgspec.Struct, kw_only=True):
@@ -116,7 +132,9 @@ class LogLine(msgspec.Struct, kw_only=True):
     logger: str | None
     text: str
     #: `try` is a keyword of Python.
-    try_: Annotated[int, Meta(description="The try of the task.")] = msgspec.field(name="try")
+    try_: Annotated[int, Meta(description="The try of the run that the attempt belongs to, from 1.")] = msgspec.field(
+        name="try"
+    )
     cut_bytes: Annotated[int, Meta(description="What is missing at the end of a long line.")]
     trace_id: str | None
     span_id: str | None
