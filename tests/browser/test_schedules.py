@@ -169,7 +169,7 @@ def test_the_list_tells_what_when_and_what_became_of_it(page: Page, pretended: P
     nightly.get_by_role("link", name="money").click()
     expect(rows).to_have_count(1)
     page.get_by_role("button", name="Paused").click()
-    expect(page.get_by_label("Label")).to_have_value("money")
+    expect(page.get_by_role("searchbox", name="Label", exact=True)).to_have_value("money")
     expect(page).to_have_url(re.compile(r"#/schedules\?label=money&paused=true$"))
 
 
