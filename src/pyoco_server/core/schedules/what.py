@@ -29,6 +29,7 @@ __all__ = ["BYTES_MAX", "TEMPLATED", "TRIED_ONCE", "Offer", "Ticket", "check_wha
 BYTES_MAX: Final = 131_072
 _DEPTH_MAX: Final = 64
 _TAGS_MAX: Final = 100
+_PROBLEMS_MAX: Final = 100
 CLIENT_ID_DEFAULT: Final = "schedule"
 
 #: The member that may have templates, by kind (SCHED-15).
@@ -117,8 +118,12 @@ def _depth(value: Any, level: int = 0) -> int:
 def _read_tries(checks: Checks, what: dict[str, Any], loc: Loc, timeout_max: float) -> None:
     """Check `retry` and `timeout`, and write them as they are stored. A policy of null stays: no retry."""
     if what.get("retry") is not None:
-        place = (*loc, "retry")
-        policy = read_policy(what["retry"], place, lambda at, msg, kind: checks.wrong(at, msg, _POLICY_JA, kind))
+
+        def report(place: Loc, msg: str, kind: str) -> None:
+            if len(checks.problems) < _PROBLEMS_MAX:
+                checks.wrong(place, msg, _POLICY_JA, kind)
+
+        policy = read_policy(what["retry"], (*loc, "retry"), report)
         what["retry"] = None if policy is None else to_document(policy)
     if what.get("timeout") is not None:
         what["timeout"] = checks.duration(what["timeout"], (*loc, "timeout"), RUN_TIMEOUT_MIN, timeout_max)
