@@ -67,6 +67,10 @@ async def test_the_history_is_complete_in_pages_and_filters(kept: Gateway) -> No
             break
     assert pages == everything
     assert len(await ticks(kept, outcome="skipped", **{"from": first + 40, "to": first + 48})) == 2
+    bounds: dict[str, Any] = {"from": first + 40, "to": first + 48, "limit": 1}
+    page = (await kept.client.get("/schedules/s/ticks", params=bounds)).json()
+    page = (await kept.client.get("/schedules/s/ticks", params=bounds | {"cursor": page["next_cursor"]})).json()
+    assert ([each["tick"] for each in page["items"]], page["next_cursor"]) == ([first + 40], None)
     run_id = everything[-1]["run_id"]
     await end_run(kept.backend, run_id)
     await asyncio.sleep(1)
