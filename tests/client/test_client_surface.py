@@ -99,7 +99,7 @@ CALLS: dict[str, Call[Any]] = {
     "trigger_schedule": schedule_calls.trigger_schedule("{name}", None, None),
     "backfill_schedule": schedule_calls.backfill_schedule("{name}", {}),
     "preview_schedule": schedule_calls.preview_schedule("{name}", {}),
-    "preview_new_schedule": schedule_calls.preview_new_schedule({}),
+    "preview_new_schedule": schedule_calls.preview_new_schedule({}, {}),
     "list_schedule_ticks": schedule_calls.list_schedule_ticks("{name}", {}),
     "healthz": priced_calls.healthz(),
     "readyz": priced_calls.readyz(),

@@ -17,7 +17,7 @@ from support.sites import Site
 FILE = """
 schedules:
   - name: {name}
-    what: {{kind: flow, flow_name: hello, params: {{day: "{{{{ scheduled_time.date }}}}"}}}}
+    what: {{kind: flow, flow_name: hello, params: {{day: "{{{{ scheduled_time.date }}}}"}}, retry: "3 times"}}
     when: {{cron: "0 6 * * *"}}
     timezone: Asia/Tokyo
     start_at: 2026-12-01T00:00
@@ -62,6 +62,10 @@ def test_programs_and_anything_else_can_be_scheduled(call: Any) -> None:
     assert refused.code == 1
     assert "FRY" in refused.err
     assert call("create", unique("x"), "--cron", "@daily").code == 1
+    tried = ("--cron", "@daily", "--flow", "hello", "--retry", "3 times, fixed", "--run-timeout", "5m")
+    what = call("create", unique("tried"), *tried).result["what"]
+    assert (what["retry"]["tries"], what["retry"]["backoff"], what["timeout"]) == (3, "fixed", 300.0)
+    assert call("create", unique("once"), *tried[:4], "--retry", "none").result["what"]["retry"] is None
     assert call("delete", name, "--yes").code == 0
 
 

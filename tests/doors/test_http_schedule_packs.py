@@ -78,6 +78,16 @@ async def test_what_the_price_or_the_pack_does_not_allow_is_refused_at_once(pric
         assert [each["loc"] for each in refused.json()["errors"]] == [place]
 
 
+async def test_a_pack_takes_no_policy_and_no_timeout(priced_door: PricedDoor) -> None:
+    """RETRY-19"""
+    payer = await priced_door.payer()
+    for member in ({"retry": {"tries": 2}}, {"timeout": "5m"}):
+        refused = await create(priced_door, payer, WHAT | member)
+        assert (refused.status_code, refused.json()["err_id"]) == (422, "ERR-PYOCO-0064")
+        (problem,) = refused.json()["errors"]
+        assert problem["loc"] == ["body", "what", *member]
+
+
 async def test_tenants_do_not_see_each_others_schedules(priced_door: PricedDoor) -> None:
     one, other = await priced_door.payer(), await priced_door.payer()
     assert (await create(priced_door, one)).status_code == 201

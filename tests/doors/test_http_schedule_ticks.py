@@ -67,6 +67,10 @@ async def test_the_history_is_complete_in_pages_and_filters(kept: Gateway) -> No
             break
     assert pages == everything
     assert len(await ticks(kept, outcome="skipped", **{"from": first + 40, "to": first + 48})) == 2
+    bounds: dict[str, Any] = {"from": first + 40, "to": first + 48, "limit": 1}
+    page = (await kept.client.get("/schedules/s/ticks", params=bounds)).json()
+    page = (await kept.client.get("/schedules/s/ticks", params=bounds | {"cursor": page["next_cursor"]})).json()
+    assert ([each["tick"] for each in page["items"]], page["next_cursor"]) == ([first + 40], None)
     run_id = everything[-1]["run_id"]
     await end_run(kept.backend, run_id)
     await asyncio.sleep(1)
@@ -141,6 +145,22 @@ async def test_programs_are_submitted_under_the_id_of_the_tick(kept: Gateway) ->
     assert "schedule:s" in run["tags"]
     refused = await kept.client.post("/schedules/s/trigger", json={"params": {"a": 1}})
     assert refused.status_code == 422
+
+
+@pytest.mark.parametrize("of_the_kind", [{"kind": "flow", "flow_name": "f"}, {"kind": "exec", "exec_name": "tool"}])
+async def test_the_run_of_a_tick_has_the_policy_and_the_timeout(kept: Gateway, of_the_kind: dict[str, Any]) -> None:
+    """SCHED-2, RETRY-12, RETRY-16"""
+    tries = {"retry": {"tries": 3, "backoff": "fixed", "delay": "2s"}, "timeout": "5m"}
+    stored = (await create(kept, what=of_the_kind | tries, paused=True))["what"]
+    assert (stored["retry"]["delay"], stored["timeout"]) == (2.0, 300.0)
+    triggered = (await kept.client.post("/schedules/s/trigger")).json()
+    run = (await kept.client.get(f"/runs/{triggered['run_id']}")).json()
+    assert run["retry"] == stored["retry"]
+    assert run.get("timeout") == (300.0 if run["kind"] == "flow" else None)  # that of a program is in its job alone
+    etag = (await kept.client.get("/schedules/s")).headers["ETag"]
+    shown = (await kept.client.get("/schedules/s")).json()
+    again = await kept.client.put("/schedules/s", json=shown, headers={"If-Match": etag})
+    assert (again.status_code, again.headers["ETag"]) == (200, etag)
 
 
 async def test_a_tenant_has_so_many_schedules_at_most(link: Link, nats_url: str, tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ class AsyncSchedules:
         self, schedule: AskedSchedule, *, count: int | None = None, begin: float | str | None = None
     ) -> SchedulePreview:
         """Return the next ticks of a schedule that need not exist."""
-        asked = {"schedule": schedule, "n": count, "from": begin}
-        return await self._wire.call(schedule_calls.preview_new_schedule(asked))
+        asked = {"n": count, "from": begin}
+        return await self._wire.call(schedule_calls.preview_new_schedule(schedule, asked))
 
     async def list_schedule_ticks(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyoco_server.client.calls import Call, json_call, key_header, only_given, path_to
+from pyoco_server.client.calls import Call, json_call, key_header, only_given, path_to, policy_of_text
 from pyoco_server.client.schedule_results import (
     ScheduleBackfilled,
     ScheduleDeleted,
@@ -29,11 +29,20 @@ __all__ = [
     "put_schedule",
     "resume_schedule",
     "trigger_schedule",
+    "with_policy",
 ]
 
 
+def with_policy(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schedule with the policy that a short text stands for. Raises ValueError."""
+    what = schedule.get("what")
+    if not isinstance(what, Mapping) or not isinstance(what.get("retry"), str):
+        return schedule
+    return {**schedule, "what": {**what, "retry": policy_of_text(what["retry"])}}
+
+
 def create_schedule(schedule: Mapping[str, Any], key: str | None) -> Call[ScheduleShown]:
-    return json_call("POST", "/schedules", schedule, key_header(key))
+    return json_call("POST", "/schedules", with_policy(schedule), key_header(key))
 
 
 def list_schedules(filters: Mapping[str, Any]) -> Call[ScheduleList]:
@@ -46,7 +55,7 @@ def get_schedule(name: str) -> Call[ScheduleShown]:
 
 def put_schedule(name: str, schedule: Mapping[str, Any], match: str | None, *, new: bool) -> Call[ScheduleShown]:
     headers = ({} if match is None else {"If-Match": match}) | ({"If-None-Match": "*"} if new else {})
-    return json_call("PUT", path_to("schedules", name), schedule, headers)
+    return json_call("PUT", path_to("schedules", name), with_policy(schedule), headers)
 
 
 def delete_schedule(name: str, match: str | None) -> Call[ScheduleDeleted]:
@@ -76,8 +85,8 @@ def preview_schedule(name: str, query: Mapping[str, Any]) -> Call[SchedulePrevie
     return Call(method="GET", path=path_to("schedules", name, "preview"), query=only_given(query))
 
 
-def preview_new_schedule(asked: Mapping[str, Any]) -> Call[SchedulePreview]:
-    return json_call("POST", "/schedules/preview", only_given(asked))
+def preview_new_schedule(schedule: Mapping[str, Any], asked: Mapping[str, Any]) -> Call[SchedulePreview]:
+    return json_call("POST", "/schedules/preview", only_given(asked) | {"schedule": with_policy(schedule)})
 
 
 def list_schedule_ticks(name: str, query: Mapping[str, Any]) -> Call[ScheduleTicks]:

@@ -92,8 +92,8 @@ class Schedules:
         self, schedule: AskedSchedule, *, count: int | None = None, begin: float | str | None = None
     ) -> SchedulePreview:
         """Return the next ticks of a schedule that need not exist."""
-        asked = {"schedule": schedule, "n": count, "from": begin}
-        return self._wire.call(schedule_calls.preview_new_schedule(asked))
+        asked = {"n": count, "from": begin}
+        return self._wire.call(schedule_calls.preview_new_schedule(schedule, asked))
 
     def list_schedule_ticks(
         self,

@@ -9,9 +9,9 @@ import pytest
 from pyoco_server.core.schedules.reading import read_schedule
 from pyoco_server.core.schedules.record import Definition
 from pyoco_server.core.schedules.templates import TemplateContext, render
-from pyoco_server.core.schedules.what import Offer
+from pyoco_server.core.schedules.what import Offer, Ticket, flow_ask, job_ask
 from pyoco_server.core.schedules.zones import zone_of
-from pyoco_server.errors import InvalidSchedule, Problem
+from pyoco_server.errors import InvalidSchedule, Problem, TriedOnce
 
 NOW = 1_795_000_000.0
 FULL: dict[str, Any] = {
@@ -57,6 +57,41 @@ def test_the_complete_shape_and_its_defaults() -> None:
     assert read(start_at="2026-12-01T09:00", jitter="10m").start_at == 1796083200
     exec_what = {"kind": "exec", "exec_name": "tool", "args": ["{{ scheduled_time.unix }}"], "timeout_sec": 5}
     assert read(what=exec_what).what == exec_what
+
+
+def test_a_policy_is_stored_with_all_members_and_given_to_each_submission() -> None:
+    """SCHED-2, RETRY-12: what was stored can be sent back, and null stays null: no retry."""
+    flow = read(what={"kind": "flow", "flow_name": "f", "retry": {"tries": 3, "delay": "2s"}, "timeout": "5m"}).what
+    assert (flow["retry"]["delay"], flow["retry"]["max_delay"], flow["timeout"]) == (2.0, 60.0, 300.0)
+    assert read(what=flow).what == flow
+    ticket = Ticket(context=TemplateContext(zone_of("UTC"), 60, None, "n", "r"), mark={})
+    ask = flow_ask(flow, ticket, "default")
+    assert (ask.retry, ask.timeout) == (flow["retry"], 300.0)
+    linear = {"tries": 2, "backoff": "linear"}
+    program = read(what={"kind": "exec", "exec_name": "t", "retry": linear, "timeout": "90s"}).what
+    assert read(what=program).what == program
+    job = job_ask(program, ticket, "j", "default", None)
+    assert (job.retry, job.timeout_sec) == (program["retry"], 90.0)
+    none = read(what={"kind": "flow", "flow_name": "f", "retry": None, "timeout": None}).what
+    assert none == {"kind": "flow", "flow_name": "f", "retry": None}
+    assert flow_ask(none, ticket, "default").retry == {}
+    assert flow_ask({"flow_name": "f"}, ticket, "default").retry is None
+
+
+def test_a_pack_is_executed_once() -> None:
+    """RETRY-19: each member has its place; beside other problems they are problems of the schedule."""
+    what: dict[str, Any] = {
+        "kind": "pack",
+        "pack_type": "ocr",
+        "inputs": {},
+        "reservation": {},
+        "retry": None,
+        "timeout": "5m",
+    }
+    with pytest.raises(TriedOnce) as refused:
+        read(what=what)
+    assert [each.loc for each in refused.value.problems] == [("body", "what", "retry"), ("body", "what", "timeout")]
+    assert {("body", "name"), ("body", "what", "retry")} <= {each.loc for each in problems(what=what, name="preview")}
 
 
 def test_every_problem_is_named_at_once_in_both_languages() -> None:
@@ -119,6 +154,17 @@ def test_every_problem_is_named_at_once_in_both_languages() -> None:
         ({"what": {"kind": "exec", "exec_name": "-rm"}}, ("what", "exec_name")),
         ({"what": {"kind": "exec", "exec_name": "t", "timeout_sec": 0}}, ("what", "timeout_sec")),
         ({"what": {"kind": "exec", "exec_name": "t", "files": []}}, ("what", "files")),
+        ({"what": {"kind": "exec", "exec_name": "t", "timeout": "2d"}}, ("what", "timeout")),
+        ({"what": {"kind": "exec", "exec_name": "t", "timeout": 5, "timeout_sec": 5}}, ("what", "timeout")),
+        ({"what": {"kind": "flow", "flow_name": "f", "timeout": "8d"}}, ("what", "timeout")),
+        ({"what": {"kind": "flow", "flow_name": "f", "timeout_sec": 5}}, ("what", "timeout_sec")),
+        ({"what": {"kind": "flow", "flow_name": "f", "retry": "3 times"}}, ("what", "retry")),
+        ({"what": {"kind": "flow", "flow_name": "f", "retry": {}}}, ("what", "retry", "tries")),
+        ({"what": {"kind": "flow", "flow_name": "f", "retry": {"tries": 3, "x": 1}}}, ("what", "retry", "x")),
+        (
+            {"what": {"kind": "exec", "exec_name": "t", "retry": {"tries": 3, "retry_on": ["*", "exit:x"]}}},
+            ("what", "retry", "retry_on", 1),
+        ),
         ({"what": {"kind": "pack", "pack_type": "ocr", "inputs": {}, "reservation": {}}}, ("what", "kind")),
     ],
 )

@@ -14,9 +14,9 @@ from pyoco_server.core.schedules.ids import NAME_RULE, RESERVED, is_schedule_nam
 from pyoco_server.core.schedules.progress import upcoming
 from pyoco_server.core.schedules.record import CatchUp, Definition, Kind, Overlap, compiled, every_of_cron
 from pyoco_server.core.schedules.templates import TemplateContext
-from pyoco_server.core.schedules.what import Offer, check_what
+from pyoco_server.core.schedules.what import TRIED_ONCE, Offer, check_what
 from pyoco_server.core.schedules.zones import zone_of
-from pyoco_server.errors import InvalidSchedule
+from pyoco_server.errors import InvalidSchedule, TriedOnce
 
 __all__ = ["MEMBERS", "READ_ONLY", "read_schedule"]
 
@@ -59,7 +59,7 @@ _NAME_JA: Final = "英数字・'_'・'-' の1～64文字で、先頭は英数字
 def read_schedule(document: Any, now: float, offer: Offer, loc: Loc = ("body",), name: str | None = None) -> Definition:
     """Return the definition. `name`: that of the path, which the body may repeat.
 
-    Raises InvalidSchedule with every problem.
+    Raises InvalidSchedule with every problem, TriedOnce if that is all that is wrong.
     """
     checks = Checks()
     given = checks.mapping(document, loc)
@@ -67,7 +67,8 @@ def read_schedule(document: Any, now: float, offer: Offer, loc: Loc = ("body",),
     given = {each: value for each, value in given.items() if value is not None}
     made = _Reader(checks, given, loc, now, offer, name).definition()
     if checks.problems:
-        raise InvalidSchedule(checks.problems[0].msg, problems=tuple(checks.problems))
+        refusal = TriedOnce if all(each.type == TRIED_ONCE for each in checks.problems) else InvalidSchedule
+        raise refusal(checks.problems[0].msg, problems=tuple(checks.problems))
     return made
 
 

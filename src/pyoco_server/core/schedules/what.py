@@ -13,27 +13,30 @@ from pyoco_server.core.packs.spec import Here, PackSpec
 from pyoco_server.core.priced.strict_text import read_object
 from pyoco_server.core.priced.submission import Ask, ask_of, problems_of
 from pyoco_server.core.programs.faults import GridRefused
-from pyoco_server.core.programs.job import JobAsk, check_ask
+from pyoco_server.core.programs.job import TIMEOUT_MAX, JobAsk, check_ask
+from pyoco_server.core.retries.policy import to_document
+from pyoco_server.core.retries.reading import RUN_TIMEOUT_MAX, RUN_TIMEOUT_MIN, read_policy
 from pyoco_server.core.run import Submission
 from pyoco_server.core.schedules.checks import Checks, Loc
 from pyoco_server.core.schedules.ids import schedule_label
 from pyoco_server.core.schedules.record import Kind
 from pyoco_server.core.schedules.templates import TemplateContext, render, template_problems
-from pyoco_server.errors import Refused
+from pyoco_server.errors import CATALOGUE, Refused, TriedOnce
 
-__all__ = ["BYTES_MAX", "TEMPLATED", "Offer", "Ticket", "check_what", "flow_ask", "job_ask", "pack_ask"]
+__all__ = ["BYTES_MAX", "TEMPLATED", "TRIED_ONCE", "Offer", "Ticket", "check_what", "flow_ask", "job_ask", "pack_ask"]
 
 #: It is written at each tick.
 BYTES_MAX: Final = 131_072
 _DEPTH_MAX: Final = 64
 _TAGS_MAX: Final = 100
+_PROBLEMS_MAX: Final = 100
 CLIENT_ID_DEFAULT: Final = "schedule"
 
 #: The member that may have templates, by kind (SCHED-15).
 TEMPLATED: Final[dict[str, str]] = {Kind.FLOW: "params", Kind.EXEC: "args", Kind.PACK: "inputs"}
 _MEMBERS: Final[dict[str, tuple[str, ...]]] = {
-    Kind.FLOW: ("flow_name", "params", "tag", "tags"),
-    Kind.EXEC: ("exec_name", "args", "client_id", "group", "timeout_sec"),
+    Kind.FLOW: ("flow_name", "params", "tag", "tags", "retry", "timeout"),
+    Kind.EXEC: ("exec_name", "args", "client_id", "group", "timeout_sec", "retry", "timeout"),
     Kind.PACK: ("pack_type", "inputs", "reservation", "options", "artifacts", "meta"),
 }
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
@@ -41,6 +44,8 @@ _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     Kind.EXEC: ("exec_name",),
     Kind.PACK: ("pack_type", "inputs", "reservation"),
 }
+#: The type of a problem: a pack is not tried again (RETRY-19).
+TRIED_ONCE: Final = "tried_once"
 _NIL_JOB: Final = "00000000-0000-4000-8000-000000000000"
 
 
@@ -70,7 +75,7 @@ class Ticket:
 
 def check_what(checks: Checks, given: Any, loc: Loc, sample: TemplateContext, offer: Offer) -> dict[str, Any]:
     """Return the member as it is stored; its problems are in `checks`."""
-    what = checks.mapping(given, loc)
+    what = dict(checks.mapping(given, loc))
     if not what:
         if not checks.problems:
             checks.wrong(loc, "is required", "必須です", "missing")
@@ -79,6 +84,8 @@ def check_what(checks: Checks, given: Any, loc: Loc, sample: TemplateContext, of
     kind = checks.choice(what.get("kind"), (*loc, "kind"), tuple(Kind), "")
     if not kind:
         return {}
+    if kind == Kind.PACK:
+        _refuse_tries(checks, what, loc)
     checks.unknown(loc, what, ("kind", *_MEMBERS[kind]))
     for name in _REQUIRED[kind]:
         if what.get(name) is None:
@@ -94,7 +101,7 @@ def check_what(checks: Checks, given: Any, loc: Loc, sample: TemplateContext, of
     checks.problems += template_problems(what.get(templated) or (), (*loc, templated))
     if len(checks.problems) == before:
         _check_rendered(checks, kind, what, loc, Ticket(context=sample, mark={}), offer)
-    return {name: value for name, value in what.items() if value is not None}
+    return {name: value for name, value in what.items() if value is not None or name == "retry"}
 
 
 def _json(value: Any) -> bytes:
@@ -108,6 +115,29 @@ def _depth(value: Any, level: int = 0) -> int:
     return max((_depth(item, level + 1) for item in items), default=level)
 
 
+def _read_tries(checks: Checks, what: dict[str, Any], loc: Loc, timeout_max: float) -> None:
+    """Check `retry` and `timeout`, and write them as they are stored. A policy of null stays: no retry."""
+    if what.get("retry") is not None:
+
+        def report(place: Loc, msg: str, kind: str) -> None:
+            if len(checks.problems) < _PROBLEMS_MAX:
+                checks.wrong(place, msg, _POLICY_JA, kind)
+
+        policy = read_policy(what["retry"], (*loc, "retry"), report)
+        what["retry"] = None if policy is None else to_document(policy)
+    if what.get("timeout") is not None:
+        what["timeout"] = checks.duration(what["timeout"], (*loc, "timeout"), RUN_TIMEOUT_MIN, timeout_max)
+
+
+def _refuse_tries(checks: Checks, what: dict[str, Any], loc: Loc) -> None:
+    """RETRY-19"""
+    text = CATALOGUE[TriedOnce.number]
+    for name in ("retry", "timeout"):
+        if name in what:
+            del what[name]
+            checks.wrong((*loc, name), text.en, text.ja, TRIED_ONCE)
+
+
 def _check_flow(checks: Checks, what: dict[str, Any], loc: Loc) -> None:
     if what.get("flow_name") is not None:
         checks.text(what["flow_name"], (*loc, "flow_name"))
@@ -119,12 +149,17 @@ def _check_flow(checks: Checks, what: dict[str, Any], loc: Loc) -> None:
         checks.matching(what["tag"], (*loc, "tag"), is_tag, rule, rule_ja)
     if what.get("tags") is not None:
         checks.texts(what["tags"], (*loc, "tags"), _TAGS_MAX)
+    _read_tries(checks, what, loc, RUN_TIMEOUT_MAX)
 
 
 def _check_exec(checks: Checks, what: dict[str, Any], loc: Loc) -> None:
     args = what.get("args")
     if args is not None and not (isinstance(args, list) and all(isinstance(each, str) for each in args)):
         checks.wrong((*loc, "args"), "must be an array of strings", "文字列の配列で指定してください", "type")
+    if what.get("timeout") is not None and what.get("timeout_sec") is not None:
+        message = "cannot be given together with timeout_sec"
+        checks.wrong((*loc, "timeout"), message, "timeout_sec と同時には指定できません")
+    _read_tries(checks, what, loc, TIMEOUT_MAX)
 
 
 def _check_pack(checks: Checks, what: dict[str, Any], loc: Loc) -> None:
@@ -137,6 +172,7 @@ _CHECKS: Final[dict[str, _Check]] = {Kind.FLOW: _check_flow, Kind.EXEC: _check_e
 #: The member at fault, by the name that frames have for it.
 _GRID_NAMES: Final = {"ExecName": "exec_name", "Args": "args", "ClientId": "client_id", "TimeoutSec": "timeout_sec"}
 _INVALID_JA: Final = "値が不正です"
+_POLICY_JA: Final = "リトライの指定が不正です"
 
 
 def _check_rendered(checks: Checks, kind: str, what: dict[str, Any], loc: Loc, sample: Ticket, offer: Offer) -> None:
@@ -172,6 +208,8 @@ def flow_ask(what: Mapping[str, Any], ticket: Ticket, default_tag: str) -> Submi
         tags=(*((tag,) if what.get("tags") is None else what["tags"]), schedule_label(ticket.context.schedule_name)),
         params=params,
         delay=ticket.delay,
+        retry=_retry_of(what),
+        timeout=what.get("timeout"),
         schedule=ticket.mark,
     )
 
@@ -184,11 +222,17 @@ def job_ask(what: Mapping[str, Any], ticket: Ticket, job_id: str, default_group:
         client_id=what.get("client_id") or api_key_id or CLIENT_ID_DEFAULT,
         exec_name=what.get("exec_name") or "",
         args=tuple("" if each is None else str(each) for each in rendered),
-        timeout_sec=what.get("timeout_sec"),
+        timeout_sec=what.get("timeout_sec") if what.get("timeout") is None else what["timeout"],
         delay=ticket.delay,
+        retry=_retry_of(what),
         schedule=ticket.mark,
         tags=(schedule_label(ticket.context.schedule_name),),
     )
+
+
+def _retry_of(what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the policy as a submission has it: None: not given; empty: no retry."""
+    return (what["retry"] or {}) if "retry" in what else None
 
 
 def _pack_document(what: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec import Meta, field
 
 from pyoco_server.core.schedules.ids import NAME_RULE
 from pyoco_server.core.schedules.record import CatchUp, Kind, Outcome, Overlap, Source
+from pyoco_server.doors.http.retries import RunTimeout
 from pyoco_server.doors.http.shapes import Absent, Count, Duration, Instant, Request, RunId, Status, one_of, pattern
 
 __all__ = [
@@ -73,7 +74,7 @@ class ScheduleCatchUp(Request):
 _WHAT = (
     "`kind`, and the members of a submission of that kind: of `POST /runs` for `flow`; `exec_name`, `args`, "
     "`client_id`, `group` and `timeout_sec` for `exec`; of `POST /v1/runs` for `pack`. Texts in `params`, `args` and "
-    "`inputs` may have templates such as `{{ scheduled_time.date }}`."
+    "`inputs` may have templates such as `{{ scheduled_time.date }}`. `flow` and `exec` take `retry` and `timeout`."
 )
 What = Annotated[
     dict[str, Any],
@@ -81,7 +82,11 @@ What = Annotated[
         description=_WHAT,
         extra_json_schema={
             "type": "object",
-            "properties": {"kind": {"type": "string", "enum": [str(each) for each in Kind]}},
+            "properties": {
+                "kind": {"type": "string", "enum": [str(each) for each in Kind]},
+                "retry": {"anyOf": [{"$ref": "#/components/schemas/RetryRequest"}, {"type": "null"}]},
+                "timeout": {"anyOf": [RunTimeout.schema, {"type": "null"}]},
+            },
             "required": ["kind"],
             "additionalProperties": True,
         },

@@ -116,7 +116,8 @@ async def get_schedule_ticks(request: Request) -> Response:
     """SCHED-30"""
     backend, caller, name = state_of(request).backend, caller_of(request), request.path_params["name"]
     asked = read_query(ScheduleTicksQuery, request.query_params).checked()
-    wanted = TickFilter(asked.outcome, asked.begin, asked.end)
+    begin, end = (None if each is None else float(each) for each in (asked.begin, asked.end))
+    wanted = TickFilter(asked.outcome, begin, end)
     filters = ["ticks", caller.tenant_id, name, *vars(wanted).values()]
     after = None
     if asked.cursor is not None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import yaml
 
+from pyoco_server.client.schedule_calls import with_policy
 from pyoco_server.core.schedules.reading import READ_ONLY, read_schedule
 from pyoco_server.core.schedules.record import Definition
 from pyoco_server.core.schedules.what import Offer
-from pyoco_server.errors import InvalidSchedule, UsageError
+from pyoco_server.errors import InvalidSchedule, TriedOnce, UsageError
 
 __all__ = ["Change", "Plan", "plan_of", "read_schedules", "write_plan"]
 
@@ -74,8 +75,12 @@ def read_schedules(text: str, path: str) -> list[dict[str, Any]]:
     problems, names = [], set()
     for index, each in enumerate(schedules):
         try:
-            name = _read(each).name
-        except InvalidSchedule as error:
+            schedules[index] = with_policy(each) if isinstance(each, dict) else each
+            name = _read(schedules[index]).name
+        except ValueError as error:
+            problems.append(f"schedules.{index}.what.{error}")
+            continue
+        except (InvalidSchedule, TriedOnce) as error:
             problems += [f"schedules.{index}.{'.'.join(map(str, item.loc))}: {item.msg}" for item in error.problems]
             continue
         if name in names:

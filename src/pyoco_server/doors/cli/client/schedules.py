@@ -13,6 +13,7 @@ from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.many import agree
 from pyoco_server.doors.cli.client.output import instant, note, print_answer, print_json, print_table
 from pyoco_server.doors.cli.client.schedule_files import Plan, plan_of, read_schedules, write_plan
+from pyoco_server.doors.cli.client.submit import options_of_the_run, run_options
 from pyoco_server.doors.cli.client.times import INSTANT, PAST
 from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
@@ -41,6 +42,7 @@ def schedule() -> None:
     "create",
     example="""\
 pyoco-client schedule create nightly --cron "0 6 * * *" --flow report day='{{ scheduled_time.date }}'
+pyoco-client schedule create nightly --cron "0 6 * * *" --flow report --retry '3 times' --run-timeout 5m
 pyoco-client schedule create sync --every 15m --exec sync-tool --overlap queue_one -- --full""",
 )
 @click.argument("name")
@@ -54,6 +56,7 @@ pyoco-client schedule create sync --every 15m --exec sync-tool --overlap queue_o
 @click.option("--exec", "program", metavar="NAME", help="Run this program; the words are its arguments.")
 @click.option("--what", metavar="JSON", help="What to submit, as JSON with its `kind`, for packs and everything else.")
 @click.option("--tag", help="The routing tag of the flow.")
+@run_options
 @click.option("--start-at", metavar="WHEN", help="No tick before this.")
 @click.option("--end-at", metavar="WHEN", help="No tick from this on.")
 @click.option("--jitter", metavar="DURATION", help="Runs begin up to this much later.")
@@ -92,15 +95,20 @@ def _document(name: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[
 
 def _what(words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     flow, program, what = given["flow"], given["program"], given["what"]
+    of_the_run = options_of_the_run(given)
     if [flow, program, what].count(None) != 2:
         raise UsageError("give one of --flow, --exec and --what")
     if what is not None:
         if words:
             raise UsageError("--what takes no words: params and args belong into it")
-        return arguments.json_object(what, "--what")
+        return arguments.json_object(what, "--what") | of_the_run
     if program is not None:
-        return {"kind": Kind.EXEC.value, "exec_name": program, "args": list(words)}
-    made: dict[str, Any] = {"kind": Kind.FLOW.value, "flow_name": flow, "params": arguments.params_words(words)}
+        return {"kind": Kind.EXEC.value, "exec_name": program, "args": list(words)} | of_the_run
+    made: dict[str, Any] = {
+        "kind": Kind.FLOW.value,
+        "flow_name": flow,
+        "params": arguments.params_words(words),
+    } | of_the_run
     return made if given["tag"] is None else made | {"tag": given["tag"]}
 
 

@@ -20,7 +20,16 @@ from pyoco_server.doors.cli.client.waiting import submitting, wait_options
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
-__all__ = ["KEY_LENGTH_MAX", "key_option", "rerun", "retry_option", "submit", "submit_yaml"]
+__all__ = [
+    "KEY_LENGTH_MAX",
+    "key_option",
+    "options_of_the_run",
+    "rerun",
+    "retry_option",
+    "run_options",
+    "submit",
+    "submit_yaml",
+]
 
 if TYPE_CHECKING:
     _Text = click.ParamType[Any]
@@ -78,13 +87,13 @@ _run_timeout = click.option(
 )
 
 
-def _run_options(function: F) -> F:
+def run_options(function: F) -> F:
     """The options of a run that concern its tries."""
     return retry_option(_run_timeout(function))
 
 
-def _of_the_run(more: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of `_run_options` out of those of a command."""
+def options_of_the_run(more: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `run_options` out of those of a command."""
     retry, timeout = more.pop("retry"), more.pop("run_timeout")
     given: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
     return given if retry is None else given | {"retry": retry or None}
@@ -104,7 +113,7 @@ pyoco-client submit-yaml --workflow-file flow.yaml --flow-name main --wait --fai
 @click.option("--flow-name", required=True, metavar="NAME", help="Flow name of the run.")
 @click.option("--tag", default="default", show_default=True, help="Routing tag: which workers may take the run.")
 @start_options
-@_run_options
+@run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -120,7 +129,7 @@ def submit_yaml(
     **more: Any,
 ) -> int:
     """Upload a flow.yaml and run it."""
-    options = start | _of_the_run(more)
+    options = start | options_of_the_run(more)
     text = arguments.file_text(workflow_file)
     return submitting(
         asked,
@@ -143,7 +152,7 @@ pyoco-client submit hello name=you --in 10m""",
 @_tags
 @arguments.params_options
 @start_options
-@_run_options
+@run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -166,7 +175,7 @@ def submit(  # noqa: PLR0913, PLR0917 - the fields of a submission
     """
     name, pairs = _name_and_pairs(flow_name, words)
     params = params | arguments.params_words(pairs)
-    labels, options = arguments.labels(tags), start | _of_the_run(more)
+    labels, options = arguments.labels(tags), start | options_of_the_run(more)
     return submitting(
         asked,
         lambda client: client.submit_run(name, params, tag, labels, idempotency_key=idempotency_key, **options),
@@ -194,7 +203,7 @@ def _name_and_pairs(flow_name: str | None, words: Sequence[str]) -> tuple[str, S
 @_tags
 @arguments.params_options
 @start_options
-@_run_options
+@run_options
 @key_option
 @wait_options
 @arguments.output_option("text")
@@ -214,7 +223,7 @@ def rerun(
 
     The old run is not changed. Params are merged over the old ones, key by key.
     """
-    options = start | _of_the_run(more)
+    options = start | options_of_the_run(more)
     change: dict[str, Any] = {"params": params or None, "tag": tag, "tags": arguments.labels(tags), **options}
     return submitting(
         asked,
