@@ -205,7 +205,12 @@ class Door:
             # Few texts are a cron expression, and no schema says which member a kind needs.
             schedule = {"what": {"kind": "flow", "flow_name": "f"}, "when": {"every": 60}, "timezone": "UTC"}
             named = {"name": f"s{next(self.versions)}"} | schedule
-            body = named if label == "POST /schedules" else {"schedule": schedule}
+            body.clear()
+            body |= named if label == "POST /schedules" else {"schedule": schedule}
+        if label == "POST /runs/{run_id}/rerun" and isinstance(body, dict):
+            # No schema says that two members exclude each other, or which policy is one.
+            for name in ("delay", "not_before", "retry", "timeout"):
+                body.pop(name, None)
         if label == "POST /runs/yaml" and isinstance(body, dict):
             body["workflow"] = FLOW_YAML.encode()
         if label == "POST /wheels" and isinstance(body, dict):
