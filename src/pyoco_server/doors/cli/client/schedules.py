@@ -210,7 +210,7 @@ def _row(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 def _when(when: Mapping[str, Any]) -> str:
     if "at" in when:
-        return f"{len(when['at'])} times"
+        return instant(when["at"][0]) if len(when["at"]) == 1 else f"{len(when['at'])} times"
     return when.get("cron") or f"every {when.get('every')} s"
 
 
