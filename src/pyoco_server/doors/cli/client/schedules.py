@@ -32,6 +32,8 @@ _COLUMNS = ("name", "when", "timezone", "what", "next", "last", "paused")
 _TICK_COLUMNS = ("tick_at", "source", "outcome", "run_status", "reason", "run_id")
 _PAGE = 200
 _NEXT_TICKS_SHOWN = 3
+#: What `_named` says of what is submitted.
+_NAMES = ("kind", "flow_name", "exec_name", "pack_type")
 
 _name = arguments.named("--name", "NAME", "The name of the schedule.")
 
@@ -241,7 +243,7 @@ def _fields(shown: Mapping[str, Any]) -> dict[str, Any]:
         "offset": span(when["offset"]) if when.get("offset") else None,
         "timezone": row["timezone"],
         "what": row["what"],
-        **{name: what.get(name) for name in ("params", "args", "tag", "tags")},
+        **{name: value for name, value in what.items() if name not in _NAMES},
         "paused": row["paused"],
         "pause_reason": shown["pause_reason"],
         "start_at": shown["start_at"],
