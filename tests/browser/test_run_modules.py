@@ -95,7 +95,7 @@ def chart(page: Page, run: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_bars_have_no_negative_length_and_ended_ones_do_not_grow(module_page: Page) -> None:
-    """Clocks that went back, times that are missing, tasks that say they are done and not when."""
+    """Clocks that went back, times that are missing, tasks that say they are done and not when. CLI-17"""
     records = {
         "back": {"started_at": 108, "ended_at": 104, "duration_ms": 5},
         "told": {"started_at": 102, "ended_at": None, "duration_ms": 1500},
@@ -121,6 +121,7 @@ def test_bars_have_no_negative_length_and_ended_ones_do_not_grow(module_page: Pa
     assert bars["text"]["from"] is bars["null"]["from"] is bars["done"]["from"] is None
     assert (bars["never"]["waitsFrom"], bars["never"]["waitsTo"]) == (100, 110)
     assert bars["done"]["waitsFrom"] is None
+    assert (bars["never"]["state"], bars["cut"]["state"]) == ("NOT_RUN", "RUNNING")
 
 
 def test_a_run_that_was_handed_back_has_no_present_attempt(module_page: Page) -> None:

@@ -38,6 +38,8 @@ def test_going_somewhere_moves_the_focus_to_its_heading(page: Page) -> None:
     page.locator("nav.menu").get_by_role("link", name="Metrics").click()
     expect(heading).to_be_focused()
     expect(page).to_have_title("Metrics · pyoco")
+    menu = page.locator("nav.menu")
+    assert menu.evaluate("menu => menu.scrollWidth <= menu.clientWidth"), "the search leaves no room for the menu"
     page.keyboard.press("g")
     page.keyboard.press("w")
     expect(heading).to_have_text("Workers")

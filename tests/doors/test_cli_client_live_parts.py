@@ -119,6 +119,12 @@ def test_a_picture_folds_what_does_not_fit_and_keeps_what_matters() -> None:
     ]
 
 
+def test_a_picture_of_a_failed_run_says_which_tasks_did_not_run() -> None:
+    """CLI-17"""
+    snapshot = {"status": "FAILED", "tasks": {"a": "FAILED", "b": "PENDING"}, "not_run": ["b"]}
+    assert drawn(snapshot)[2:] == ["├── x a  FAILED", "└──   b  not run"]
+
+
 def test_a_picture_counts_wide_characters_as_two() -> None:
     snapshot = {"status": "RUNNING", "tasks": {"日本": "RUNNING", "abc": "PENDING", "\x1b": "PENDING"}}
     assert drawn(snapshot)[2:] == ["├── > 日本  RUNNING", "├── . abc   PENDING", "└── . \\x1b  PENDING"]

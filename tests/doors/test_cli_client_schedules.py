@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def test_a_bad_file_is_refused_with_every_problem(call: Any, tmp_path: Path) -> 
 
 
 def test_people_get_tables(call: Any) -> None:
+    """CLI-3"""
     name = unique("table")
     call("create", name, "--cron", "0 6 * * *", "--flow", "hello")
     call("trigger", name)
@@ -118,4 +120,5 @@ def test_people_get_tables(call: Any) -> None:
         shown = call(*words, "--output", "table")
         assert shown.code == 0
         assert not shown.out.startswith("{")
+        assert re.search(r"\b\d{10}\b", shown.out) is None, "people read dates, not unix seconds"
     call("delete", name, "--yes")

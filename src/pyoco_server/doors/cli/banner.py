@@ -69,7 +69,7 @@ def banner(facts: Facts) -> str:
     if facts.has_samples:
         lines += [
             "Run a program; put your own into a directory and name it in EXEC_DIR:",
-            f"  pyoco-client --server {address} exec calcA --wait -- one two",
+            f"  pyoco-client --server {address} program run calcA --wait -- one two",
             "",
         ]
     if facts.has_priced:

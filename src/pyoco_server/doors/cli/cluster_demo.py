@@ -197,7 +197,7 @@ class _Demo:
             "Submit a run through one gateway, and look at it through the other:",
             f"  curl -s -X POST {first}/runs -H 'Content-Type: application/json' -d {body}",
             f"  curl -s '{second}/runs?limit=1'",
-            f"  pyoco-client --server {second} exec calcA --wait -- one two",
+            f"  pyoco-client --server {second} program run calcA --wait -- one two",
             "",
             "Kill a node, or any other process of the list; it is restarted, and no run is lost:",
             f"  kill -9 $(cat {victim.pid_file})",

@@ -15,12 +15,29 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pyoco_server.doors.cli.client.output import STATUS_COLOURS, safe, span
+from pyoco_server.doors.cli.client.run_text import NOT_RUN, task_states
 
 __all__ = ["RunView", "picture", "run_view"]
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_SIGNS = {"PENDING": "·", "SUCCEEDED": "✓", "COMPLETED": "✓", "FAILED": "✗", "CANCELLED": "⊘", "CANCELLING": "⊘"}
-_PLAIN_SIGNS = {"PENDING": ".", "SUCCEEDED": "+", "COMPLETED": "+", "FAILED": "x", "CANCELLED": "-", "CANCELLING": "-"}
+_SIGNS = {
+    "PENDING": "·",
+    NOT_RUN: "·",
+    "SUCCEEDED": "✓",
+    "COMPLETED": "✓",
+    "FAILED": "✗",
+    "CANCELLED": "⊘",
+    "CANCELLING": "⊘",
+}
+_PLAIN_SIGNS = {
+    "PENDING": ".",
+    NOT_RUN: ".",
+    "SUCCEEDED": "+",
+    "COMPLETED": "+",
+    "FAILED": "x",
+    "CANCELLED": "-",
+    "CANCELLING": "-",
+}
 #: Which tasks are shown first if there is not room for all.
 _RANK = {"FAILED": 0, "RUNNING": 1, "CANCELLED": 2, "PENDING": 3, "SUCCEEDED": 4}
 #: Lines that are not tasks: the run, its facts, why it waits, its error, the count of hidden tasks.
@@ -87,7 +104,7 @@ def picture(
     tree = Tree(_headline(snapshot, now, signs), guide_style="dim")
     if waiting:
         tree.add(Text(safe(waiting), style="yellow"))
-    tasks: dict[str, str] = snapshot.get("tasks") or {}
+    tasks = task_states(snapshot)
     shown = _worth_showing(tasks, rows_max)
     width = max((cell_len(safe(name)) for name in shown), default=0)
     records = snapshot.get("task_records") or {}

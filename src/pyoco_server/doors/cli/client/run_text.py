@@ -19,8 +19,18 @@ from pyoco_server.doors.cli.client.output import coloured, has_colour, instant, 
 if TYPE_CHECKING:
     from pyoco_server.http_client import LogLine
 
-__all__ = ["failure_lines", "print_accepted", "print_outcome", "print_run", "shown_line", "task_rows"]
+__all__ = [
+    "NOT_RUN",
+    "failure_lines",
+    "print_accepted",
+    "print_outcome",
+    "print_run",
+    "shown_line",
+    "task_rows",
+    "task_states",
+]
 
+NOT_RUN = "not run"
 #: The innermost frame that belongs to the flow, not to the libraries below it.
 _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
 _LIBRARY = "site-packages"
@@ -113,7 +123,7 @@ def _cancelling(run: Mapping[str, Any], now: float) -> Iterator[tuple[str, Any]]
     deadline = run.get("cancel_deadline_at")
     if deadline is not None and run["status"] not in TERMINAL:
         left = deadline - now
-        yield "cancelling", f"it is killed in {span(left)} unless it stops before" if left > 0 else "its time is over"
+        yield "cancelling", f"it is killed in {span(left)} unless it stops before" if left > 0 else "it is killed now"
 
 
 def _param(name: str, value: Any) -> str:
@@ -126,12 +136,17 @@ def _param(name: str, value: Any) -> str:
 def task_rows(run: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield each task with its state and the time it took."""
     records = run.get("task_records") or {}
-    not_run = frozenset(run.get("not_run") or ())
-    for name, state in (run.get("tasks") or {}).items():
+    for name, state in task_states(run).items():
         record = records.get(name) or {}
         began, ended = record.get("started_at"), record.get("ended_at")
         took = f"  {span(ended - began)}" if began is not None and ended is not None else ""
-        yield safe(name), "not run" if name in not_run else safe(state), took
+        yield safe(name), safe(state), took
+
+
+def task_states(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return the state of each task; those that a failed run never reached are NOT_RUN (CLI-17). O(tasks)."""
+    not_run = frozenset(run.get("not_run") or ())
+    return {name: NOT_RUN if name in not_run else state for name, state in (run.get("tasks") or {}).items()}
 
 
 def _result(run: Mapping[str, Any]) -> Iterator[str]:
@@ -142,9 +157,10 @@ def _result(run: Mapping[str, Any]) -> Iterator[str]:
     if "value" in result:
         value = result["value"]
         lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)).split("\n")
-        yield "\n".join(lines[:_RESULT_LINES_MAX])
-        if len(lines) > _RESULT_LINES_MAX:
-            yield f"… {len(lines) - _RESULT_LINES_MAX} more lines: pyoco-client result {str(run['run_id'])[:8]}"
+        shown = lines[:_RESULT_LINES_MAX] if len(lines) > _RESULT_LINES_MAX + 1 else lines
+        yield "\n".join(shown)
+        if len(lines) > len(shown):
+            yield f"… {len(lines) - len(shown)} more lines: pyoco-client result {str(run['run_id'])[:8]}"
     elif isinstance(result.get("error"), Mapping):
         yield f"The result is not available: {result['error'].get('message')}"
     elif result.get("preview") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,7 +12,15 @@ from pyoco_server.core.schedules.record import CatchUp, Kind, Outcome, Overlap
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.many import agree
-from pyoco_server.doors.cli.client.output import instant, note, print_answer, print_json, print_table
+from pyoco_server.doors.cli.client.output import (
+    instant,
+    note,
+    print_answer,
+    print_fields,
+    print_json,
+    print_table,
+    span,
+)
 from pyoco_server.doors.cli.client.schedule_files import Plan, plan_of, read_schedules, write_plan
 from pyoco_server.doors.cli.client.submit import options_of_the_run, run_options
 from pyoco_server.doors.cli.client.times import INSTANT, PAST
@@ -23,6 +32,9 @@ __all__ = ["schedule"]
 _COLUMNS = ("name", "when", "timezone", "what", "next", "last", "paused")
 _TICK_COLUMNS = ("tick_at", "source", "outcome", "run_status", "reason", "run_id")
 _PAGE = 200
+_NEXT_TICKS_SHOWN = 3
+#: What `_named` says of what is submitted.
+_NAMES = ("kind", "flow_name", "exec_name", "pack_type")
 
 _name = arguments.named("--name", "NAME", "The name of the schedule.")
 
@@ -60,8 +72,16 @@ pyoco-client schedule create sync --every 15m --exec sync-tool --overlap queue_o
 @click.option("--start-at", metavar="WHEN", help="No tick before this.")
 @click.option("--end-at", metavar="WHEN", help="No tick from this on.")
 @click.option("--jitter", metavar="DURATION", help="Runs begin up to this much later.")
-@click.option("--overlap", help="While a run has not ended.", **arguments.words(*Overlap))
-@click.option("--catch-up", help="Of missed ticks.", **arguments.words(*CatchUp))
+@click.option(
+    "--overlap",
+    help=f"While a run has not ended: {', '.join(Overlap)}. [default: {Overlap.SKIP}]",
+    **arguments.words(*Overlap),
+)
+@click.option(
+    "--catch-up",
+    help=f"Which missed ticks are run: {', '.join(CatchUp)}. [default: {CatchUp.LAST}]",
+    **arguments.words(*CatchUp),
+)
 @click.option("--window", metavar="DURATION", help="Older missed ticks are not run. [default: 1d]")
 @click.option("--label", "labels", multiple=True, help="May be repeated.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
@@ -71,7 +91,7 @@ def create(asked: Asked, /, name: str, words: tuple[str, ...], output: str, **gi
     """Create a schedule."""
     document = _document(name, words, given)
     with calling(asked) as client:
-        print_answer(client.create_schedule(document), output)  # type: ignore[arg-type]  # the gateway checks it
+        _print_schedule(client.create_schedule(document), output)  # type: ignore[arg-type]  # the gateway checks it
 
 
 def _document(name: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
@@ -180,23 +200,72 @@ def list_schedules(asked: Asked, /, output: str, **filters: Any) -> None:
     if output == "json":
         print_json(page)
         return
-    print_table([_row(dict(each)) for each in page["items"]], _COLUMNS)
+    print_table([_row(each) for each in page["items"]], _COLUMNS)
     if page["next_cursor"] is not None:
         note(f"there are more: --cursor {page['next_cursor']}")
 
 
-def _row(shown: dict[str, Any]) -> dict[str, Any]:
-    what, when, last = shown["what"], shown["when"], shown.get("last_tick")
-    named = what.get("flow_name") or what.get("exec_name") or what.get("pack_type")
-    times = when.get("cron") or (f"{len(when['at'])} times" if "at" in when else f"every {when.get('every')} s")
+def _row(shown: Mapping[str, Any]) -> dict[str, Any]:
+    last = shown.get("last_tick")
     return {
         "name": shown["name"],
-        "when": times,
+        "when": _when(shown["when"]),
         "timezone": shown["timezone"],
-        "what": f"{what.get('kind')} {named}",
+        "what": _named(shown["what"]),
         "next": instant(shown["next_ticks"][0]) if shown["next_ticks"] else "",
         "last": "" if last is None else f"{instant(last['tick'])} {last['outcome']}",
         "paused": "overdue" if shown["overdue"] else shown["paused"],
+    }
+
+
+def _when(when: Mapping[str, Any]) -> str:
+    if "at" in when:
+        return instant(when["at"][0]) if len(when["at"]) == 1 else f"{len(when['at'])} times"
+    return when.get("cron") or f"every {when.get('every')} s"
+
+
+def _named(what: Mapping[str, Any]) -> str:
+    return f"{what.get('kind')} {what.get('flow_name') or what.get('exec_name') or what.get('pack_type')}"
+
+
+def _catch_up(catch_up: Mapping[str, Any]) -> str:
+    if catch_up["policy"] == CatchUp.NONE:
+        return CatchUp.NONE.value
+    return f"{catch_up['policy']}, at most {span(catch_up['window'])} late"
+
+
+def _print_schedule(shown: Mapping[str, Any], output: str) -> None:
+    if output == "json":
+        print_json(shown)
+    else:
+        print_fields(_fields(shown))
+
+
+def _fields(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a person reads about a schedule; the defaults that say nothing are left out."""
+    what, when, last = shown["what"], shown["when"], shown.get("last_tick")
+    row = _row(shown)
+    return {
+        "name": row["name"],
+        "when": [instant(at) for at in when["at"]] if "at" in when else row["when"],
+        "offset": span(when["offset"]) if when.get("offset") else None,
+        "timezone": row["timezone"],
+        "what": row["what"],
+        **{name: value for name, value in what.items() if name not in _NAMES},
+        "paused": row["paused"],
+        "pause_reason": shown["pause_reason"],
+        "start_at": shown["start_at"],
+        "end_at": shown["end_at"],
+        "jitter": span(shown["jitter"]) if shown["jitter"] else None,
+        "overlap": shown["overlap"],
+        "catch_up": _catch_up(shown["catch_up"]),
+        "labels": shown["labels"],
+        "next": [instant(tick) for tick in shown["next_ticks"][:_NEXT_TICKS_SHOWN]],
+        "last": row["last"],
+        "last run": None if last is None else " ".join(filter(None, (last.get("run_id"), last.get("run_status")))),
+        "waiting_ticks": shown["waiting_ticks"] or None,
+        "created_at": shown["created_at"],
+        "updated_at": shown["updated_at"],
     }
 
 
@@ -207,7 +276,7 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
 def show(asked: Asked, name: str, output: str) -> None:
     """Show a schedule."""
     with calling(asked) as client:
-        print_answer(client.get_schedule(name), output)
+        _print_schedule(client.get_schedule(name), output)
 
 
 @schedule.command("pause", example='pyoco-client schedule pause nightly --reason "migration"')
@@ -218,7 +287,7 @@ def show(asked: Asked, name: str, output: str) -> None:
 def pause(asked: Asked, name: str, reason: str | None, output: str) -> None:
     """Pause a schedule: no tick happens until it is resumed, and none is made up for."""
     with calling(asked) as client:
-        print_answer(client.pause_schedule(name, reason=reason), output)
+        _print_schedule(client.pause_schedule(name, reason=reason), output)
 
 
 @schedule.command("resume", example="pyoco-client schedule resume nightly")
@@ -228,7 +297,7 @@ def pause(asked: Asked, name: str, reason: str | None, output: str) -> None:
 def resume(asked: Asked, name: str, output: str) -> None:
     """Resume a schedule."""
     with calling(asked) as client:
-        print_answer(client.resume_schedule(name), output)
+        _print_schedule(client.resume_schedule(name), output)
 
 
 @schedule.command("trigger", example="pyoco-client schedule trigger nightly --param day=2026-12-01")
@@ -241,7 +310,10 @@ def trigger(asked: Asked, name: str, params: dict[str, Any], idempotency_key: st
     """Run a schedule now, beside its ticks, also while it is paused."""
     with calling(asked) as client:
         answer = client.trigger_schedule(name, params=params or None, idempotency_key=idempotency_key)
-    print_answer(answer, output)
+    if output == "json":
+        print_json(answer)
+    else:
+        print_fields({"run_id": answer["run_id"], "status": answer["status"], "schedule": name})
 
 
 @schedule.command("backfill", example="pyoco-client schedule backfill nightly --from 2026-11-01 --to 2026-12-01")
@@ -270,7 +342,7 @@ def preview(asked: Asked, name: str, count: int | None, begin: float | None, out
     if output == "json":
         print_json(answer)
     else:
-        print_table(answer["items"], ("local", "dst", "tick"))
+        print_table([{**each, "tick_at": each["tick"]} for each in answer["items"]], ("tick_at", "local", "dst"))
 
 
 @schedule.command("history", example="pyoco-client schedule history nightly --outcome skipped")

@@ -14,7 +14,7 @@ import { toast } from "./toast.js";
 /** @type {Record<string, Icon>} */
 const STATUS_ICONS = {
   PENDING: "pending", RUNNING: "running", CANCELLING: "cancelling", COMPLETED: "completed", SUCCEEDED: "completed",
-  FAILED: "failed", CANCELLED: "cancelled", STALE: "stale", UNKNOWN: "stale", IDLE: "idle", STOPPED_GRACEFUL: "stop", DISCONNECTED: "gone",
+  FAILED: "failed", CANCELLED: "cancelled", NOT_RUN: "idle", STALE: "stale", UNKNOWN: "stale", IDLE: "idle", STOPPED_GRACEFUL: "stop", DISCONNECTED: "gone",
 };
 
 /**

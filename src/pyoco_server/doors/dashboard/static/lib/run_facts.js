@@ -93,12 +93,14 @@ export function recordOf(run, name) {
 }
 
 /**
+ * A task that a failed run never reached is `NOT_RUN` (CLI-17): it waits for nothing any more.
  * @param {Run} run
  * @param {string} name
  */
 export function stateOf(run, name) {
   const told = isObject(run.tasks) && Object.hasOwn(run.tasks, name) ? run.tasks[name] : recordOf(run, name)?.state;
-  return typeof told === "string" && told !== "" ? told : "PENDING";
+  const state = typeof told === "string" && told !== "" ? told : "PENDING";
+  return state === "PENDING" && run.status === "FAILED" ? "NOT_RUN" : state;
 }
 
 /**

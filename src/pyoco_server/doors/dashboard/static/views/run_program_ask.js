@@ -164,7 +164,7 @@ export class ProgramCommandsSection {
     const ended = isTerminal(run.status);
     const { args, files } = askedOf(run);
     refill(this.body, [ended, args, files, run.exec_name], () => [
-      ...(ended ? ["get", "logs", "why", "artifacts", "rerun"] : ["watch", "get", "logs", "why", "cancel"]).map((verb) => commandBox(`pyoco-client ${verb} ${this.id}`)),
+      ...(ended ? ["get", "logs", "why", "program artifacts", "rerun"] : ["watch", "get", "logs", "why", "cancel"]).map((verb) => commandBox(`pyoco-client ${verb} ${this.id}`)),
       run.exec_name && args.join("").length < ARGUMENT_CHARACTERS ? commandBox(execCommand(textOf(run.exec_name), args, files)) : null,
     ]);
   }

@@ -25,7 +25,7 @@ import { rove } from "./run_rove.js";
 /** With fewer, one sees them all. */
 const FIND_FROM = 9;
 /** In this order, whatever comes first in the run. */
-const STATES = ["FAILED", "RUNNING", "PENDING", "CANCELLED", "SUCCEEDED"];
+const STATES = ["FAILED", "RUNNING", "PENDING", "NOT_RUN", "CANCELLED", "SUCCEEDED"];
 
 export class TasksSection {
   /** @param {import("./run_kinds.js").RunPage} page */
