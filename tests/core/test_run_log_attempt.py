@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,9 +231,26 @@ def test_a_batch_is_bounded_and_so_is_what_is_sent_of_a_flood() -> None:
         encode_batch(Batch(1, 0, (), (Entry(1.0, 9, -1, "x"),))),
         encode_batch(Batch(1, 0, (), (Entry(1.0, 0, 5, "x"),))),
         encode_batch(Batch(1, 0, (), (Entry(1.0, 0, -1, "x", 0, "LOUD"),))),
+        encode_batch(Batch(-1, 0)),
+        encode_batch(Batch(2**70, 0)),
+        zlib.compress(b'{"v":1,"first":1e999,"before":0,"size":0,"last":true,"tasks":[],"lines":[]}'),
+        zlib.compress(b'{"v":1,"first":1,"before":0,"size":0,"last":true,"tasks":[],"lines":[],"gap":7}'),
+        *(
+            zlib.compress(b'{"v":1,"first":1,"before":0,"size":0,"last":true,"tasks":["t"],"lines":[%s]}' % line)
+            for line in (
+                b'[1.0,0,0,"\\ud800"]',
+                b'[NaN,0,0,"x"]',
+                b'[1.0,"0",0,"x"]',
+                b'[1.0,0,0.0,"x"]',
+                b'[1.0,0,0,"x",-1]',
+                b'[1.0,0,0,"x",0,"INFO",{},null]',
+                b'[1.0,0,0,"x",0,"INFO","app",5]',
+            )
+        ),
     ],
 )
 def test_what_is_no_batch_is_refused(data: bytes) -> None:
+    """Workers on other machines make batches: a bad one becomes a gap (LOG-9), and never stops a reader"""
     with pytest.raises(Corrupt):
         decode_batch(data)
 
