@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,7 +16,8 @@ import pytest
 from pyoco_server.actions import follow_logs
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run_log.attempt_log import Record
-from pyoco_server.core.run_log.line import Stream
+from pyoco_server.core.run_log.line import Line, Stream
+from pyoco_server.doors.http import run_logs
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
 from support.printing import Printer
 from support.waiting import eventually
@@ -275,3 +278,24 @@ async def test_with_logs_disabled_the_routes_answer_with_nothing(link: Any, nats
         assert answer.headers["pyoco-logs"] == "off"
         answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
         assert [event[1] for event in events_in(answer.text)] == ["end"]
+
+
+@pytest.mark.parametrize("form", ["text", "ndjson"])
+async def test_a_large_page_is_written_beside_other_requests(
+    gateway: Gateway, run_id: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-10, LOG-19: ten thousand lines of 16 KiB take seconds"""
+    path = f"/runs/{run_id}/logs?format={form}"
+    expected = (await gateway.client.get(path)).content
+    threads = set[int]()
+    document, text = Line.document, run_logs.line_text
+
+    def seen(write: Callable[[Line], Any]) -> Callable[[Line], Any]:
+        return lambda line: (threads.add(threading.get_ident()), write(line))[1]
+
+    monkeypatch.setattr(run_logs, "_LARGE_CHARACTERS", 0)
+    monkeypatch.setattr(run_logs, "line_text", seen(text))
+    monkeypatch.setattr(Line, "document", seen(document))
+    assert (await gateway.client.get(path)).content == expected
+    assert threads
+    assert threading.get_ident() not in threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,8 @@ from pyoco_server.doors.http.state import State, caller_of, state_of
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
 _END = "end"
+#: Longer pages are written in a thread, so that other requests are not delayed: ten thousand long lines take seconds.
+_LARGE_CHARACTERS = 262_144
 _NDJSON, _TEXT = "application/x-ndjson", "text/plain; charset=utf-8"
 
 
@@ -41,10 +44,21 @@ async def get_logs(request: Request) -> Response:
     if state.backend.logs is None:
         headers["Pyoco-Logs"] = "off"
     accepts_text = request.headers.get("accept", "").strip().startswith("text/plain")
-    if asked.format == "text" or (asked.format is None and accepts_text):
-        body = "".join(f"{line_text(line)}\n" for line in page.lines).encode()
-        return Response(body, media_type=_TEXT, headers=headers)
-    return Response(b"".join(encode_json(line.document()) + b"\n" for line in page.lines), 200, headers, _NDJSON)
+    is_text = asked.format == "text" or (asked.format is None and accepts_text)
+    write, media_type = (_as_text, _TEXT) if is_text else (_as_ndjson, _NDJSON)
+    if sum(len(line.text) for line in page.lines) > _LARGE_CHARACTERS:
+        body = await asyncio.to_thread(write, page.lines)
+    else:
+        body = write(page.lines)
+    return Response(body, 200, headers, media_type)
+
+
+def _as_text(lines: list[Line]) -> bytes:
+    return "".join(f"{line_text(line)}\n" for line in lines).encode()
+
+
+def _as_ndjson(lines: list[Line]) -> bytes:
+    return b"".join(encode_json(line.document()) + b"\n" for line in lines)
 
 
 async def _selection(request: Request, asked: LogQuery) -> Selection:
