@@ -134,7 +134,7 @@ def test_streams_and_tasks_are_told_apart_though_their_bytes_are_mixed() -> None
         (Stream.STDOUT, None, b"nobody\n"),
     ]:
         log.feed(stream, task, data, 1.0)
-    log.record("b", Record(1.5, "ERROR", "app", "failed\nbadly", "Traceback"))
+    log.record("b", Record(1.5, "ERROR", "app", "failed\nbadly", "Traceback"), 1.5)
     log.finish(2.0)
     found = lines_of(taken(log))
     assert [(line.task, line.stream, line.text) for line in found] == [
@@ -200,6 +200,17 @@ def test_a_batch_waits_for_more_lines_and_then_comes_four_times_a_second() -> No
     last = log.take(100.11)
     assert last is not None
     assert (last.first, last.count, last.is_last, log.is_over) == (2, 1, True, True)
+
+
+@pytest.mark.parametrize(("ts", "shown"), [(4e9, 4e9), (-5.0, -5.0), (1e300, 7.0), (float("nan"), 7.0)])
+def test_a_record_with_a_time_of_its_own_is_sent_like_any_other(ts: float, shown: float) -> None:
+    """LOG-5, LOG-8: with a frozen clock, a batch was due in years, and a poll of so long ended its process"""
+    log = AttemptLog(SMALL)
+    log.record("a", Record(ts, "ERROR", "app", "text"), 7.0)
+    due = log.due_at()
+    assert due is not None
+    assert 7.0 <= due < 8.0
+    assert lines_of(taken(log))[0].ts == shown
 
 
 def test_what_printed_nothing_needs_no_batch() -> None:

@@ -38,8 +38,8 @@ async def run_id(gateway: Gateway) -> str:
     second = Printer(gateway.backend.logs, run_id, 2)
     second.print("start", "middle")
     second.print("oh no", task=None, stream=Stream.STDERR, ts=101.0)
-    second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"))
-    second.log.record("save", Record(103.0, "DEBUG", "app", "details"))
+    second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"), 102.0)
+    second.log.record("save", Record(103.0, "DEBUG", "app", "details"), 103.0)
     await second.store(is_over=True)
     await ended(gateway, run_id, Completed())
     return run_id
