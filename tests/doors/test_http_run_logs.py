@@ -7,7 +7,6 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -17,6 +16,7 @@ from pyoco_server.actions import follow_logs
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Line, Stream
+from pyoco_server.core.run_log.text import line_text
 from pyoco_server.doors.http import run_logs
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, submit
 from support.printing import Printer
@@ -288,14 +288,19 @@ async def test_a_large_page_is_written_beside_other_requests(
     path = f"/runs/{run_id}/logs?format={form}"
     expected = (await gateway.client.get(path)).content
     threads = set[int]()
-    document, text = Line.document, run_logs.line_text
+    document, text = Line.document, line_text
 
-    def seen(write: Callable[[Line], Any]) -> Callable[[Line], Any]:
-        return lambda line: (threads.add(threading.get_ident()), write(line))[1]
+    def seen_document(line: Line) -> dict[str, Any]:
+        threads.add(threading.get_ident())
+        return document(line)
+
+    def seen_text(line: Line) -> str:
+        threads.add(threading.get_ident())
+        return text(line)
 
     monkeypatch.setattr(run_logs, "_LARGE_CHARACTERS", 0)
-    monkeypatch.setattr(run_logs, "line_text", seen(text))
-    monkeypatch.setattr(Line, "document", seen(document))
+    monkeypatch.setattr(run_logs, "line_text", seen_text)
+    monkeypatch.setattr(Line, "document", seen_document)
     assert (await gateway.client.get(path)).content == expected
     assert threads
     assert threading.get_ident() not in threads
