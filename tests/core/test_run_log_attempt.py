@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,7 +134,7 @@ def test_streams_and_tasks_are_told_apart_though_their_bytes_are_mixed() -> None
         (Stream.STDOUT, None, b"nobody\n"),
     ]:
         log.feed(stream, task, data, 1.0)
-    log.record("b", Record(1.5, "ERROR", "app", "failed\nbadly", "Traceback"))
+    log.record("b", Record(1.5, "ERROR", "app", "failed\nbadly", "Traceback"), 1.5)
     log.finish(2.0)
     found = lines_of(taken(log))
     assert [(line.task, line.stream, line.text) for line in found] == [
@@ -200,6 +202,17 @@ def test_a_batch_waits_for_more_lines_and_then_comes_four_times_a_second() -> No
     assert (last.first, last.count, last.is_last, log.is_over) == (2, 1, True, True)
 
 
+@pytest.mark.parametrize(("ts", "shown"), [(4e9, 4e9), (-5.0, -5.0), (1e300, 7.0), (float("nan"), 7.0)])
+def test_a_record_with_a_time_of_its_own_is_sent_like_any_other(ts: float, shown: float) -> None:
+    """LOG-5, LOG-8: with a frozen clock, a batch was due in years, and a poll of so long ended its process"""
+    log = AttemptLog(SMALL)
+    log.record("a", Record(ts, "ERROR", "app", "text"), 7.0)
+    due = log.due_at()
+    assert due is not None
+    assert 7.0 <= due < 8.0
+    assert lines_of(taken(log))[0].ts == shown
+
+
 def test_what_printed_nothing_needs_no_batch() -> None:
     log = AttemptLog(Limits())
     log.finish(1.0)
@@ -229,9 +242,26 @@ def test_a_batch_is_bounded_and_so_is_what_is_sent_of_a_flood() -> None:
         encode_batch(Batch(1, 0, (), (Entry(1.0, 9, -1, "x"),))),
         encode_batch(Batch(1, 0, (), (Entry(1.0, 0, 5, "x"),))),
         encode_batch(Batch(1, 0, (), (Entry(1.0, 0, -1, "x", 0, "LOUD"),))),
+        encode_batch(Batch(-1, 0)),
+        encode_batch(Batch(2**70, 0)),
+        zlib.compress(b'{"v":1,"first":1e999,"before":0,"size":0,"last":true,"tasks":[],"lines":[]}'),
+        zlib.compress(b'{"v":1,"first":1,"before":0,"size":0,"last":true,"tasks":[],"lines":[],"gap":7}'),
+        *(
+            zlib.compress(b'{"v":1,"first":1,"before":0,"size":0,"last":true,"tasks":["t"],"lines":[%s]}' % line)
+            for line in (
+                b'[1.0,0,0,"\\ud800"]',
+                b'[NaN,0,0,"x"]',
+                b'[1.0,"0",0,"x"]',
+                b'[1.0,0,0.0,"x"]',
+                b'[1.0,0,0,"x",-1]',
+                b'[1.0,0,0,"x",0,"INFO",{},null]',
+                b'[1.0,0,0,"x",0,"INFO","app",5]',
+            )
+        ),
     ],
 )
 def test_what_is_no_batch_is_refused(data: bytes) -> None:
+    """Workers on other machines make batches: a bad one becomes a gap (LOG-9), and never stops a reader"""
     with pytest.raises(Corrupt):
         decode_batch(data)
 

@@ -22,7 +22,8 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.values.decode import Undecodable, decode_value
 from pyoco_server.core.values.encode import NotEncodable, content_type_of, encode_value
-from pyoco_server.core.values.shown import output_of, result_of, shown_records, shown_result
+from pyoco_server.core.values.kept import InRecord
+from pyoco_server.core.values.shown import output_of, result_of, shown_records, shown_result, shown_value
 
 Point = namedtuple("Point", "x y")
 
@@ -262,6 +263,14 @@ def test_a_result_is_inline_while_it_is_small() -> None:
     assert (missing["truncated"], missing["error"]["err_id"]) == (True, "ERR-PYOCO-0055")
     assert shown_result(replace(RUN, status=RunState.FAILED), 100) is None
     assert result_of(replace(RUN, kept_values={})) is None  # of an earlier version
+
+
+def test_half_of_a_surrogate_pair_is_not_shown_as_another_text() -> None:
+    """RES-3: what a snapshot cannot contain is left to the route of the result, and marked"""
+    for text, is_exact in (("\\ud83d\\ude00", True), ("\\\\ud83d", True), ("\\udcff", False)):
+        shown = shown_value("/r", InRecord("application/json", f'"{text}"'.encode()), 100)
+        assert ("value" in shown, shown["truncated"]) == (is_exact, not is_exact)
+    assert shown["preview"] == '"\\udcff"'
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5))

@@ -18,6 +18,8 @@ from pyoco_server.core.retries.course import with_failed_try
 from pyoco_server.core.run import changed
 from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Line, Stream
+from pyoco_server.core.run_log.text import line_text
+from pyoco_server.doors.http import run_logs
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, stored, submit
 from support.printing import Printer
 from support.waiting import eventually
@@ -38,8 +40,8 @@ async def run_id(gateway: Gateway) -> str:
     second = Printer(gateway.backend.logs, run_id, 2)
     second.print("start", "middle")
     second.print("oh no", task=None, stream=Stream.STDERR, ts=101.0)
-    second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"))
-    second.log.record("save", Record(103.0, "DEBUG", "app", "details"))
+    second.log.record("save", Record(102.0, "ERROR", "app", "it failed", "Traceback"), 102.0)
+    second.log.record("save", Record(103.0, "DEBUG", "app", "details"), 103.0)
     await second.store(is_over=True)
     await ended(gateway, run_id, Completed())
     return run_id
@@ -328,3 +330,29 @@ async def test_with_logs_disabled_the_routes_answer_with_nothing(link: Any, nats
         assert answer.headers["pyoco-logs"] == "off"
         answer = await gateway.client.get(f"/runs/{run_id}/logs/stream")
         assert [event[1] for event in events_in(answer.text)] == ["end"]
+
+
+@pytest.mark.parametrize("form", ["text", "ndjson"])
+async def test_a_large_page_is_written_beside_other_requests(
+    gateway: Gateway, run_id: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-10, LOG-19: ten thousand lines of 16 KiB take seconds"""
+    path = f"/runs/{run_id}/logs?format={form}"
+    expected = (await gateway.client.get(path)).content
+    threads = set[int]()
+    document, text = Line.document, line_text
+
+    def seen_document(line: Line, number: int) -> dict[str, Any]:
+        threads.add(threading.get_ident())
+        return document(line, number)
+
+    def seen_text(line: Line) -> str:
+        threads.add(threading.get_ident())
+        return text(line)
+
+    monkeypatch.setattr(run_logs, "_CHARACTERS_AT_ONCE", 0)
+    monkeypatch.setattr(run_logs, "line_text", seen_text)
+    monkeypatch.setattr(Line, "document", seen_document)
+    assert (await gateway.client.get(path)).content == expected
+    assert threads
+    assert threading.get_ident() not in threads

@@ -163,6 +163,14 @@ async def test_lines_of_a_host_that_was_killed_are_there(scene: Scene) -> None:
         ("forks", [("forks", "stdout", text) for text in ("parent", "forked", "parent again")]),
         ("configures", [("configures", "log", "twice"), ("configures", "stdout", "own twice")]),
         ("bad_record", [("bad_record", "log", "'%d' (not formatted: TypeError)")]),
+        (
+            "odd_records",
+            [
+                ("odd_records", "log", "_Shapeless (not formatted: ValueError)"),
+                ("odd_records", "log", "from a long name"),
+                ("odd_records", "log", "the last one"),
+            ],
+        ),
     ],
 )
 async def test_what_a_task_does_to_its_output_harms_only_its_own_lines(

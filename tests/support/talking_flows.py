@@ -139,6 +139,19 @@ def bad_record() -> None:
     log.info("%d", "no number")
 
 
+class _Shapeless:
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+def odd_records() -> None:
+    log.info(_Shapeless())
+    record = log.makeRecord("n" * 5_000_000, logging.INFO, "", 1, "from a long name", (), None)
+    record.created = 4e9
+    log.handle(record)
+    log.info("the last one")
+
+
 def _flow(*tasks: Callable[[], None], is_chain: bool = True) -> Flow:
     made = [Task(func=each, name=each.__name__) for each in tasks]
     if is_chain:

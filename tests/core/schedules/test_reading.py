@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -194,3 +195,13 @@ def test_templates() -> None:
         "\\{{ x }}": "{{ x }}",
     }
     assert render({"all": list(values)}, context) == {"all": list(values.values())}
+
+
+@pytest.mark.parametrize("text", ["{{" * 50_000, "{{ scheduled_time." * 7_000, "{{ x }}" * 10_000])
+def test_many_bad_templates_are_refused_at_once_and_in_a_short_answer(text: str) -> None:
+    """SCHED-15: in time linear in the length of the text"""
+    started = time.process_time()
+    found = problems(what={"kind": "flow", "flow_name": "report", "params": {"a": text}})
+    assert time.process_time() - started < 1.0
+    assert {(each.loc, each.type) for each in found} == {(("body", "what", "params", "a"), "template")}
+    assert len(found) == 100

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from itertools import islice
 
 import pytest
 
 from pyoco_server.core.schedules.cron import CronError, parse_cron
-from pyoco_server.core.schedules.when import At, Every, When, last_tick, next_tick, ticks
+from pyoco_server.core.schedules.when import At, Every, Tick, When, last_tick, local_text, next_tick, ticks
 from pyoco_server.core.schedules.zones import zone_of
 
 #: Zone, a cron expression that ticks once on that day, the instant, and the kind of the clock change.
@@ -105,3 +106,23 @@ def test_intervals_count_from_their_anchor_and_lists_are_what_they_are(
 ) -> None:
     """SCHED-11"""
     assert [tick.at for tick in islice(ticks(when, UTC, after), 2)] == expected
+
+
+def test_the_last_tick_of_a_busy_season_is_found_without_looking_at_each() -> None:
+    """SCHED-15, SCHED-16: two million ticks before ten months without any. Reading them all would take half a minute"""
+    season = parse_cron("* * * 1-28 1 *")
+    november = datetime(2026, 11, 19, tzinfo=UTC).timestamp()
+    expected = datetime(2026, 1, 28, 23, 59, 59, tzinfo=UTC).timestamp()
+    started = time.process_time()
+    assert last_tick(season, UTC, 0, november) == Tick(int(expected))
+    assert time.process_time() - started < 1.0
+    assert last_tick(season, UTC, expected, november) is None
+
+
+@pytest.mark.parametrize("when", [parse_cron("* * * * *"), Every(366 * 86_400), At((253_402_300_799,))])
+@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT-14", "America/New_York", "Asia/Tokyo"])
+def test_there_are_no_ticks_beyond_the_year_9999(when: When, zone: str) -> None:
+    """SCHED-5, SCHED-29: local times have four digits of years"""
+    for after in (253_402_300_799 - days * 86_400 for days in range(5)):
+        for tick in islice(ticks(when, zone_of(zone), after), 1000):
+            assert local_text(tick.at, zone_of(zone)).startswith("9999-")

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pyoco_server.core.durations import INSTANT_MAX
 from pyoco_server.core.run_log.batch import Batch, Entry, encode_batch, encode_row, encode_rows
 from pyoco_server.core.run_log.cutting import OpenLine, cut, cut_text, shown
 from pyoco_server.core.run_log.line import Stream
@@ -173,14 +174,18 @@ class AttemptLog:
             else:
                 self._add(_Piece(stream, task, ts, part))
 
-    def record(self, task: str | None, record: Record, left_out: int = 0) -> None:
-        """Take a record. `left_out`: the number of bytes that were cut off its text before."""
+    def record(self, task: str | None, record: Record, ts: float, left_out: int = 0) -> None:
+        """Take a record at `ts`, whatever time it has itself: tests freeze clocks, and other code may set anything.
+
+        `left_out`: the number of bytes that were cut off its text before.
+        """
         self.is_touched = True
         text, more = cut_text(record.text, self._limits.line_bytes)
         exc = None if record.exc is None else cut_text(record.exc, self._limits.line_bytes)[0]
-        piece = _Piece(Stream.LOG, task, record.ts, text.encode(), left_out + more)
+        piece = _Piece(Stream.LOG, task, ts, text.encode(), left_out + more)
         piece.count, piece.size = 1, len(text.encode()) + len((exc or "").encode()) + 1
-        piece.record = Record(record.ts, record.level, record.logger, text, exc)
+        shown_at = record.ts if abs(record.ts) <= INSTANT_MAX else ts  # NaN is not
+        piece.record = Record(shown_at, record.level, record.logger, text, exc)
         self._add(piece)
 
     def say(self, text: str, ts: float) -> None:
@@ -351,7 +356,7 @@ def _encoded(piece: _Piece, task: int) -> str:
     ts, stream = round(piece.ts, 3), _NUMBERS[piece.stream]
     record = piece.record
     if record is not None:
-        text, exc = record.text, record.exc
+        ts, text, exc = round(record.ts, 3), record.text, record.exc
         return encode_row(Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc))
     if piece.left_out:
         return encode_row(Entry(ts, stream, task, shown(piece.body)[:-1], piece.left_out))

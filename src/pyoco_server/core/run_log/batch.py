@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,11 @@ __all__ = ["Batch", "Entry", "check_size", "decode_batch", "encode_batch", "enco
 
 #: What a batch may unpack to. JSON needs up to six bytes for one, and each line has at least one byte of text.
 _UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+#: What JSON readers take exactly.
+_COUNT_MAX = 2**53
 _VERSION = 1
 _STREAMS = tuple(Stream)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -115,20 +119,23 @@ def decode_batch(data: bytes) -> Batch:
         if unpacking.unconsumed_tail:
             raise Corrupt("a batch of log lines unpacks to too many bytes")
         document = json.loads(text)
+        if _SURROGATE.search(text):
+            _encode(document).encode()  # half of a pair cannot be shown
         if document["v"] != _VERSION:
             raise Corrupt(f"a batch of log lines has the unknown version {document['v']!r}")
         batch = Batch(
-            first=int(document["first"]),
-            before=int(document["before"]),
-            size=int(document["size"]),
+            first=_count(document["first"]),
+            before=_count(document["before"]),
+            size=_count(document["size"]),
             tasks=[str(name) for name in document["tasks"]],
             entries=[Entry(*line) for line in document["lines"]],
             is_last=bool(document["last"]),
             gap=_gap_in(document),
         )
+        is_valid = all(_is_valid(entry, len(batch.tasks)) for entry in batch.entries)
     except (zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:
         raise Corrupt(f"a batch of log lines is unreadable: {error!r}") from error
-    if not all(_is_valid(entry, len(batch.tasks)) for entry in batch.entries):
+    if not is_valid:
         raise Corrupt("a batch of log lines has an invalid line")
     return batch
 
@@ -146,15 +153,31 @@ def check_size(data: bytes) -> None:
 
 def _gap_in(document: dict[str, Any]) -> Gap | None:
     found = document.get("gap")
-    return None if found is None else Gap(Why(found["why"]), found["lines"], found["size"])
+    if found is None:
+        return None
+    lines, size = (None if found[name] is None else _count(found[name]) for name in ("lines", "size"))
+    return Gap(Why(found["why"]), lines, size)
+
+
+def _count(value: object) -> int:
+    """Raises ValueError: this is not a number of lines or bytes."""
+    if type(value) is int and 0 <= value <= _COUNT_MAX:
+        return value
+    raise ValueError("not a count")
 
 
 def _is_valid(entry: Entry, tasks: int) -> bool:
     return (
         isinstance(entry.text, str)
-        and isinstance(entry.ts, float | int)
-        and isinstance(entry.cut_bytes, int)
+        and type(entry.ts) in (float, int)
+        and abs(entry.ts) <= _COUNT_MAX
+        and type(entry.cut_bytes) is int
+        and 0 <= entry.cut_bytes <= _COUNT_MAX
+        and type(entry.stream) is int
         and 0 <= entry.stream < len(_STREAMS)
+        and type(entry.task) is int
         and -1 <= entry.task < tasks
         and (entry.level is None or entry.level in LEVELS)
+        and (entry.logger is None or isinstance(entry.logger, str))
+        and (entry.exc is None or isinstance(entry.exc, str))
     )

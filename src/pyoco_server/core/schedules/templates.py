@@ -16,8 +16,9 @@ __all__ = ["TemplateContext", "render", "template_problems"]
 _NAMES = ("scheduled_time", "previous_time", "schedule_name", "run_id")
 _FORMS = ("date", "time", "unix", "utc")
 _KNOWN = frozenset({*_NAMES, *(f"{name}.{form}" for name in ("scheduled_time", "previous_time") for form in _FORMS)})
-#: A literal `\\{{`, a template, or the beginning of one that has no end.
-_PART = re.compile(r"\\\{\{|\{\{(?P<expr>.*?)\}\}|\{\{", re.DOTALL)
+#: A literal `\\{{`, a template, or the beginning of one that has no end. Braces end the search for an end, which would
+#: otherwise read the rest of the text for each beginning.
+_PART = re.compile(r"\\\{\{|\{\{(?P<expr>[^{}]*)\}\}|\{\{")
 _ALONE = re.compile(r"\{\{\s*([a-z_.]+)\s*\}\}")
 
 Loc = tuple[str | int, ...]

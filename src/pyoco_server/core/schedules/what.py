@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 from pyoco_server.core.delays import NO_DELAY, Delay
@@ -29,6 +30,7 @@ __all__ = ["BYTES_MAX", "TEMPLATED", "TRIED_ONCE", "Offer", "Ticket", "check_wha
 BYTES_MAX: Final = 131_072
 _DEPTH_MAX: Final = 64
 _TAGS_MAX: Final = 100
+#: Listed in one answer.
 _PROBLEMS_MAX: Final = 100
 CLIENT_ID_DEFAULT: Final = "schedule"
 
@@ -98,7 +100,8 @@ def check_what(checks: Checks, given: Any, loc: Loc, sample: TemplateContext, of
         checks.wrong(loc, f"takes more than {BYTES_MAX} bytes", f"{BYTES_MAX}バイト以内で指定してください", "too_long")
         return {}
     templated = TEMPLATED[kind]
-    checks.problems += template_problems(what.get(templated) or (), (*loc, templated))
+    found = template_problems(what.get(templated) or (), (*loc, templated))
+    checks.problems += islice(found, _PROBLEMS_MAX)
     if len(checks.problems) == before:
         _check_rendered(checks, kind, what, loc, Ticket(context=sample, mark={}), offer)
     return {name: value for name, value in what.items() if value is not None or name == "retry"}

@@ -20,6 +20,8 @@ __all__ = ["At", "Every", "Tick", "When", "instant_of_wall", "last_tick", "local
 _DAY_SECONDS: Final = 86_400
 #: A zone may have skipped a complete day (Apia in 2011).
 _CHANGE_SECONDS: Final = _DAY_SECONDS + 3_600
+#: Two days before the end of the year 9999. Later ticks do not exist: some zone could not name them.
+_END: Final = 253_402_128_000
 _SPANS: Final = (60, 3_600, _DAY_SECONDS, 32 * _DAY_SECONDS, 366 * _DAY_SECONDS, 8 * 366 * _DAY_SECONDS)
 
 
@@ -67,6 +69,8 @@ def _dst_of(wall: datetime, instant: int, zone: tzinfo) -> str | None:
 
 def next_tick(when: When, zone: tzinfo, after: float, end: float | None = None) -> Tick | None:
     """Return the first tick after an instant, and before `end`. None: there is none."""
+    if after >= _END:
+        return None
     match when:
         case Every():
             base = when.anchor + when.offset
@@ -81,7 +85,7 @@ def next_tick(when: When, zone: tzinfo, after: float, end: float | None = None) 
             if found is None:
                 return None
             tick = found
-    return tick if end is None or tick.at < end else None
+    return tick if tick.at < (_END if end is None else min(end, _END)) else None
 
 
 def _next_of_cron(cron: Cron, zone: tzinfo, after: float) -> Tick | None:
@@ -120,13 +124,28 @@ def ticks(when: When, zone: tzinfo, after: float, end: float | None = None) -> I
 
 
 def last_tick(when: When, zone: tzinfo, since: float, until: float) -> Tick | None:
-    """Return the last tick with since < tick <= until. Looks back in growing steps: O(ticks of the step that hits)."""
+    """Return the last tick with since < tick <= until. Looks back in growing steps, and halves the one that hits: some
+    ticks may be followed by months without any, and a season may have millions of them."""
     for span in _SPANS:
         begin = max(since, until - span)
-        last = max(ticks(when, zone, begin, math.floor(until) + 1), key=lambda tick: tick.at, default=None)
-        if last is not None or begin == since:
-            return last
+        found = next_tick(when, zone, begin, math.floor(until) + 1)
+        if found is not None:
+            return _newest(when, zone, found, math.floor(until))
+        if begin == since:
+            return None
     return None
+
+
+def _newest(when: When, zone: tzinfo, found: Tick, until: int) -> Tick:
+    """Return the last tick up to `until`, where `found` is one of those."""
+    while found.at < until:
+        middle = (found.at + until) // 2
+        later = next_tick(when, zone, middle, until + 1)
+        if later is None:
+            until = middle
+        else:
+            found = later
+    return found
 
 
 def local_text(instant: float, zone: tzinfo) -> str:

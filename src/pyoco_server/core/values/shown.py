@@ -101,10 +101,18 @@ def shown_value(href: str, found: Where, bytes_max: int) -> dict[str, Any]:
     shown = _reference(href, found)
     if isinstance(found, InRecord) and found.content_type == JSON_TYPE and found.size <= bytes_max:
         try:
-            return shown | {"value": json.loads(found.data), "truncated": False}
-        except (ValueError, RecursionError):  # a number of thousands of digits
+            return shown | {"value": _exact(found.data), "truncated": False}
+        except (ValueError, RecursionError):  # a number of thousands of digits, or half of a surrogate pair
             pass
     return shown | {"preview": found.preview, "truncated": True}
+
+
+def _exact(data: bytes) -> Any:
+    """Decode JSON that can be written as UTF-8 again. Raises ValueError."""
+    value = json.loads(data)
+    if b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _reference(href: str, found: InRecord | InStore) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,9 @@ from pyoco_server.doors.http.state import State, caller_of, state_of
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
 _END = "end"
+#: More is rendered in a thread, so that other requests are not delayed: ten thousand long lines take seconds.
 _LINES_AT_ONCE = 100
+_CHARACTERS_AT_ONCE = 262_144
 _NDJSON, _TEXT = "application/x-ndjson", "text/plain; charset=utf-8"
 
 
@@ -45,13 +47,13 @@ async def get_logs(request: Request) -> Response:
         headers["Pyoco-Logs"] = "off"
     accepts_text = request.headers.get("accept", "").strip().startswith("text/plain")
     is_text = asked.format == "text" or (asked.format is None and accepts_text)
-    body = await _rendered(lambda: _text(page) if is_text else _ndjson(page), len(page.lines))
+    body = await _rendered(lambda: _text(page) if is_text else _ndjson(page), page.lines)
     return Response(body, 200, headers, _TEXT if is_text else _NDJSON)
 
 
-async def _rendered(render: Callable[[], bytes], count: int) -> bytes:
-    """Render lines; many of them in a thread, so that other requests are not delayed."""
-    return render() if count <= _LINES_AT_ONCE else await asyncio.to_thread(render)
+async def _rendered(render: Callable[[], bytes], lines: Sequence[Line]) -> bytes:
+    is_large = len(lines) > _LINES_AT_ONCE or sum(len(line.text) for line in lines) > _CHARACTERS_AT_ONCE
+    return await asyncio.to_thread(render) if is_large else render()
 
 
 def _text(page: LogPage) -> bytes:
@@ -108,7 +110,7 @@ class _Frames:
         if isinstance(found, Heartbeat):
             return b"event: heartbeat\ndata: %s\n\n" % encode_json({"ts": self._state.backend.clock()})
         tries = self._following.tries
-        return await _rendered(lambda: b"".join(_event(line, tries[line.attempt]) for line in found), len(found))
+        return await _rendered(lambda: b"".join(_event(line, tries[line.attempt]) for line in found), found)
 
     def close(self) -> None:
         self._following.close()

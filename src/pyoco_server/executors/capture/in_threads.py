@@ -89,7 +89,7 @@ class ThreadLines:
     def record(self, task: str | None, record: logging.LogRecord) -> None:
         level, text, exc = record_fields(record)
         with self._added():
-            self._log.record(task, Record(record.created, level, str(record.name), text, exc))
+            self._log.record(task, Record(record.created, level, str(record.name)[:256], text, exc), time.time())
 
     @contextlib.contextmanager
     def _added(self) -> Iterator[None]:

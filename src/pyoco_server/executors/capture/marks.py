@@ -19,6 +19,7 @@ import struct
 import sys
 import termios
 import threading
+import time
 import traceback
 from _thread import get_ident
 
@@ -35,6 +36,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=re
 _formatter = logging.Formatter()
 #: Names of tasks that are kept in their encoded form.
 _NAMES_MAX = 1000
+#: Longer names of loggers are cut.
+_LOGGER_MAX = 256
 #: The name of a level by its number: other levels count as the one below.
 _LEVELS = ((50, "CRITICAL"), (40, "ERROR"), (30, "WARNING"), (20, "INFO"))
 
@@ -234,6 +237,9 @@ class Marks:
         level, text, exc = record_fields(record)
         text, left_out = cut_text(text, self._line_bytes)
         exc = None if exc is None else cut_text(exc, self._line_bytes)[0]
+        # Other code may have put anything into its record.
+        created = record.created if type(record.created) is float else time.time()
+        name = record.name[:_LOGGER_MAX] if type(record.name) is str else type(record.name).__name__
         with self._lock:
             self._look(0)
             self._set_direct(0)
@@ -242,7 +248,7 @@ class Marks:
             if task is None and len(self._tasks) == 1:
                 task = next(iter(self._tasks.values()))
             order, run = self._next_order(), self._owner.run
-            self._send(["L", order, run, task, record.created, level, record.name, text, left_out, exc])
+            self._send(["L", order, run, task, created, level, name, text, left_out, exc])
 
     def _send(self, message: list[object]) -> None:
         body = _encode(message).encode("utf-8", "replace")
@@ -252,13 +258,20 @@ class Marks:
                 data = data[os.write(self._records, data) :]
 
 
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  (foreign code)
+        return type(value).__name__
+
+
 def record_fields(record: logging.LogRecord) -> tuple[str, str, str | None]:
     """Return level, message and exception of a record. Never raises: its arguments may be anything."""
     level = next((name for number, name in _LEVELS if record.levelno >= number), "DEBUG")
     try:
         text = record.getMessage()
     except Exception as error:  # noqa: BLE001  (foreign code formats its arguments)
-        text = f"{record.msg!r} (not formatted: {type(error).__name__})"
+        text = f"{_shown(record.msg)} (not formatted: {type(error).__name__})"
     try:
         exc = record.exc_text or (_formatter.formatException(record.exc_info) if record.exc_info else None)
         if record.stack_info:

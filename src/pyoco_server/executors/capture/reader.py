@@ -28,6 +28,8 @@ _INT = struct.Struct("i")
 #: A pipe with little data is not read again for this long, so that several short runs cost one wake-up.
 _REST_SECONDS = 0.025
 _MUCH_BYTES = 32_768
+#: The clock may be set back; a poll does not take any number.
+_POLL_MS_MAX = 60_000.0
 #: A mark that was read only in part begins at most this far from the end.
 _MARK_BYTES_MAX = 8192
 #: How often the pipes are read again, until everything that was written before something that was read is there.
@@ -103,7 +105,7 @@ class Reader:
         due = [at for log in self._logs.values() if (at := log.due_at()) is not None] if not self._unsent else []
         if self._rests_until > now:
             due.append(self._wall(self._rests_until, now))
-        return None if not due else max(0.0, (min(due) - time.time()) * 1000.0)
+        return None if not due else min(max(0.0, (min(due) - time.time()) * 1000.0), _POLL_MS_MAX)
 
     @staticmethod
     def _wall(at: float, now: float) -> float:
@@ -249,7 +251,7 @@ class Reader:
         if log is None:
             log = self._logs[item.run] = AttemptLog(self.limits)
         if item.record is not None:
-            log.record(item.task, item.record, item.left_out)
+            log.record(item.task, item.record, ts, item.left_out)
         elif item.stream is Stream.SYSTEM:
             log.finish(ts)
             self._ended = item.run
@@ -308,5 +310,5 @@ def _item_of(body: bytes) -> _Item | None:
             return None
         record = Record(float(ts), level, str(logger), text, exc if isinstance(exc, str) else None)
         return _Item(int(order), int(run), None if task is None else str(task), Stream.LOG, b"", record, int(left_out))
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
