@@ -148,6 +148,8 @@ def test_every_problem_is_named_at_once_in_both_languages() -> None:
         ({"when": {"cron": "@every 1.5s"}}, ("when", "cron")),
         ({"start_at": 100, "end_at": 100}, ("end_at",)),
         ({"timezone": "Mars/Base"}, ("timezone",)),
+        ({"timezone": "right/Asia/Tokyo"}, ("timezone",)),
+        ({"timezone": "localtime"}, ("timezone",)),
         ({"timezone": 5}, ("timezone",)),
         ({"what": None}, ("what",)),
         ({"what": {"kind": "cake"}}, ("what", "kind")),

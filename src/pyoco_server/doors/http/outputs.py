@@ -19,7 +19,7 @@ from pyoco_server.doors.http.state import caller_of, state_of
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
+_RANGE = re.compile(r"bytes=([0-9]{0,1000})-([0-9]{0,1000})", re.ASCII)
 
 
 async def get_run_result(request: Request) -> Response:
