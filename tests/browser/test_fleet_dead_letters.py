@@ -189,7 +189,7 @@ def test_what_is_done_to_many_is_done_to_those_of_the_filter_that_was_typed(
       }"""
     # Part of a run's id is no filter: nothing can be done as if the field were empty.
     assert page.evaluate(type_and_press, ["run_id", wanted[:8], deed]) == [["true", "true"], False]
-    expect(page.locator(".letters .filters")).to_contain_text("Not the whole run id yet")
+    expect(page.locator(".letters .filters")).to_contain_text("Enter the full run id to search.")
     _look_again(page)
     expect(many).to_be_disabled()
     page.locator("input[name=run_id]").fill("")

@@ -230,7 +230,7 @@ def test_who_has_no_key_is_asked_whatever_else_is_away(
     expect(prompt).to_be_visible()
     prompt.locator("input").fill(stack.make_key("team-a"))
     prompt.get_by_role("button").click()
-    expect(prompt.get_by_role("alert")).to_contain_text("could not be tried")
+    expect(prompt.get_by_role("alert")).to_contain_text("could not be checked")
     page.context.set_offline(False)
     expect(page.locator(".connection")).to_be_hidden()
     expect(prompt).to_be_visible()
@@ -278,7 +278,7 @@ def test_too_many_wrong_keys_are_told_and_the_right_one_still_opens(
         prompt.locator("input").press("Enter")
 
     enter("schlüssel")
-    expect(prompt.get_by_role("alert")).to_contain_text("no such characters")
+    expect(prompt.get_by_role("alert")).to_contain_text("characters that are not allowed")
     with guessing(stack):
         enter("pyoco_wrong")
         expect(prompt.get_by_role("alert")).to_contain_text(re.compile("Too many|does not accept"))

@@ -14,7 +14,11 @@ __all__ = ["THOROUGH", "is_thorough"]
 THOROUGH: Mapping[str, Sequence[str]] = {
     # The simulator itself is under test here; what it says of the product is in the suite.
     "simulation/test_defects.py": (),
-    "simulation/test_seeds.py": ("test_a_failing_seed_is_shrunk",),
+    "simulation/test_seeds.py": (
+        "test_a_failing_seed_is_shrunk",
+        "test_a_history_does_not_depend_on_the_interpreter",
+        *(f"faults_of_a_seed[{seed}]" for seed in range(9, 16)),  # the suite has eight seeds
+    ),
     # The suite has a short storm with one double kill, and simulations in virtual time.
     "system/test_storm.py": ("[one]", "[three]"),
     # Kills, clocks and outages, one at a time. The storms have all of them at once, over all three kinds of run.

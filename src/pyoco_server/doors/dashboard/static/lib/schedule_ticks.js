@@ -3,8 +3,8 @@
 import { count, zonedDay, zonedMonth, zonedTime } from "./format.js";
 import { sentence, t, wordFor } from "./i18n.js";
 
-/** @typedef {import("./wire.js").ScheduleTick} ScheduleTick */
-/** @typedef {import("./wire.js").Schedule} Schedule */
+/** @typedef {import("./schedule_wire.js").ScheduleTick} ScheduleTick */
+/** @typedef {import("./schedule_wire.js").Schedule} Schedule */
 
 /**
  * The status of its run; else what became of it.

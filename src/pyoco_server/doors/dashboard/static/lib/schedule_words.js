@@ -5,7 +5,7 @@ import { whole } from "./fleet.js";
 import { count } from "./format.js";
 import { language, t } from "./i18n.js";
 
-/** @typedef {import("./wire.js").Schedule} Schedule */
+/** @typedef {import("./schedule_wire.js").Schedule} Schedule */
 /** @typedef {import("./cron.js").CronFields} CronFields */
 
 const TIMES_MAX = 6;

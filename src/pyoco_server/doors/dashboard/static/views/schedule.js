@@ -19,8 +19,8 @@ import { labelLinks, marksOf, pathOf, runsOf, whatParts, whenParts } from "./sch
 import { ScheduleStrip } from "./schedule_strip.js";
 import { triggerSchedule } from "./schedule_trigger.js";
 
-/** @typedef {import("../lib/wire.js").Schedule} Schedule */
-/** @typedef {import("../lib/wire.js").PreviewTick} PreviewTick */
+/** @typedef {import("../lib/schedule_wire.js").Schedule} Schedule */
+/** @typedef {import("../lib/schedule_wire.js").PreviewTick} PreviewTick */
 /** @typedef {import("../lib/dom.js").Child} Child */
 
 const POLL_SECONDS = 5;

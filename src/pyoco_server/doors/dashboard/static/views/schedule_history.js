@@ -12,7 +12,7 @@ import { href } from "../lib/router.js";
 import { haveSeconds, keyOf, reasonOf, tickTime } from "../lib/schedule_ticks.js";
 import { outcomeBadge } from "./schedule_parts.js";
 
-/** @typedef {import("../lib/wire.js").ScheduleTick} ScheduleTick */
+/** @typedef {import("../lib/schedule_wire.js").ScheduleTick} ScheduleTick */
 
 const PAGE = 20;
 const OUTCOMES = /** @type {const} */ (["run", "waiting", "skipped", "refused"]);

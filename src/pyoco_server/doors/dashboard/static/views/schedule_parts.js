@@ -10,8 +10,8 @@ import { href } from "../lib/router.js";
 import { nextTick, stateOf, stateWord } from "../lib/schedule_ticks.js";
 import { whatName, whenText, whenWords } from "../lib/schedule_words.js";
 
-/** @typedef {import("../lib/wire.js").Schedule} Schedule */
-/** @typedef {import("../lib/wire.js").ScheduleTick} ScheduleTick */
+/** @typedef {import("../lib/schedule_wire.js").Schedule} Schedule */
+/** @typedef {import("../lib/schedule_wire.js").ScheduleTick} ScheduleTick */
 /** @typedef {import("../lib/dom.js").Leaf} Leaf */
 
 /** @type {Record<string, import("../lib/icons.js").Icon>} */

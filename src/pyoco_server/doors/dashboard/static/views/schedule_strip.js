@@ -10,7 +10,7 @@ import { groupsOf, keyOf, stateOf, stateWord, tickWords } from "../lib/schedule_
 import { rove } from "./run_rove.js";
 import { stateIcon } from "./schedule_parts.js";
 
-/** @typedef {import("../lib/wire.js").ScheduleTick} ScheduleTick */
+/** @typedef {import("../lib/schedule_wire.js").ScheduleTick} ScheduleTick */
 /** @typedef {ReturnType<typeof groupsOf>[number]} Group */
 
 export class ScheduleStrip {

@@ -11,7 +11,7 @@ import { toast } from "../lib/toast.js";
 import { readParams } from "./runs_submit.js";
 import { pathOf } from "./schedule_parts.js";
 
-/** @typedef {import("../lib/wire.js").Schedule} Schedule */
+/** @typedef {import("../lib/schedule_wire.js").Schedule} Schedule */
 
 /**
  * Opens the dialog. Under one key: pressed again after a lost answer, it is one run.

@@ -16,7 +16,7 @@ import { afterTyping, cell, Region, replacePlace, rowsHead } from "./fleet_parts
 import { openSchedule } from "./schedule.js";
 import { labelLinks, marksOf, nextParts, outcomeBadge, pathOf, whatParts, whenParts } from "./schedule_parts.js";
 
-/** @typedef {import("../lib/wire.js").Schedule} Schedule */
+/** @typedef {import("../lib/schedule_wire.js").Schedule} Schedule */
 /** @typedef {import("../lib/router.js").Place} Place */
 
 const POLL_SECONDS = 5;
