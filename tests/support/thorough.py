@@ -19,6 +19,13 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_a_history_does_not_depend_on_the_interpreter",
         *(f"faults_of_a_seed[{seed}]" for seed in range(9, 16)),  # the suite has eight seeds
     ),
+    # The short storm of `system/test_storm.py` is judged by the same history.
+    "storm_tests/test_storm_tempest.py": ("test_in_a_tempest_each_run_is_one_register_and_ends_once[1]",),
+    # Doors that are killed and restarted under load: `grid/test_proof_11_doors.py`, with one client.
+    "client/frames/test_grid_multi_client.py": ("test_every_job_has_one_result_while_doors_come_and_go",),
+    # Each kind of worker and each hostile name by itself: `executors/test_program_run_files.py` and the other proofs.
+    "grid/test_proof_20_names.py": (),
+    "grid/test_proof_26_lanes.py": (),
     # The suite has a short storm with one double kill, and simulations in virtual time.
     "system/test_storm.py": ("[one]", "[three]"),
     # Kills, clocks and outages, one at a time. The storms have all of them at once, over all three kinds of run.
