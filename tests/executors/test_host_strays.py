@@ -252,6 +252,28 @@ async def test_what_a_worker_left_that_was_killed_with_its_guards_is_ended_by(
     await eventually(lambda: alive_with(living) == [])
 
 
+async def test_a_guard_that_is_still_there_is_not_killed_by_the_next_worker(
+    tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SAFE-6: only the guard finds a process that emptied its environment"""
+    mark = f"_OF_THIS_TEST_{token}"
+    monkeypatch.setattr(marks, "_MARK", mark)
+    with a_worker("strays", token, tmp_path / "note", mark) as worker:
+        await eventually((tmp_path / "note").exists)
+        guards = worker.children()
+        for guard in guards:
+            guard.suspend()
+        worker.kill()
+        worker.wait(60)
+        ending = asyncio.create_task(asyncio.to_thread(end_abandoned))
+        await asyncio.sleep(0.2)
+        assert not ending.done()
+        for guard in guards:
+            guard.resume()
+        await ending
+        assert alive_with(token) == []
+
+
 async def test_what_nobody_has_left_is_not_touched(hosts: HostExecutor) -> None:
     before = [inner(host).pid for host in hosts._pool._processes]
     await asyncio.to_thread(end_abandoned)

@@ -15,6 +15,7 @@ import signal
 from typing import TYPE_CHECKING, NoReturn
 
 from pyoco_server.executors.descriptors import close_inherited
+from pyoco_server.executors.strays.marks import name_guard
 from pyoco_server.executors.strays.reaper import adopt_orphans, children, die_with_parent, end_children, reap
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def guarded(lifeline: int, capture: Capture | None = None) -> Marks | None:
         die_with_parent(guard, signal.SIGKILL)
         return capture.in_host() if capture is not None else None
     try:
+        name_guard()
         close_inherited(lifeline, awake, wakes, *(capture.guard_descriptors if capture is not None else ()))
         reader = capture.in_guard() if capture is not None else None
         os.set_blocking(wakes, False)

@@ -11,16 +11,30 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 
 from pyoco_server.executors.strays.owners import is_gone, own_text
 
-__all__ = ["end_abandoned", "end_marked", "end_matching", "environment_of", "new_mark", "with_mark"]
+__all__ = [
+    "end_abandoned",
+    "end_marked",
+    "end_matching",
+    "environment_of",
+    "is_guard",
+    "name_guard",
+    "new_mark",
+    "with_mark",
+]
 
 #: Set in every host and pack process, and so in what they start: `<owner>.<n>`, with n counted by the worker.
 _MARK = "_PYOCO_STARTED_BY"
+_GUARD_NAME = b"pyoco-guard"
 #: A process that is killed may have started another in the meantime.
 _ROUNDS_MAX = 10
 _ROUND_SECONDS = 0.05
+#: A guard whose worker has exited kills everything below it, also what has no mark. It is killed only if it takes
+#: longer than this.
+_GUARD_SECONDS = 5.0
 _counter = itertools.count(1)
 
 
@@ -40,7 +54,10 @@ def end_marked(mark: str) -> None:
 
 
 def end_abandoned() -> None:
-    """Kill what was started below host and pack processes of dead workers of this machine. O(its processes)."""
+    """Kill what was started below host and pack processes of dead workers of this machine. O(its processes).
+
+    Guards that are still there get time to do it, since a mark does not reach a process with an environment of its own.
+    """
     prefix = os.fsencode(f"{_MARK}=")
     known: dict[str, bool] = {}
 
@@ -53,6 +70,11 @@ def end_abandoned() -> None:
                 return known[owner]
         return False
 
+    until = time.monotonic() + _GUARD_SECONDS
+    while any(is_guard(pid) and is_abandoned(environment_of(pid)) for pid in _processes()):
+        if time.monotonic() > until:
+            break
+        time.sleep(_ROUND_SECONDS)
     end_matching(is_abandoned)
 
 
@@ -65,6 +87,22 @@ def end_matching(is_one: Callable[[Collection[bytes]], bool]) -> None:
         if not found:
             return
         time.sleep(_ROUND_SECONDS)
+
+
+def name_guard() -> None:
+    """Give this process the name by which `end_abandoned` knows a guard. `ps` and `top` show it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_bytes(_GUARD_NAME)
+
+
+def is_guard(pid: int) -> bool:
+    """Whether this process is a guard that has not exited."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    name, _, rest = fields.partition(b"(")[2].rpartition(b")")
+    return name == _GUARD_NAME and rest.split()[0] not in {b"Z", b"X"}
 
 
 def _end(pid: int, is_one: Callable[[Collection[bytes]], bool]) -> bool:

@@ -98,6 +98,8 @@ class Session:
         self.backlog: deque[Kept] = deque()
         #: Limits of concurrent archive uploads, and of spooled results in memory.
         self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
+        #: Whether the door has been sent what is running and finished: no credit goes before that.
+        self.has_reported = False
         #: Whether the door takes LogChunks, and how many may be unanswered.
         self.takes_logs = LOGS in hello.capabilities and hello.log_credits > 0
         self.log_credits = asyncio.Semaphore(hello.log_credits)

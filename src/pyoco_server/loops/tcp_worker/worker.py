@@ -221,6 +221,7 @@ class TcpWorker:
         """Report what is running, finished and free, in this order (GRID-110)."""
         await self._pulse.beat(session)
         await self.saying.say_all(session)
+        session.has_reported = True
         session.give_credit(session.credits.first())
 
     async def heard(self, session: Session, frame: Frame) -> None:
@@ -243,6 +244,9 @@ class TcpWorker:
             self.give_credit(session)
 
     def give_credit(self, session: Session) -> None:
-        """Grant the credits that are due (GRID-69, GRID-70), unless the door lags with settling results."""
-        if self.saying.has_room(session):
+        """Grant the credits that are due (GRID-69, GRID-70), unless the door lags with settling results.
+
+        A new door first gets the reports that go before any credit (GRID-110); `attached` then grants the first.
+        """
+        if session.has_reported and self.saying.has_room(session):
             session.give_credit(session.credits.due())
