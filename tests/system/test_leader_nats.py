@@ -108,11 +108,11 @@ def test_three_doors_started_by_hand_form_a_cluster_that_survives_one_of_them(tm
         doors[0].until_ready()
         worker = three.processes.worker(doors[0], "--door", doors[1].address)
         assert completed(three.processes.client(doors[1], "clientA"))
-        assert set(three.copies(0).values()) == {2}
+        until(lambda: set(three.copies(0, 1).values()) == {2}, 60, "two copies of everything")
 
         # Whatever the third door asks for: the others see that its node is up.
         doors.append(three.start(2, env={"EXEC_REPLICAS": "2"}))
-        until(lambda: set(three.copies(0).values()) == {3}, 120, "three copies of everything")
+        until(lambda: set(three.copies(0, 1, 2).values()) == {3}, 120, "three copies of everything")
         assert completed(three.processes.client(doors[2], "clientB"))
         _ask_in_as_a_stranger(three.ports[0] + 20)
 

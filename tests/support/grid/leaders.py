@@ -69,13 +69,26 @@ class Leaders:
     def nats_url(self, place: int) -> str:
         return f"nats://127.0.0.1:{self.ports[place] + 10}"
 
-    def copies(self, place: int) -> dict[str, int]:
-        """Of each stream that this node keeps: on how many nodes it is kept."""
+    def copies(self, *places: int) -> dict[str, int]:
+        """Of each stream: how many of these nodes have everything of it, as its leader sees it. Without a leader: 0."""
+        found: dict[str, int] = {}
+        for place in places:
+            name = self._monitored(place, "varz")["server_name"]
+            accounts = self._monitored(place, "jsz?streams=1&config=1").get("account_details", ())
+            for each in (stream for account in accounts for stream in account.get("stream_detail", ())):
+                cluster = each["cluster"]
+                if cluster.get("leader") == name:
+                    current = [peer for peer in cluster.get("replicas", ()) if peer["current"] and not peer.get("lag")]
+                    found[each["name"]] = 1 + len(current)
+                else:
+                    found.setdefault(each["name"], 0)
+        return found
+
+    def _monitored(self, place: int, what: str) -> Any:
         [configuration] = self.data_dir(place).glob("nats-*/nats.conf")
         monitor = json.loads("{" + configuration.read_text().partition("\n")[2] + "}")["http"]
-        with urlopen(f"http://{monitor}/jsz?streams=1&config=1", timeout=60) as answer:
-            [account] = json.load(answer)["account_details"]
-        return {each["name"]: each["config"]["num_replicas"] for each in account["stream_detail"]}
+        with urlopen(f"http://{monitor}/{what}", timeout=60) as answer:
+            return json.load(answer)
 
 
 @contextlib.contextmanager
