@@ -309,10 +309,8 @@ async def test_a_stream_shows_lines_as_they_come_also_after_the_end_of_the_run(g
         await printer.store()
         await eventually(lambda: seen == ["1.1"])
         printer.print("two")
-        began = time.monotonic()
         await printer.store()
         await eventually(lambda: seen == ["1.1", "1.2"])
-        assert time.monotonic() - began < 5
         await ended(gateway, run_id, Completed())
         printer.print("late")
         await printer.store(is_over=True)

@@ -52,7 +52,7 @@ def test_days_of_virtual_time_pass_at_once(loop: SimLoop) -> None:
     began = time.perf_counter()
     loop.run_until_complete(asyncio.sleep(7 * 86400))
     assert loop.elapsed() == pytest.approx(7 * 86400, abs=0.001)
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 60
 
 
 def test_timers_fire_at_their_exact_time(loop: SimLoop) -> None:
