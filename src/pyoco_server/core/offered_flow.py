@@ -18,7 +18,8 @@ class OfferedFlow:
     app: str
     #: The docstring of its function, without indentation; empty without one.
     doc: str = ""
-    #: Tags of the worker that its runs are submitted to by default; empty: those of the worker.
+    #: The tag that its runs are submitted to, if it names one, then its labels: `tags` of its runs. Empty: those that a
+    #: submission has by default.
     tags: tuple[str, ...] = ()
     #: JSON Schema of its params: `{"type": "object", "properties", "required"?, "additionalProperties": false}`.
     #: Properties have `default` and `enum` where the signature has them. Empty: dropped for lack of room.
@@ -76,7 +77,7 @@ def read_offered_flow(document: Any) -> OfferedFlow:
 
 def _members(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{what} is not an object")  # noqa: TRY004  (what is wrong is the document)
+        raise ValueError(f"{what} is not an object")
     return value
 
 

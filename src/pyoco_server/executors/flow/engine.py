@@ -16,17 +16,18 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import NO_TERMS, Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.states import TaskState
-from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
+from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, ParamsRefused, WorkflowTooLarge
 from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
+from pyoco_server.executors.flow.params import params_for
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.executors.flow.task_tries import TaskTries, Tell
 from pyoco_server.executors.flow.terms import check_tasks, terms_of
 
-__all__ = ["EngineRun", "Tasks"]
+__all__ = ["SILENCE", "EngineRun", "Tasks", "TryingEngine"]
 
 
 class Tasks(Protocol):
@@ -47,7 +48,7 @@ class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
     def on_node_error(self, node_name: str, error: Exception) -> None: ...
 
 
-_SILENCE = _Silence()
+SILENCE = _Silence()
 
 
 class _Told(_Silence):
@@ -66,7 +67,7 @@ class _Told(_Silence):
         self._tasks.end_task()
 
 
-class _Engine(Engine):  # type: ignore[misc]  # as above
+class TryingEngine(Engine):  # type: ignore[misc]  # as above
     """Tries tasks as their policies say. Does not keep what tasks print: nothing reads it, and a task may print more
     than there is memory."""
 
@@ -75,7 +76,7 @@ class _Engine(Engine):  # type: ignore[misc]  # as above
         self._tries = tries
 
     def _execute_task(self, task: Task, ctx: Context, log_capture: RunLogCapture | None = None) -> None:
-        self._tries.execute(task, lambda: super(_Engine, self)._execute_task(task, ctx, log_capture))
+        self._tries.execute(task, lambda: super(TryingEngine, self)._execute_task(task, ctx, log_capture))
 
     def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
         return super()._run_flow(flow, ctx, run_ctx, None)
@@ -95,7 +96,7 @@ class EngineRun:
     ) -> None:
         """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know while the run goes on."""
         self._job, self._resolve = job, resolve
-        self._trace = _SILENCE if tasks is None else _Told(tasks)
+        self._trace = SILENCE if tasks is None else _Told(tasks)
         #: The values that the run has returned, once `execute` has returned.
         self.outputs = OutputKeeper(limits or OutputLimits())
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
@@ -111,10 +112,12 @@ class EngineRun:
         try:
             flow = self._resolve(self._job)
             check_tasks(flow)
+            params = params_for(flow, self._job.params)
+        except (ParamsRefused, CallableRefused) as error:
+            why = DeadReason.INVALID_JOB if isinstance(error, ParamsRefused) else DeadReason.FLOW_NOT_FOUND
+            return Failed(message=f"{error.text.err_id}: {error}", why=why)
         except (InvalidFlow, WorkflowTooLarge) as error:
             return Failed(message=exception_text(error), why=DeadReason.INVALID_JOB)  # FLOW-325
-        except CallableRefused as error:
-            return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
@@ -124,8 +127,7 @@ class EngineRun:
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
         try:
-            # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
-            _Engine(self._trace, self._tries).run(flow, params=dict(self._job.params), run_context=self._context)
+            TryingEngine(self._trace, self._tries).run(flow, params=params, run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
             return Failed(message=exception_text(error), progress=self._last_progress(), cause=failure_of(error))
         return self._returned(flow)
