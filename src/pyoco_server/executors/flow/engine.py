@@ -17,7 +17,7 @@ from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import NO_TERMS, Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.states import TaskState
 from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, ParamsRefused, WorkflowTooLarge
-from pyoco_server.executors.flow.exception_text import exception_text
+from pyoco_server.executors.flow.exception_text import exception_form, exception_text
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
@@ -74,9 +74,15 @@ class TryingEngine(Engine):  # type: ignore[misc]  # as above
     def __init__(self, trace: TraceBackend, tries: TaskTries) -> None:
         super().__init__(trace_backend=trace)
         self._tries = tries
+        #: What tasks have raised in the end.
+        self.raised: dict[str, dict[str, Any]] = {}
 
     def _execute_task(self, task: Task, ctx: Context, log_capture: RunLogCapture | None = None) -> None:
-        self._tries.execute(task, lambda: super(TryingEngine, self)._execute_task(task, ctx, log_capture))
+        try:
+            self._tries.execute(task, lambda: super(TryingEngine, self)._execute_task(task, ctx, log_capture))
+        except Exception as error:
+            self.raised[task.name] = exception_form(error)
+            raise
 
     def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
         return super()._run_flow(flow, ctx, run_ctx, None)
@@ -105,6 +111,7 @@ class EngineRun:
         self._terms = NO_TERMS
         self._tell = tell
         self._tries = TaskTries(self._context, task_tries or {}, tell)
+        self._engine = TryingEngine(self._trace, self._tries)
 
     def execute(self) -> Outcome:
         """Build the flow and run it. Never raises: any exception of a task is an outcome, including SystemExit
@@ -127,7 +134,7 @@ class EngineRun:
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
         try:
-            TryingEngine(self._trace, self._tries).run(flow, params=params, run_context=self._context)
+            self._engine.run(flow, params=params, run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
             return Failed(message=exception_text(error), progress=self._last_progress(), cause=failure_of(error))
         return self._returned(flow)
@@ -192,9 +199,14 @@ class EngineRun:
                 "output": record.output,
                 "artifacts": record.artifacts,
                 **self._tries.shown(name),
+                **self._exception(name, tasks[name]),
             }
             for name, record in ((name, self._context.task_records[name]) for name in tasks)
         }
+
+    def _exception(self, name: str, state: str) -> dict[str, Any]:
+        form = self._engine.raised.get(name) if state == TaskState.FAILED else None
+        return {} if form is None else {"exception": form}
 
     def _tasks(self) -> dict[str, str]:
         """Return the tasks in the order of their start, the others by name: the engine's set has no order."""

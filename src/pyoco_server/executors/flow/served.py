@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pyoco.core.models import Flow
@@ -12,7 +13,7 @@ from pyoco.core.models import Flow
 from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.errors import AppNotLoaded, UsageError
 
-__all__ = ["ServedApp", "load_app"]
+__all__ = ["ServedApp", "load_app", "offers_of"]
 
 
 @runtime_checkable
@@ -34,8 +35,8 @@ def load_app(spec: str) -> ServedApp:
     module_name, colon, attribute = spec.partition(":")
     if not colon or not module_name or not attribute:
         raise UsageError(f"the app {spec!r} must be module:app, for example my_flows:app")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    if "" not in sys.path and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
     try:
         target: object = importlib.import_module(module_name)
     except BaseException as error:  # third-party code: its import may raise anything, and call sys.exit()
@@ -47,6 +48,14 @@ def load_app(spec: str) -> ServedApp:
     if not isinstance(target, ServedApp):
         raise AppNotLoaded(f"{spec}: {attribute!r} is a {type(target).__name__}, not an App")
     return target
+
+
+def offers_of(app: ServedApp) -> tuple[OfferedFlow, ...]:
+    """Return what the app offers. Raises AppNotLoaded if a graph cannot be built."""
+    try:
+        return app.offered()
+    except Exception as error:  # functions of flows may raise anything
+        raise AppNotLoaded(f"app {app.name!r}: {_place_of(error)}") from error
 
 
 def _place_of(error: BaseException) -> str:
