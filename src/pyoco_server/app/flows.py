@@ -18,7 +18,7 @@ from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.outcome import Terms
 from pyoco_server.executors.flow.building import build_graph, building
 from pyoco_server.executors.flow.here import run_here
-from pyoco_server.executors.flow.params import with_params_reader
+from pyoco_server.executors.flow.of_app import OfApp, with_app
 from pyoco_server.executors.flow.terms import say_of_flow
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class AppFlow(Generic[P, T]):
             if self._graph is None:
                 flow = build_graph(self.name, self._function)
                 flow = say_of_flow(flow, Terms(self.terms.retry, self.terms.timeout))
-                self._graph = with_params_reader(flow, self.signature.read)
+                self._graph = with_app(flow, OfApp(self.signature.read, self._app.pickle))
             return self._graph
 
     def offered(self) -> OfferedFlow:

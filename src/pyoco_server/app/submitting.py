@@ -32,7 +32,7 @@ class Submitter:
         self._app, self._clients = app, clients
 
     def handle(self, run_id: str) -> RunHandle[Any]:
-        return RunHandle(self._clients, run_id, Decoder())
+        return RunHandle(self._clients, run_id, Decoder(pickles=self._app.pickle))
 
     def submit(self, flow: AppFlow[..., T], params: dict[str, Any]) -> RunHandle[T]:
         with request_errors(f"flow {flow.name}"):
@@ -72,7 +72,7 @@ class Submitter:
 
 
 def _decoder_of(flow: AppFlow[..., Any]) -> Decoder:
-    return Decoder(flow.signature.returns)
+    return Decoder(flow.signature.returns, pickles=flow.app.pickle)
 
 
 def _asked(flow: AppFlow[..., Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -11,9 +12,10 @@ from uuid import UUID
 
 import msgspec
 
-from pyoco_server.core.values.decode import decode_value
+from pyoco_server.core.values.decode import Read, decode_value
 from pyoco_server.core.values.encode import JSON_TYPE, encode_value, to_bytes
 from pyoco_server.core.values.forms import KIND
+from pyoco_server.executors.flow.rich_values import NPY_TYPE, RichForms, read_npy
 
 __all__ = ["Decoder", "Mismatch", "params_document", "restored", "revived", "to_hint", "to_json"]
 
@@ -21,19 +23,25 @@ __all__ = ["Decoder", "Mismatch", "params_document", "restored", "revived", "to_
 _RESTORED = (bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID)
 
 
+#: Forms of other libraries, alone and inside of a value.
+_OTHERS: dict[str, Read] = {"npy": read_npy, NPY_TYPE: read_npy}
+
+
 class Decoder:
     """Decodes the values of one flow."""
 
-    def __init__(self, hint: Any = Any) -> None:
+    def __init__(self, hint: Any = Any, *, pickles: bool = False) -> None:
+        """`pickles`: they are values of an app that allows it (RES-23)."""
         self._hint = hint
+        self._others = _OTHERS | {"pickle": pickle.loads} if pickles else _OTHERS
 
     def of_document(self, document: Any) -> Any:
         """Raises Undecodable."""
-        return restored(revived(document), self._hint)
+        return restored(revived(document, self._others), self._hint)
 
     def of_bytes(self, data: bytes, content_type: str) -> Any:
         """Raises Undecodable."""
-        return restored(decode_value(data, content_type), self._hint)
+        return restored(decode_value(data, content_type, self._others), self._hint)
 
 
 class Mismatch(ValueError):
@@ -42,11 +50,9 @@ class Mismatch(ValueError):
 
 def to_json(value: Any) -> Any:
     """Return the value in its encoding as a JSON document. Raises NotEncodable."""
-    if isinstance(value, bytes | bytearray):  # alone it would be stored raw
-        return to_json([value])[0]
     pieces: list[bytes] = []
-    encode_value(value, pieces.append)
-    return json.loads(b"".join(pieces))
+    encode_value([value], pieces.append, RichForms())  # in a list, because some values alone are stored as they are
+    return json.loads(b"".join(pieces))[0]
 
 
 def params_document(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,12 +61,12 @@ def params_document(params: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def revived(document: Any) -> Any:
+def revived(document: Any, others: Mapping[str, Read] = _OTHERS) -> Any:
     """Decode a JSON document that may have encoded parts. Raises Undecodable."""
     text = json.dumps(document, ensure_ascii=False)
     if KIND not in text:
         return document
-    return decode_value(to_bytes(text), JSON_TYPE)
+    return decode_value(to_bytes(text), JSON_TYPE, others)
 
 
 def to_hint(value: Any, hint: Any) -> Any:

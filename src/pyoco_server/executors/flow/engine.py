@@ -21,9 +21,10 @@ from pyoco_server.executors.flow.exception_text import exception_form, exception
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
+from pyoco_server.executors.flow.of_app import params_for, pickles
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
-from pyoco_server.executors.flow.params import params_for
 from pyoco_server.executors.flow.records import plain_records
+from pyoco_server.executors.flow.rich_values import RichForms
 from pyoco_server.executors.flow.task_tries import TaskTries, Tell
 from pyoco_server.executors.flow.terms import check_tasks, terms_of
 
@@ -131,6 +132,7 @@ class EngineRun:
             message = f"building the flow failed: {exception_text(error)}"  # FLOW-323
             return Failed(message=message, cause=failure_of(error))
         self._graph, self._terms = graph_of(flow), terms_of(flow)
+        self.outputs.forms = RichForms(pickles=pickles(flow))
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
         try:
