@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,10 +130,19 @@ class Site:
 
 
 @contextlib.contextmanager
-def open_site(nats_url: str, data_dir: Path, *, has_worker: bool = True, **settings: Any) -> Iterator[Site]:
+def open_site(
+    nats_url: str,
+    data_dir: Path,
+    *,
+    has_worker: bool = True,
+    resolve: Callable[[str], Flow] | None = None,
+    **settings: Any,
+) -> Iterator[Site]:
+    """`resolve`: other flows than those of `Site`."""
     site = Site(config_for(nats_url, data_dir=str(data_dir), run_heartbeat_interval_sec=0.2, **settings))
     is_open, is_over = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(site, has_worker, is_open, is_over)), daemon=True)
+    worker_of = (resolve or site.resolve) if has_worker else None
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(site, worker_of, is_open, is_over)), daemon=True)
     thread.start()
     try:
         assert is_open.wait(100)
@@ -146,12 +155,15 @@ def open_site(nats_url: str, data_dir: Path, *, has_worker: bool = True, **setti
         assert not thread.is_alive()
 
 
-async def _serve(site: Site, has_worker: bool, is_open: threading.Event, is_over: threading.Event) -> None:
+async def _serve(
+    site: Site, resolve: Callable[[str], Flow] | None, is_open: threading.Event, is_over: threading.Event
+) -> None:
+    """`resolve`: the flows of its worker; None: it has none."""
     app = create_app(site.config)
     async with app.router.lifespan_context(app), listening(app) as port:
         site.url = f"http://127.0.0.1:{port}"
         site.loop, site.logs = asyncio.get_running_loop(), app.state.gateway.backend.logs
-        worker = await PyocoNatsWorker.connect(site.config, site.resolve, "anna") if has_worker else None
+        worker = await PyocoNatsWorker.connect(site.config, resolve, "anna") if resolve is not None else None
         is_open.set()
         while not is_over.is_set():
             if worker is not None:

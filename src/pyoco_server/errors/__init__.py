@@ -62,6 +62,7 @@ PyocoError
 ├── Corrupt               stored data is damaged
 │   └── RecordUnreadable  the record of a run cannot be decoded (503)
 ├── InvalidJob            an invalid queue message
+├── ParamsRefused         the params of a run do not fit the signature of its flow
 ├── FlowNotResolved       this worker cannot build the flow
 │   └── CallableRefused   a flow.yaml names code that this worker does not offer
 ├── WheelSyncFailed       a worker could not install a wheel; it will retry
@@ -72,6 +73,7 @@ PyocoError
 ├── PepperMismatch        the server would reject keys made with this pepper
 ├── SeveralServers        several local servers are running, and none was chosen
 ├── UsageError            an invalid command line
+│   └── AppNotLoaded      the app to be served cannot be imported
 └── SettingError          a setting does not parse
 """
 
@@ -85,6 +87,7 @@ from pyoco_server.errors.execution import (
     Corrupt,
     FlowNotResolved,
     InvalidJob,
+    ParamsRefused,
     RecordUnreadable,
     SnapshotTooLargeError,
     WheelSyncFailed,
@@ -150,6 +153,7 @@ from pyoco_server.errors.requests import (
     WorkflowTooLarge,
 )
 from pyoco_server.errors.starting import (
+    AppNotLoaded,
     DeploymentRefused,
     ExposureRefused,
     PepperMismatch,
@@ -168,6 +172,7 @@ from pyoco_server.errors.values import (
 
 __all__ = [
     "CATALOGUE",
+    "AppNotLoaded",
     "ArtifactExpired",
     "BackupFailed",
     "BelowPrice",
@@ -203,6 +208,7 @@ __all__ = [
     "ObjectNotFound",
     "OtherLedger",
     "OverBudget",
+    "ParamsRefused",
     "PepperMismatch",
     "Problem",
     "PyocoError",

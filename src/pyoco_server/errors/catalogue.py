@@ -319,6 +319,12 @@ CATALOGUE: dict[int, Text] = {
             "A priced run that failed is submitted again as a new one, under another idempotency key.",
         ),
         Text(
+            72,
+            "The app could not be loaded.",
+            "アプリを読み込めません",
+            "Correct the module, or the name of the app in it; the message has the line of the import error.",
+        ),
+        Text(
             75,
             "A stored run record cannot be read.",
             "保存されたrunの記録を読み取れません",

@@ -48,6 +48,13 @@ class InvalidJob(PyocoError):
         self.run_id = run_id
 
 
+class ParamsRefused(PyocoError):
+    """The params do not fit the signature of the flow."""
+
+    number = 2
+    phrase = "invalid params"
+
+
 class FlowNotResolved(PyocoError):
     """This worker cannot build the flow."""
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pyoco_server.errors.base import PyocoError
 
-__all__ = ["DeploymentRefused", "ExposureRefused", "PepperMismatch", "SettingError", "SeveralServers", "UsageError"]
+__all__ = [
+    "AppNotLoaded",
+    "DeploymentRefused",
+    "ExposureRefused",
+    "PepperMismatch",
+    "SettingError",
+    "SeveralServers",
+    "UsageError",
+]
 
 
 class DeploymentRefused(PyocoError):
@@ -40,6 +48,13 @@ class UsageError(PyocoError):
 
     number = 18
     phrase = "invalid arguments"
+
+
+class AppNotLoaded(UsageError):
+    """The app to be served cannot be imported."""
+
+    number = 72
+    phrase = "app not loaded"
 
 
 class SettingError(PyocoError, ValueError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pyoco_server.embedded import end, kill, spawn
-from pyoco_server.errors import OtherLedger, PyocoError, Unavailable, UsageError
+from pyoco_server.errors import AppNotLoaded, OtherLedger, PyocoError, Unavailable, UsageError
 from pyoco_server.logs import get_logger
 
 __all__ = ["Child", "Part", "Supervisor"]
@@ -29,6 +29,13 @@ _PAUSE_SECONDS_MAX = 5.0
 #: machine a worker needs more than ten seconds to detect such a problem.
 _FIRST_SECONDS = 60.0
 _FIXABLE = frozenset({1, 3})
+#: Errors that a child may print, and that its failure is reported as.
+_KINDS: dict[str, type[PyocoError]] = {
+    "0003": Unavailable,
+    "0018": UsageError,
+    "0049": OtherLedger,
+    "0072": AppNotLoaded,
+}
 
 
 class Outlet(Protocol):
@@ -227,7 +234,7 @@ class Child:
             return self.part.failure()
         words = "\n".join(self._console.last_words(self.part.name))
         ids = re.findall(r"^ERR-PYOCO-(\d{4}): ", words, re.MULTILINE)
-        kind = {"0003": Unavailable, "0018": UsageError, "0049": OtherLedger}.get(ids[-1] if ids else "", PyocoError)
+        kind = _KINDS.get(ids[-1] if ids else "", PyocoError)
         return kind(f"{what}; see its output above" if words else what)
 
     def expect_end(self) -> None:

@@ -448,16 +448,22 @@ def backup_folder(path: Path) -> FolderArchive:
 
 
 def host_executor(
-    config: NatsBackendConfig, resolver: str | None, slots: int, collector: Collector | None = None
+    config: NatsBackendConfig,
+    resolver: str | None,
+    slots: int,
+    collector: Collector | None = None,
+    app: str | None = None,
 ) -> HostExecutor:
-    """`collector` gets what runs print; None: it goes to the output of this process."""
+    """`app`: serve this app instead of a resolver. `collector` gets what runs print; None: the output of this process
+    does."""
     settings = Settings(
-        resolver=resolver,
+        resolver=None if app else resolver,
         callable_allow=config.callable_allow,
         workflow_bytes_max=config.workflow_yaml_max_bytes,
         records_bytes_max=config.max_run_snapshot_bytes,
         memory_bytes_max=config.host_memory_max_bytes or int(memory_bytes() * 0.8),
         outputs=_output_limits(config),
+        app=app,
     )
     return HostExecutor(settings, slots, config.host_runs_max, config.run_timeout_sec, collector)
 

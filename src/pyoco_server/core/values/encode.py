@@ -11,12 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from pyoco_server.core.values.forms import DIGITS_MAX, KIND, VALUE
 
-__all__ = ["JSON_TYPE", "RAW_TYPE", "NotEncodable", "WriteStopped", "content_type_of", "encode_value", "to_bytes"]
+__all__ = [
+    "JSON_TYPE",
+    "RAW_TYPE",
+    "NotEncodable",
+    "OtherForms",
+    "WriteStopped",
+    "encode_value",
+    "to_bytes",
+]
 
 JSON_TYPE = "application/json"
 #: RES-21: a value that is itself bytes is stored as it is.
@@ -45,21 +53,35 @@ class WriteStopped(Exception):
     """Base of what a `write` function raises to end the encoding."""
 
 
-def content_type_of(value: Any) -> str:
-    return RAW_TYPE if isinstance(value, bytes | bytearray) else JSON_TYPE
+class OtherForms(Protocol):
+    """Encodes values of classes that this module does not know. None: it does not know them either."""
+
+    def raw(self, value: Any) -> tuple[str, bytes] | None:
+        """Return the content type and the bytes of a value that is stored as it is."""
+
+    def form(self, value: Any) -> tuple[str, bytes] | None:
+        """Return the name of its form inside of another value, and the bytes."""
 
 
-def encode_value(value: Any, write: Callable[[bytes], None]) -> None:
+def encode_value(value: Any, write: Callable[[bytes], None], other: OtherForms | None = None) -> str:
     """Pass the encoded value to `write` piece by piece: memory does not grow with its size, except for single texts.
 
-    Raises NotEncodable, and the WriteStopped that `write` raises. O(size).
+    `other` encodes what this module does not know. Returns the content type. Raises NotEncodable, and the WriteStopped
+    that `write` raises. O(size).
     """
     if isinstance(value, bytes | bytearray):
-        with memoryview(value) as view:
-            for at in range(0, len(view), _RAW_SLICE):
-                write(bytes(view[at : at + _RAW_SLICE]))
-        return
-    _Writer(write).root(value)
+        return _write_raw(value, write, RAW_TYPE)
+    if other is not None and (raw := other.raw(value)) is not None:
+        return _write_raw(raw[1], write, raw[0])
+    _Writer(write, other).root(value)
+    return JSON_TYPE
+
+
+def _write_raw(data: bytes | bytearray, write: Callable[[bytes], None], content_type: str) -> str:
+    with memoryview(data) as view:
+        for at in range(0, len(view), _RAW_SLICE):
+            write(bytes(view[at : at + _RAW_SLICE]))
+    return content_type
 
 
 def to_bytes(text: str) -> bytes:
@@ -77,8 +99,8 @@ codecs.register_error("pyoco.escape", _escape)
 
 
 class _Writer:
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[bytes], None], other: OtherForms | None = None) -> None:
+        self._write, self._other = write, other
         #: Keys and positions from the value to the current part.
         self._path: list[str | int] = []
 
@@ -148,6 +170,8 @@ class _Writer:
         names = getattr(type(value), "__struct_fields__", None)  # a msgspec Struct
         if isinstance(names, tuple):
             return self._object((name, getattr(value, name)) for name in names)
+        if self._other is not None and (form := self._other.form(value)) is not None:
+            return self._form(form[0], lambda: self._base64(form[1]))
         raise self._refusal(value)
 
     @staticmethod
@@ -226,7 +250,7 @@ class _Writer:
         encoded = []
         for item in items:
             pieces: list[bytes] = []
-            inner = _Writer(pieces.append)
+            inner = _Writer(pieces.append, self._other)
             inner._path = [*self._path, "item"]
             inner._value(item)
             encoded.append(b"".join(pieces))

@@ -15,6 +15,7 @@ from pyoco_server.core.names import host_word
 from pyoco_server.doors.cli.banner import Facts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
+from pyoco_server.doors.cli.served_app import check_one_source
 from pyoco_server.doors.frames.settings import check_exposure, check_openness, is_loopback, is_open_beside_keys
 from pyoco_server.embedded import EmbeddedNats, find_command
 from pyoco_server.errors import UsageError
@@ -47,6 +48,8 @@ class UpOptions:
     keeper: bool
     with_examples: bool
     flow_resolver: str | None
+    #: module:app, instead of a resolver.
+    app: str | None = None
     slots: int | None
     tags: str | None
     wheel_sync: bool
@@ -73,9 +76,10 @@ class Plan:
             )
         if self._has_own_nats:
             refuse_logins(config, "--nats-url")
+        check_one_source(options.app, options.flow_resolver)
         self._resolver, self._examples = options.flow_resolver or config.flow_resolver or None, None
         # `make up` always passes --with-examples; an explicit resolver takes precedence.
-        if options.with_examples and self._resolver is None:
+        if options.with_examples and self._resolver is None and options.app is None:
             self._resolver, self._examples = "examples.flows:resolve", _examples_home()
 
         if options.frames_port is not None:
@@ -247,13 +251,13 @@ class Plan:
         if self._has_samples:
             command += ["--exec-dir", str(SAMPLES)]
         for option, value in (
-            ("--flow-resolver", self._resolver),
+            ("--flow-resolver", None if self.options.app else self._resolver),
             ("--slots", self.options.slots),
             ("--tags", self.options.tags),
         ):
             if value is not None:
                 command += [option, str(value)]
-        return command
+        return [*command, self.options.app] if self.options.app else command
 
     def _worker_environment(
         self, environment: Mapping[str, str], drain_seconds: float, data_dir: Path

@@ -49,7 +49,12 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
     return None
 
 
-@cli.command(example="pyoco-server up --with-examples\npyoco-server up --port 9000 --flow-resolver my_flows:resolve")
+@cli.command(
+    example="pyoco-server up --with-examples\n"
+    "pyoco-server up my_flows:app\n"
+    "pyoco-server up --port 9000 --flow-resolver my_flows:resolve"
+)
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @_host
 @_port
 @_data_dir
@@ -88,6 +93,8 @@ def cli(context: click.Context, /, dashboard_lang: str | None) -> int | None:
 @_dashboard_lang
 def up(*, no_worker: bool, no_keeper: bool, no_programs: bool, workers: int, **given: Any) -> int:
     """Start everything on this machine: NATS, the gateway, a keeper and a worker.
+
+    With MODULE:APP its workers serve the flows of an app; the current directory is importable.
 
     Without --nats-url it starts a NATS server of its own, whose data is stored under --data-dir and survives a restart.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyoco_server.doors.cli.served_app import check_one_source
 from pyoco_server.doors.cli.shell import Command, run
 from pyoco_server.errors import UsageError
 
@@ -29,11 +30,13 @@ __all__ = ["cli", "main"]
 
 @click.command(
     cls=Command,
-    example="pyoco-worker --flow-resolver my_flows:resolve\n"
+    example="pyoco-worker my_flows:app\n"
+    "pyoco-worker --flow-resolver my_flows:resolve\n"
     "pyoco-worker --tags gpu,default --slots 4 --worker-id gpu-1 --nats-url nats://10.0.0.5:4222\n"
     "pyoco-worker --wheel-sync --wheel-sync-dir /var/lib/pyoco/wheels\n"
     "pyoco-worker --exec-dir /opt/grid/exe --exec-pattern job.assign.calcA --exec-slots 8",
 )
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--nats-url", metavar="URL", help="Use this NATS server. [env: PYOCO_NATS_URL]")
 @click.option("--tags", metavar="A,B", help="Serve these tags. [default: PYOCO_DEFAULT_TAG]")
 @click.option(
@@ -59,6 +62,7 @@ __all__ = ["cli", "main"]
 @click.option("--exec-slots", metavar="N", help="Programs at once. [env: WORKER_MAX_PAR; default: 4]")
 def cli(
     *,
+    app: str | None,
     tags: str | None,
     worker_id: str | None,
     flow_resolver: str | None,
@@ -67,6 +71,8 @@ def cli(
     **given: Any,
 ) -> int:
     """Take jobs and run them until SIGTERM or Ctrl-C.
+
+    With MODULE:APP it serves the flows of an app; the current directory is importable.
 
     Also takes priced runs, as soon as a ledger exists, and runs programs if their directory is configured. The first
     signal lets running work finish; a second one stops immediately, and the jobs are run on other workers.
@@ -80,6 +86,7 @@ def cli(
     from pyoco_server.logs import configure_logging  # noqa: PLC0415
     from pyoco_server.wiring.packs import check_files  # noqa: PLC0415
 
+    check_one_source(app, flow_resolver)
     configure_logging("pyoco-server:worker", name=worker_id)
     warn_of_typos()
     programs = _programs(given.pop("exec_dir"), given.pop("exec_pattern"), given.pop("exec_slots"))
@@ -91,7 +98,7 @@ def cli(
         raise UsageError(str(error)) from error
     priced = priced_from_env()
     check_files(priced[0])
-    return uvloop.run(_work(config, priced, programs, worker_id, list(dict.fromkeys(chosen)), flow_resolver))
+    return uvloop.run(_work(config, priced, programs, worker_id, list(dict.fromkeys(chosen)), flow_resolver, app))
 
 
 def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None) -> Programs | None:
@@ -115,6 +122,7 @@ async def _work(
     given_id: str | None,
     tags: list[str],
     flow_resolver: str | None,
+    app: str | None = None,
 ) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
@@ -141,7 +149,7 @@ async def _work(
         me = Owner(worker_id, backend.new_id())
         totals = None if lines is None else lines.totals
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
-        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines)
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines, app)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.

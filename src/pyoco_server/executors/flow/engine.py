@@ -16,17 +16,19 @@ from pyoco.trace.backend import TraceBackend
 from pyoco_server.core.job import Job
 from pyoco_server.core.outcome import NO_TERMS, Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.core.states import TaskState
-from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, WorkflowTooLarge
-from pyoco_server.executors.flow.exception_text import exception_text
+from pyoco_server.errors import CallableRefused, FlowNotResolved, InvalidFlow, ParamsRefused, WorkflowTooLarge
+from pyoco_server.executors.flow.exception_text import exception_form, exception_text
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.graph import graph_of
 from pyoco_server.executors.flow.limits import OutputLimits
+from pyoco_server.executors.flow.of_app import params_for, pickles
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
+from pyoco_server.executors.flow.rich_values import RichForms
 from pyoco_server.executors.flow.task_tries import TaskTries, Tell
 from pyoco_server.executors.flow.terms import check_tasks, terms_of
 
-__all__ = ["EngineRun", "Tasks"]
+__all__ = ["SILENCE", "EngineRun", "Tasks", "TryingEngine"]
 
 
 class Tasks(Protocol):
@@ -47,7 +49,7 @@ class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
     def on_node_error(self, node_name: str, error: Exception) -> None: ...
 
 
-_SILENCE = _Silence()
+SILENCE = _Silence()
 
 
 class _Told(_Silence):
@@ -66,16 +68,22 @@ class _Told(_Silence):
         self._tasks.end_task()
 
 
-class _Engine(Engine):  # type: ignore[misc]  # as above
+class TryingEngine(Engine):  # type: ignore[misc]  # as above
     """Tries tasks as their policies say. Does not keep what tasks print: nothing reads it, and a task may print more
     than there is memory."""
 
     def __init__(self, trace: TraceBackend, tries: TaskTries) -> None:
         super().__init__(trace_backend=trace)
         self._tries = tries
+        #: What tasks have raised in the end.
+        self.raised: dict[str, dict[str, Any]] = {}
 
     def _execute_task(self, task: Task, ctx: Context, log_capture: RunLogCapture | None = None) -> None:
-        self._tries.execute(task, lambda: super(_Engine, self)._execute_task(task, ctx, log_capture))
+        try:
+            self._tries.execute(task, lambda: super(TryingEngine, self)._execute_task(task, ctx, log_capture))
+        except Exception as error:
+            self.raised[task.name] = exception_form(error)
+            raise
 
     def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
         return super()._run_flow(flow, ctx, run_ctx, None)
@@ -95,7 +103,7 @@ class EngineRun:
     ) -> None:
         """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know while the run goes on."""
         self._job, self._resolve = job, resolve
-        self._trace = _SILENCE if tasks is None else _Told(tasks)
+        self._trace = SILENCE if tasks is None else _Told(tasks)
         #: The values that the run has returned, once `execute` has returned.
         self.outputs = OutputKeeper(limits or OutputLimits())
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).
@@ -104,6 +112,7 @@ class EngineRun:
         self._terms = NO_TERMS
         self._tell = tell
         self._tries = TaskTries(self._context, task_tries or {}, tell)
+        self._engine = TryingEngine(self._trace, self._tries)
 
     def execute(self) -> Outcome:
         """Build the flow and run it. Never raises: any exception of a task is an outcome, including SystemExit
@@ -111,21 +120,23 @@ class EngineRun:
         try:
             flow = self._resolve(self._job)
             check_tasks(flow)
+            params = params_for(flow, self._job.params)
+        except (ParamsRefused, CallableRefused) as error:
+            why = DeadReason.INVALID_JOB if isinstance(error, ParamsRefused) else DeadReason.FLOW_NOT_FOUND
+            return Failed(message=f"{error.text.err_id}: {error}", why=why)
         except (InvalidFlow, WorkflowTooLarge) as error:
             return Failed(message=exception_text(error), why=DeadReason.INVALID_JOB)  # FLOW-325
-        except CallableRefused as error:
-            return Failed(message=f"{error.text.err_id}: {error}", why=DeadReason.FLOW_NOT_FOUND)
         except FlowNotResolved as error:
             return Failed(message=str(error), why=DeadReason.FLOW_NOT_FOUND)
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
             message = f"building the flow failed: {exception_text(error)}"  # FLOW-323
             return Failed(message=message, cause=failure_of(error))
         self._graph, self._terms = graph_of(flow), terms_of(flow)
+        self.outputs.forms = RichForms(pickles=pickles(flow))
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
         try:
-            # A copy, because tasks may modify their params (ENG-7), and the record shows them as submitted.
-            _Engine(self._trace, self._tries).run(flow, params=dict(self._job.params), run_context=self._context)
+            self._engine.run(flow, params=params, run_context=self._context)
         except BaseException as error:  # noqa: BLE001  (third-party tasks: any exception is their outcome)
             return Failed(message=exception_text(error), progress=self._last_progress(), cause=failure_of(error))
         return self._returned(flow)
@@ -190,9 +201,14 @@ class EngineRun:
                 "output": record.output,
                 "artifacts": record.artifacts,
                 **self._tries.shown(name),
+                **self._exception(name, tasks[name]),
             }
             for name, record in ((name, self._context.task_records[name]) for name in tasks)
         }
+
+    def _exception(self, name: str, state: str) -> dict[str, Any]:
+        form = self._engine.raised.get(name) if state == TaskState.FAILED else None
+        return {} if form is None else {"exception": form}
 
     def _tasks(self) -> dict[str, str]:
         """Return the tasks in the order of their start, the others by name: the engine's set has no order."""

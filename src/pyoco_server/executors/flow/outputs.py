@@ -15,11 +15,11 @@ from pyoco_server.core.values.encode import (
     JSON_TYPE,
     NotEncodable,
     WriteStopped,
-    content_type_of,
     encode_value,
 )
 from pyoco_server.core.values.kept import PREVIEW_LENGTH_MAX, Kept
 from pyoco_server.executors.flow.limits import OutputLimits
+from pyoco_server.executors.flow.rich_values import RichForms
 from pyoco_server.executors.flow.spool import Spool
 
 __all__ = ["OutputKeeper", "ends_of"]
@@ -135,6 +135,8 @@ class OutputKeeper:
         self._outputs: dict[str, dict[str, Any]] = {}
         #: Small outputs that are whole in their task records.
         self._rest: dict[str, Any] = {}
+        #: How values of other libraries are encoded.
+        self.forms = RichForms()
 
     def keep_outputs(self, outputs: Iterable[tuple[str, Any, bool]]) -> None:
         """`outputs`: task, output, and whether the task record shows all of it. O(size), except for small ones."""
@@ -189,10 +191,8 @@ class OutputKeeper:
 
     def _encoded(self, value: Any) -> dict[str, Any]:
         sink = _Sink(self._spool, self._limits, min(self._limits.inline_bytes_max, max(0, self._inline_left)))
-        content_type = content_type_of(value)
         try:
-            encode_value(value, sink.write)
-            entry = sink.entry(content_type)
+            entry = sink.entry(encode_value(value, sink.write, self.forms))
         except NotEncodable as error:
             return self._failed(sink, NOT_ENCODABLE, f"{error.type_name} at {error.path} cannot be encoded", error.why)
         except _Bound as error:

@@ -18,7 +18,7 @@ TEXT_LENGTH_MAX = 4096
 _INT_MAX = 2**63 - 1
 
 #: FLOW-360: the members that are dropped first.
-_BULKY = ("inputs", "output", "artifacts", "traceback")
+_BULKY = ("inputs", "output", "artifacts", "traceback", "exception")
 
 
 class _TooMuch(Exception):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyoco.core.models import Flow, Task
 from pyoco.dsl.nodes import SubFlowNode, TaskNode
 
+from pyoco_server.executors.flow.of_app import keep_app
 from pyoco_server.executors.flow.terms import say_of_flow, terms_of
 
 __all__ = ["straight"]
@@ -48,7 +49,7 @@ def straight(flow: Flow) -> Flow:
             return flow
         steps[next_ones[0]] = None
         left.discard(next_ones[0])
-    return say_of_flow(_Straight(flow.name, tuple(steps)), terms_of(flow))
+    return keep_app(say_of_flow(_Straight(flow.name, tuple(steps)), terms_of(flow)), flow)
 
 
 def _is_plain(task: Task) -> bool:

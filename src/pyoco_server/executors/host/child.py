@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyoco_server.core.job import trust_job
 from pyoco_server.core.outcome import Failed, Outcome
 from pyoco_server.core.wheel_sync import Environment
-from pyoco_server.errors import UsageError
+from pyoco_server.errors import AppNotLoaded, UsageError
 from pyoco_server.executors.host import wire
 from pyoco_server.executors.host.inside import Channel, bound_memory, end_all, live, shed_memory
 from pyoco_server.executors.host.scene import Scene
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyoco_server.executors.flow.build import FlowBuilder
     from pyoco_server.executors.flow.engine import EngineRun
     from pyoco_server.executors.flow.outputs import OutputKeeper
+    from pyoco_server.executors.flow.served import ServedApp
     from pyoco_server.executors.flow.spool import Spool
 
 #: Everything in a record except params, task records and kept values; a generous estimate.
@@ -56,19 +57,23 @@ class Child:
         bound_memory(settings.memory_bytes_max)
         # The slow imports, only after the greeting was received.
         from pyoco_server.executors.flow.engine import EngineRun  # noqa: PLC0415
+        from pyoco_server.executors.flow.served import offers_of  # noqa: PLC0415
         from pyoco_server.executors.flow.straight import straight  # noqa: PLC0415
 
         try:
-            build = _builder(settings)
+            app = _app(settings)
+            build = _builder(settings, app)
+            offered = None if app is None else offers_of(app)
         except UsageError as error:
-            self._work.send(wire.FAULT + str(error).encode("utf-8", "replace"))
+            fault = wire.APP_FAULT if isinstance(error, AppNotLoaded) else wire.FAULT
+            self._work.send(fault + str(error).encode("utf-8", "replace"))
             return
         faults = build.warm()
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         gc.collect()
         gc.freeze()  # exclude permanent objects from later collections, which follow failed runs
         scene = Scene()
-        self._work.send(wire.pack_ready(faults))
+        self._work.send(wire.pack_ready(faults, offered))
         while (work := self._work.receive()) is not None:
             self._jobs += 1
             self._forget_outputs()
@@ -151,17 +156,25 @@ class Child:
             return b""
 
 
-def _builder(settings: wire.Settings) -> FlowBuilder:
-    from pyoco_server.executors.flow.build import FlowBuilder, load_resolver  # noqa: PLC0415
+def _app(settings: wire.Settings) -> ServedApp | None:
+    """Make the wheels importable, and load the app. Raises UsageError."""
     from pyoco_server.executors.flow.paths import place_wheels  # noqa: PLC0415
+    from pyoco_server.executors.flow.served import load_app  # noqa: PLC0415
+
+    # After the engine and our own modules, so that no wheel can replace any of those; before the app or the resolver,
+    # which may live in one.
+    place_wheels(settings.paths)
+    return load_app(settings.app) if settings.app else None
+
+
+def _builder(settings: wire.Settings, app: ServedApp | None) -> FlowBuilder:
+    from pyoco_server.executors.flow.build import FlowBuilder, load_resolver  # noqa: PLC0415
     from pyoco_server.executors.flow.reader import YamlFlowFiles  # noqa: PLC0415
 
-    # After the engine and our own modules, so that no wheel can replace any of those; before the resolver, which may
-    # live in one.
-    place_wheels(settings.paths)
-    resolver = load_resolver(settings.resolver) if settings.resolver else None
+    home = settings.app or settings.resolver
+    resolver = app.resolve if app is not None else load_resolver(home) if home else None
     environment = Environment(settings.paths, settings.modules)
-    own = [settings.resolver.partition(":")[0]] if settings.resolver else []
+    own = [home.partition(":")[0]] if home else []
     files = YamlFlowFiles(settings.workflow_bytes_max)
     return FlowBuilder(resolver, files, settings.callable_allow, own=own, environment=environment)
 

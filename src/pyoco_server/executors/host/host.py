@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.host import wire
@@ -34,6 +35,8 @@ class Host(ChildProcess):
         self._control_reader.on_remark = self._on_remark
         #: Faults of plug-ins in wheels, by the directory of the wheel. Runs that do not use them are unaffected.
         self.faults: dict[str, str] = {}
+        #: The flows of the app. None: it has a resolver, or it is not ready.
+        self.offered: tuple[OfferedFlow, ...] | None = None
 
     @classmethod
     async def _spawn(cls, settings: wire.Settings, collector: Collector | None) -> Self:
@@ -44,12 +47,12 @@ class Host(ChildProcess):
         return host
 
     async def ready(self, seconds: float = READY_SECONDS_MAX) -> None:
-        """Return when the host is warm. Raises UsageError if it cannot load the resolver or takes too long, OSError if
+        """Return when the host is warm. Raises UsageError if it cannot load its flows or takes too long, OSError if
         it died."""
         message = await self._ready_message(seconds)
         if message is not None:
             try:
-                self.faults = wire.unpack_ready(message)
+                self.faults, self.offered = wire.unpack_ready(message)
             except ValueError:
                 self._give_up(self._work_reader)
             else:

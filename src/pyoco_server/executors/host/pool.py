@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Collector
@@ -43,7 +44,10 @@ class HostExecutor:
         """`collector` gets what the runs print; None: it goes to the output of this process."""
         self._timeout = timeout_seconds
         size = Size(least=slots + _SPARES, most=slots + _SPARES, runs_max=runs_max)
-        self._pool: WarmPool[wire.Settings, Host] = WarmPool(Host, settings, size, name="flows", collector=collector)
+        self._offered: tuple[OfferedFlow, ...] | None = None
+        self._pool: WarmPool[wire.Settings, Host] = WarmPool(
+            Host, settings, size, name="flows", collector=collector, when_warm=self._see
+        )
         #: The spare is not a slot: it replaces a lost host.
         self._room = asyncio.Semaphore(slots)
 
@@ -54,6 +58,14 @@ class HostExecutor:
     @property
     def is_able(self) -> bool:
         return self._pool.is_able
+
+    @property
+    def offered(self) -> tuple[OfferedFlow, ...] | None:
+        """As the host reports it that was ready last: its environment is the newest."""
+        return self._offered
+
+    def _see(self, host: Host) -> None:
+        self._offered = host.offered
 
     async def start(self) -> None:
         await asyncio.to_thread(end_abandoned)

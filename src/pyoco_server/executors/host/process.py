@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from pyoco_server.core.run_log.shipment import Shipment
-from pyoco_server.errors import UsageError
+from pyoco_server.errors import AppNotLoaded, UsageError
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.capture.wire import Shipments, argument
 from pyoco_server.executors.host import wire
@@ -318,6 +318,8 @@ class ChildProcess:
             raise UsageError(f"a host process did not get ready within {seconds:g} s; is an import hanging?") from None
         if message is not None and message.startswith(wire.FAULT):
             raise UsageError(message[1:].decode("utf-8", "replace"))
+        if message is not None and message.startswith(wire.APP_FAULT):
+            raise AppNotLoaded(message[1:].decode("utf-8", "replace"))
         return message
 
     def _unmarked(self, body: bytes) -> bytes:

@@ -56,9 +56,17 @@ class WarmPool(Generic[S, P]):
     """
 
     def __init__(
-        self, kind: type[P], settings: S, size: Size, *, name: str, collector: Collector | None = None
+        self,
+        kind: type[P],
+        settings: S,
+        size: Size,
+        *,
+        name: str,
+        collector: Collector | None = None,
+        when_warm: Callable[[P], None] = lambda _: None,
     ) -> None:
-        """`name` is for the log; `collector` gets what the runs print."""
+        """`name` is for the log; `collector` gets what the runs print; `when_warm` gets each process that is ready."""
+        self._when_warm = when_warm
         self._collector = collector
         self._kind, self._settings, self._size, self._name = kind, settings, size, name
         #: Last in, first out: the process used last has warm caches, and spare ones stay idle.
@@ -276,6 +284,7 @@ class WarmPool(Generic[S, P]):
             await self._discard(process)
             raise
         process.is_warm = True
+        self._when_warm(process)
         self._start_seconds = time.monotonic() - began
         return process
 

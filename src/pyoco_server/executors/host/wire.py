@@ -2,8 +2,8 @@
 
 work socket      worker -> host  the greeting (Settings), then the jobs as they came from the queue, each after the
                                  tries of its tasks so far
-                 host -> worker  READY with the faults of wheels, or a FAULT; then one outcome per job, prefixed by
-                                 MORE, or by LAST if the host exits afterwards
+                 host -> worker  READY with the faults of wheels and the flows of the app, or a FAULT; then one outcome
+                                 per job, prefixed by MORE, or by LAST if the host exits afterwards
 control socket   worker -> host  PROGRESS, GRAPH or CANCEL, with the number of the job it is about
                  host -> worker  one progress per PROGRESS or GRAPH; with the graph of the flow per GRAPH; and REMARK
                                  at any time, with the number of the job
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from pyoco_server.core.offered_flow import OfferedFlow, read_offered_flow
 from pyoco_server.core.outcome import (
     GRAPH_BYTES_MAX,
     GRAPH_TASKS_MAX,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyoco_server.executors.flow.outputs import OutputKeeper
 
 __all__ = [
+    "APP_FAULT",
     "CANCEL",
     "FAULT",
     "FRAME_BYTES_MAX",
@@ -74,6 +76,8 @@ __all__ = [
 
 READY = b"R"
 FAULT = b"!"
+#: A FAULT of the app to be served.
+APP_FAULT = b"a"
 PROGRESS = b"p"
 #: Like PROGRESS, from a worker that does not have the graph yet. A graph never changes, so it is sent once.
 GRAPH = b"g"
@@ -106,6 +110,8 @@ class Settings:
     paths: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     outputs: OutputLimits = field(default_factory=OutputLimits)
+    #: module:app, instead of a resolver.
+    app: str | None = None
 
     def pack(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -316,13 +322,19 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
 
 
-def pack_ready(faults: Mapping[str, str]) -> bytes:
-    """`faults`: error texts of wheels, by directory."""
-    return READY + _encoded(dict(faults))
+def pack_ready(faults: Mapping[str, str], offered: Sequence[OfferedFlow] | None = None) -> bytes:
+    """`faults`: error texts of wheels, by directory. `offered`: the flows of an app; None: a resolver is used."""
+    flows = None if offered is None else [flow.document() for flow in offered]
+    return READY + _encoded({"faults": dict(faults), "offered": flows})
 
 
-def unpack_ready(data: bytes) -> dict[str, str]:
-    return {path: str(fault) for path, fault in _read(data.removeprefix(READY)).items()}
+def unpack_ready(data: bytes) -> tuple[dict[str, str], tuple[OfferedFlow, ...] | None]:
+    document = _read(data.removeprefix(READY))
+    faults, offered = document.get("faults"), document.get("offered")
+    if not isinstance(faults, dict) or not (offered is None or isinstance(offered, list)):
+        raise ValueError("no faults of wheels, or no flows of an app")
+    flows = None if offered is None else tuple(map(read_offered_flow, offered))
+    return {path: str(fault) for path, fault in faults.items()}, flows
 
 
 def _progress_of(document: Mapping[str, Any]) -> Progress:
