@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyoco_server.app.clients import Clients
+from pyoco_server.app.submitting import Submitter
 from support.app_flows import app
 from support.memory_nats import new_memory_url
 from support.sites import Site, open_site
@@ -21,7 +22,10 @@ def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(shared_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The app finds this server."""
-    monkeypatch.setattr(app.submitter, "_clients", Clients(shared_site.url, None))
+    clients = Clients(shared_site.url, None)
+    monkeypatch.setattr(app, "_clients", clients)
+    monkeypatch.setattr(app, "submitter", Submitter(app, clients))
     shared_site.wake()
     yield shared_site
     shared_site.rest()
+    app.close()

@@ -13,6 +13,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper
 from pyoco_server.doors.cli.claims import claim_data_dir
 from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.loops.supervisor import Part
 
@@ -76,6 +77,16 @@ def test_the_resolver_of_the_environment_is_used_before_the_examples(
     assert command[command.index("--flow-resolver") + 1] == "my_flows:resolve"
     command, _ = worker(tmp_path, with_examples=True, flow_resolver="others:resolve")
     assert command[command.index("--flow-resolver") + 1] == "others:resolve"
+
+
+def test_workers_serve_an_app_instead_of_a_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """APP-9"""
+    monkeypatch.setenv("PYOCO_FLOW_RESOLVER", "my_flows:resolve")
+    command, _ = worker(tmp_path, with_examples=True, app="my_flows:app")
+    assert command[-1] == "my_flows:app"
+    assert "--flow-resolver" not in command
+    with pytest.raises(UsageError, match="not both"):
+        worker(tmp_path, app="my_flows:app", flow_resolver="my_flows:resolve")
 
 
 def test_a_keeper_that_gives_up_by_itself_is_not_killed_in_the_same_moment(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyoco.dsl.syntax import FlowFragment
 
 from pyoco_server.core.outcome import GRAPH_BYTES_MAX as BYTES_MAX
 from pyoco_server.core.outcome import GRAPH_TASKS_MAX as TASKS_MAX
-from pyoco_server.executors.flow.engine import _SILENCE
+from pyoco_server.executors.flow.engine import SILENCE
 from pyoco_server.executors.flow.graph import graph_of
 
 
@@ -88,7 +88,7 @@ def test_the_names_are_those_that_the_run_has(text: str) -> None:
     """Once round a loop or ten times: the engine knows a task by one name, and the branch not taken, too."""
     flow, context = from_file(text), RunContext()
     params = {"items": [1, 2], "kind": "x", "done": True}
-    Engine(trace_backend=_SILENCE).run(flow, params=params, run_context=context)
+    Engine(trace_backend=SILENCE).run(flow, params=params, run_context=context)
     assert context.tasks.keys() == context.task_records.keys() == graph_of(flow).keys()
 
 

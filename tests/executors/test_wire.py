@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.outcome import Cancelled, Completed, DeadReason, Failed, Outcome, Progress
 from pyoco_server.executors.host.wire import (
     pack_outcome,
@@ -65,7 +66,9 @@ def test_what_does_not_fit_goes_in_order_and_the_states_of_tasks_stay() -> None:
 
 def test_what_is_wrong_with_wheels_comes_as_it_went() -> None:
     for faults in ({}, {"/wheels/a-1": "Plug-in 'ä' failed", "/wheels/\udc80": "x"}):
-        assert unpack_ready(pack_ready(faults)) == faults
+        assert unpack_ready(pack_ready(faults)) == (faults, None)
+    offered = (OfferedFlow(name="ä", app="reports", tags=("gpu",), params={"type": "object"}, tool=True),)
+    assert unpack_ready(pack_ready({}, offered)) == ({}, offered)
 
 
 def is_plain(progress: Progress) -> bool:

@@ -74,6 +74,7 @@ class App:
     @overload
     def flow(
         self,
+        /,
         *,
         name: str | None = None,
         tag: str | None = None,
@@ -85,7 +86,21 @@ class App:
         tool: bool = False,
     ) -> Callable[[Callable[P, T]], AppFlow[P, T]]: ...
 
-    def flow(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def flow(  # noqa: PLR0913  (APP-4)
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        tag: str | None = None,
+        tags: Sequence[str] = (),
+        schedule: str | Mapping[str, Any] | None = None,
+        timezone: str | None = None,
+        retry: str | Mapping[str, Any] | None = None,
+        timeout: float | str | None = None,
+        tool: bool = False,
+        **unknown: Any,
+    ) -> Any:
         """Make a flow of a function that returns a task, tasks joined by `>>`, `ends(a, b)`, a list of ends, or a Flow.
 
         Its parameters are the params of the flow, and the tasks receive them by name; its return annotation is the type
@@ -93,10 +108,27 @@ class App:
         `timeout` are those of its runs; `tool=True` offers it to MCP clients. Raises TypeError for an unknown option,
         ValueError for a bad one and for a second flow of the same name.
         """
-        _check_options(options)
+        _refuse(unknown)
+        _check_tag(tag)
+        if isinstance(tags, str):
+            raise TypeError(f"tags is a list of words, not one word: [{tags!r}]")
+        if timezone is not None and schedule is None:
+            raise ValueError("a flow has a timezone for its schedule, and this one has none")
+        policy = None if retry is None else to_document(policy_of(retry))
+        seconds = None if timeout is None else _timeout(timeout)
 
         def made(function: Callable[..., Any]) -> AppFlow[..., Any]:
-            flow = AppFlow(self, function, _terms_of(function, **options))
+            flow_name = name or function.__name__
+            terms = FlowTerms(
+                name=flow_name,
+                tag=tag,
+                tags=tuple(tags),
+                schedule=None if schedule is None else _schedule(flow_name, schedule, timezone or "UTC"),
+                retry=policy,
+                timeout=seconds,
+                tool=tool,
+            )
+            flow = AppFlow(self, function, terms)
             if flow.name in self.flows:
                 raise ValueError(f"app {self.name!r} has two flows named {flow.name!r}")
             self.flows[flow.name] = flow
@@ -107,6 +139,14 @@ class App:
     def run(self, run_id: str) -> RunHandle[Any]:
         """Return the handle of an existing run. Nothing is sent."""
         return self.submitter.handle(run_id)
+
+    def close(self) -> None:
+        """Close the connections to the server. The next use opens new ones."""
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        await self._clients.aclose()
 
     @cached_property
     def submitter(self) -> Submitter:
@@ -125,35 +165,13 @@ class App:
         return tuple(self.flows[name].offered() for name in sorted(self.flows))
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    for name in options:
+def _refuse(unknown: Mapping[str, Any]) -> None:
+    for name in unknown:
         if name in _LATER:
             raise TypeError(f"option {name!r} is not available in this version; there are {', '.join(_OPTIONS)}")
-        if name not in _OPTIONS:
-            nearest = nearest_of(name, _OPTIONS)
-            hint = f"did you mean {nearest}?" if nearest else "there are"
-            raise TypeError(f"a flow has no option {name!r}; {hint} ({', '.join(_OPTIONS)})")
-
-
-def _terms_of(function: Callable[..., Any], **options: Any) -> FlowTerms:
-    name = options.get("name") or function.__name__
-    tag, tags = options.get("tag"), options.get("tags", ())
-    _check_tag(tag)
-    if isinstance(tags, str):
-        raise TypeError(f"tags is a list of words, not one word: [{tags!r}]")
-    timezone, schedule = options.get("timezone"), options.get("schedule")
-    if timezone is not None and schedule is None:
-        raise ValueError(f"flow {name!r} has a timezone and no schedule")
-    timeout = options.get("timeout")
-    return FlowTerms(
-        name=name,
-        tag=tag,
-        tags=tuple(tags),
-        schedule=None if schedule is None else _schedule(name, schedule, timezone or "UTC"),
-        retry=None if options.get("retry") is None else to_document(policy_of(options["retry"])),
-        timeout=None if timeout is None else _timeout(timeout),
-        tool=bool(options.get("tool", False)),
-    )
+        nearest = nearest_of(name, _OPTIONS)
+        hint = f"did you mean {nearest}? There are" if nearest else "there are"
+        raise TypeError(f"a flow has no option {name!r}; {hint} {', '.join(_OPTIONS)}")
 
 
 def _check_tag(tag: str | None) -> None:

@@ -26,8 +26,8 @@ def card(handle: RunHandle[Any]) -> str:
     if tasks:
         done = sum(state == "SUCCEEDED" for state in tasks.values())
         rows.append(("tasks", f"{done} of {len(tasks)} done"))
-    if error := snapshot.get("error"):
-        rows.append(("error", str(error)))
+    if text := snapshot.get("error"):
+        rows.append(("error", str(text)))
     return _card(handle.id, str(snapshot["status"]), rows)
 
 

@@ -42,3 +42,17 @@ class Clients:
 
                 client = self._by_loop[loop] = AsyncPyocoHttpClient(self._server, self._api_key)
             return client
+
+    def close(self) -> None:
+        """Close the connections of callers without an event loop. The next use opens new ones."""
+        with self._lock:
+            client, self._blocking = self._blocking, None
+        if client is not None:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop. The next use opens new ones."""
+        with self._lock:
+            client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()

@@ -71,7 +71,7 @@ class AppFlow(Generic[P, T]):
         self._options = Options(tag=terms.tag or app.tag, tags=tags, run={})
         self._graph: Flow | None = None
         self._lock = threading.Lock()
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     @property
     def name(self) -> str:

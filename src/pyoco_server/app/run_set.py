@@ -84,7 +84,7 @@ class RunSet(Generic[T]):
     def cancel(self, reason: str | None = None) -> None:
         """Request all runs to stop. Those that have ended stay as they are."""
         ids = [handle.id for handle in self._handles]
-        more = {} if reason is None else {"reason": reason}
+        more: Any = {} if reason is None else {"reason": reason}
         with request_errors("cancel runs"):
             for first in range(0, len(ids), _CANCEL_MAX):
                 some = ids[first : first + _CANCEL_MAX]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from pyoco_server.app.named_tuples import as_arrays
 from pyoco_server.core.values.decode import Read, decode_value
 from pyoco_server.core.values.encode import JSON_TYPE, encode_value, to_bytes
 from pyoco_server.core.values.forms import KIND
@@ -72,7 +73,7 @@ def revived(document: Any, others: Mapping[str, Read] = _OTHERS) -> Any:
 def to_hint(value: Any, hint: Any) -> Any:
     """Return the value as the hint says; JSON texts become dates, numbers and the like. Raises Mismatch."""
     try:
-        return msgspec.convert(value, hint, dec_hook=_as_it_is)
+        return msgspec.convert(as_arrays(value, hint), hint, dec_hook=_as_it_is)
     except msgspec.ValidationError as error:
         raise Mismatch(str(error)) from error
     except TypeError:  # a hint that cannot be checked, such as a union of two classes
@@ -85,7 +86,7 @@ def restored(value: Any, hint: Any) -> Any:
     if hint is Any or hint is None or type(value) is hint:
         return value
     try:
-        return msgspec.convert(value, hint, builtin_types=_RESTORED, dec_hook=_as_it_is)
+        return msgspec.convert(as_arrays(value, hint), hint, builtin_types=_RESTORED, dec_hook=_as_it_is)
     except (msgspec.ValidationError, TypeError):
         return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     Programs = tuple[GridConfig, tuple[str, ...]]
 
 __all__ = ["cli", "main"]
-
-
-class Flows(NamedTuple):
-    """Where the flows come from: `module:app` or `module:callable`. Neither: from the settings."""
-
-    app: str | None
-    resolver: str | None
 
 
 @click.command(
@@ -105,9 +98,7 @@ def cli(
         raise UsageError(str(error)) from error
     priced = priced_from_env()
     check_files(priced[0])
-    return uvloop.run(
-        _work(config, priced, programs, worker_id, list(dict.fromkeys(chosen)), Flows(app, flow_resolver))
-    )
+    return uvloop.run(_work(config, priced, programs, worker_id, list(dict.fromkeys(chosen)), flow_resolver, app))
 
 
 def _programs(exec_dir: str | None, patterns: tuple[str, ...], slots: str | None) -> Programs | None:
@@ -130,7 +121,8 @@ async def _work(
     programs: Programs | None,
     given_id: str | None,
     tags: list[str],
-    source: Flows,
+    flow_resolver: str | None,
+    app: str | None = None,
 ) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
@@ -157,8 +149,7 @@ async def _work(
         me = Owner(worker_id, backend.new_id())
         totals = None if lines is None else lines.totals
         description = WorkerDescription(me=me, tags=tuple(tags), versions=wiring.versions(), logs=totals)
-        resolver = source.resolver or config.flow_resolver or None
-        executor = wiring.host_executor(config, resolver, slots, lines, source.app)
+        executor = wiring.host_executor(config, flow_resolver or config.flow_resolver or None, slots, lines, app)
         async with wiring.open_wheel_sync(backend, executor, tags) as wheels:
             flows = FlowLane(backend, executor, me, tags, slots, wheels)
             # Programs first: flows may wait for wheels.

@@ -40,7 +40,7 @@ class OwnTask(_Wrapper, Generic[P, R]):
         self._function = function
         plain = terms == TaskTerms()
         self._task = Task(func=function if plain else with_task_terms(function, terms), name=name)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     @property
     def task(self) -> Any:

@@ -171,10 +171,8 @@ def _builder(settings: wire.Settings, app: ServedApp | None) -> FlowBuilder:
     from pyoco_server.executors.flow.build import FlowBuilder, load_resolver  # noqa: PLC0415
     from pyoco_server.executors.flow.reader import YamlFlowFiles  # noqa: PLC0415
 
-    if app is not None:
-        resolver, home = app.resolve, settings.app
-    else:
-        resolver, home = load_resolver(settings.resolver) if settings.resolver else None, settings.resolver
+    home = settings.app or settings.resolver
+    resolver = app.resolve if app is not None else load_resolver(home) if home else None
     environment = Environment(settings.paths, settings.modules)
     own = [home.partition(":")[0]] if home else []
     files = YamlFlowFiles(settings.workflow_bytes_max)
