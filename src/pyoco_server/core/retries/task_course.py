@@ -40,7 +40,7 @@ class TaskCourse:
     def begun(self, now: float) -> Self:
         return replace(self, first_try_at=self.first_try_at or now, next_try_at=None)
 
-    def failed(  # noqa: PLR0913, PLR0917  (what is known about a try)
+    def failed(
         self,
         policy: RetryPolicy,
         failure: Failure,

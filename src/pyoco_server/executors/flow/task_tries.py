@@ -81,7 +81,13 @@ class TaskTries:
             except Exception as error:
                 after = error.after if isinstance(error, RetryAsked) else None
                 course = course.failed(
-                    terms.retry, failure_of(error), exception_text(error), started_at, time.time(), self._chance(), after
+                    terms.retry,
+                    failure_of(error),
+                    exception_text(error),
+                    started_at,
+                    time.time(),
+                    self._chance(),
+                    after,
                 )
                 self._courses[task.name] = course
                 self._say(task, terms, None)
