@@ -9,6 +9,7 @@ from pyoco.core.models import Flow
 from pyoco.core.models import Task as EngineTask
 
 from pyoco_server.compat.celery.tasks import Task
+from pyoco_server.core.retries.task_course import TaskTerms
 from pyoco_server.errors import ParamsRefused
 from pyoco_server.executors.flow.terms import with_task_terms
 
@@ -55,15 +56,15 @@ class _Building:
             arguments = values if into is None else {**values, into: self._outputs[str(before)]}
             return task.step(**arguments)
 
-        return self._add_step(task.step_name, with_task_terms(step, task.terms), [] if before is None else [before])
+        return self._add_step(task.step_name, step, [] if before is None else [before], task.terms)
 
     def _add_list(self, members: list[str], before: str | None) -> str:
         def listed() -> list[Any]:
             return [self._outputs[member] for member in members]
 
-        return self._add_step("group", listed, members or ([] if before is None else [before]))
+        return self._add_step("group", listed, members or ([] if before is None else [before]), TaskTerms())
 
-    def _add_step(self, name: str, function: Callable[[], Any], after: list[str]) -> str:
+    def _add_step(self, name: str, function: Callable[[], Any], after: list[str], terms: TaskTerms) -> str:
         unique, number = name, 2
         while unique in self.steps:
             unique, number = f"{name}-{number}", number + 1
@@ -72,7 +73,7 @@ class _Building:
             self._outputs[unique] = value = function()
             return value
 
-        step = self.steps[unique] = EngineTask(func=kept, name=unique)
+        step = self.steps[unique] = EngineTask(func=with_task_terms(kept, terms), name=unique)
         for each in map(self.steps.__getitem__, after):
             step.dependencies.add(each)
             each.dependents.add(step)

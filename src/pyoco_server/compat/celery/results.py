@@ -59,6 +59,8 @@ class AsyncResult:
         """PENDING, STARTED, RETRY, SUCCESS, FAILURE or REVOKED: each access asks the server."""
         snapshot = self._run().snapshot(records=True)
         state = _STATES[RunState(snapshot["status"])]
+        if state == "STARTED" and snapshot.get("start_time") is None:  # it is being cancelled
+            return "PENDING"
         return "RETRY" if state in {"PENDING", "STARTED"} and _waits_for_a_try(snapshot) else state
 
     @property
@@ -92,11 +94,11 @@ class AsyncResult:
             raise error from (None if error is ended else ended)
 
     def revoke(self, terminate: bool = False, **other: Any) -> None:
-        """Cancel the run if it has not started. `terminate`: also if it has, at once."""
+        """Cancel the run if it has not started. `terminate`: also if it has; its process is then ended."""
         refuse_all(other, {"signal": "terminate=True", "wait": "get()"}, "revoke")
         run = self._run()
         if terminate or run.status == RunState.PENDING:
-            run.cancel("revoked", now=terminate)
+            run.cancel("revoked", now=True)
 
     def _failure(self) -> Exception | None:
         if self._run().status not in {RunState.FAILED, RunState.CANCELLED}:
