@@ -71,7 +71,8 @@ class TestTasks:
 
     def test_arguments_are_checked_before_anything_is_sent(self) -> None:
         """APP-18"""
-        for wrong in (lambda: add.delay(), lambda: add.delay(1, z=2), lambda: chain(add.s(1), add.s(2, 3))()):
+        wrong_calls: list[Callable[[], object]] = [add.delay, lambda: add.delay(1, z=2), chain(add.s(1), add.s(2, 3))]
+        for wrong in wrong_calls:
             with pytest.raises(TypeError):
                 wrong()
 
@@ -280,7 +281,7 @@ def refused(names: str, use: Callable[[], Any]) -> Any:
     [
         refused("Celery.broker", lambda: Celery("a", broker="redis://x")),
         refused("Celery.backend", lambda: Celery("a", backend="redis://x")),
-        refused("Celery.autodiscover_tasks", lambda: app.autodiscover_tasks()),
+        refused("Celery.autodiscover_tasks", app.autodiscover_tasks),
         refused("Celery.control", lambda: app.control),
         refused("conf.task_routes", lambda: app.conf.update(task_routes={})),
         refused("conf.result_backend", lambda: setattr(app.conf, "result_backend", "redis://x")),
