@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from pyoco_server.client.aio import AsyncPyocoHttpClient
@@ -21,7 +20,7 @@ class Clients:
         self._server, self._api_key = server, api_key
         self._lock = threading.Lock()
         self._blocking: PyocoHttpClient | None = None
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPyocoHttpClient] = WeakKeyDictionary()
+        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncPyocoHttpClient] = {}
 
     def blocking(self) -> PyocoHttpClient:
         """Return the client for callers without an event loop. Raises UsageError, SeveralServers."""
@@ -38,6 +37,8 @@ class Clients:
         with self._lock:
             client = self._by_loop.get(loop)
             if client is None:
+                for closed in [each for each in self._by_loop if each.is_closed()]:  # their connections are of no use
+                    del self._by_loop[closed]
                 from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415 - not for hosts
 
                 client = self._by_loop[loop] = AsyncPyocoHttpClient(self._server, self._api_key)

@@ -14,7 +14,7 @@ import msgspec
 
 from pyoco_server.app.named_tuples import as_arrays
 from pyoco_server.core.values.decode import Read, decode_value
-from pyoco_server.core.values.encode import JSON_TYPE, encode_value, to_bytes
+from pyoco_server.core.values.encode import JSON_TYPE, NotEncodable, encode_value, to_bytes
 from pyoco_server.core.values.forms import KIND
 from pyoco_server.executors.flow.rich_values import NPY_TYPE, RichForms, read_npy
 
@@ -57,8 +57,11 @@ def to_json(value: Any) -> Any:
 
 
 def params_document(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params for a request. Raises NotEncodable, naming the type and the place."""
-    document: dict[str, Any] = to_json(dict(params))
+    """Return the params for a request. Raises TypeError, naming the type and the place of what cannot be encoded."""
+    try:
+        document: dict[str, Any] = to_json(dict(params))
+    except NotEncodable as error:
+        raise TypeError(f"the params cannot be encoded: {error}") from error
     return document
 
 
