@@ -281,7 +281,7 @@ def refused(names: str, use: Callable[[], Any]) -> Any:
     [
         refused("Celery.broker", lambda: Celery("a", broker="redis://x")),
         refused("Celery.backend", lambda: Celery("a", backend="redis://x")),
-        refused("Celery.autodiscover_tasks", app.autodiscover_tasks),
+        refused("Celery.autodiscover_tasks", lambda: app.autodiscover_tasks(["shop"])),
         refused("Celery.control", lambda: app.control),
         refused("conf.task_routes", lambda: app.conf.update(task_routes={})),
         refused("conf.result_backend", lambda: setattr(app.conf, "result_backend", "redis://x")),
