@@ -149,6 +149,8 @@ class TestRetries:
         """APP-19"""
         assert isinstance(shop.flaky.delay().get(SECONDS, propagate=False), Flaky)
         assert shop.seen == ["flaky", "flaky"]
+        assert isinstance(shop.calls.delay().get(SECONDS, propagate=False), Flaky)
+        assert shop.seen == ["flaky", "flaky", "calls", 0]
 
     def test_a_task_that_waits_for_its_next_try_is_seen(self, site: Site) -> None:
         """APP-19"""
@@ -292,6 +294,7 @@ def refused(names: str, use: Callable[[], Any]) -> Any:
         refused("apply_async.link", lambda: chain(add.s(1)).apply_async(link=add.s(1))),
         refused("apply_async.priority", lambda: add.s(1).apply_async(priority=None)),
         refused("retry.max_retries", lambda: shop.waits.retry(max_retries=5)),
+        refused("request.delivery_info", lambda: shop.waits.request.delivery_info),
         refused("Task.map", lambda: add.map([1, 2])),
         refused("Task.update_state", lambda: add.update_state(state="HALF")),
         refused("Signature.set", lambda: add.s(1).set(queue="a")),

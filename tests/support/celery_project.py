@@ -62,3 +62,10 @@ def fails() -> None:
 def holds() -> None:
     held.set()
     assert let_go.wait(100)
+
+
+@app.task(max_retries=0, default_retry_delay=0)
+def calls() -> list[int]:
+    seen.append("calls")
+    found: list[int] = asks(9)
+    return found

@@ -16,7 +16,7 @@ from pyoco_server.compat.celery.sending import Sending
 from pyoco_server.core.retries.policy import TRIES_MAX
 from pyoco_server.core.retries.reading import read_task_timeout
 from pyoco_server.core.retries.task_course import TaskTerms
-from pyoco_server.executors.flow.asked_retries import current_try
+from pyoco_server.executors.flow.asked_retries import current_try, within
 from pyoco_server.executors.flow.own_tasks import OwnTask, policy_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ class Request:
     id: str | None
     retries: int
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refusal(name, {}, "request")
+
 
 class Task:
     """Called, it is the function itself, in this process."""
@@ -87,6 +92,10 @@ class Task:
         return f"<task {self.name} of app {self.app.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with within(None):  # another task may call it: its tries are its own
+            return self._called(*args, **kwargs)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self, *args, **kwargs) if self._options.bind else self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -126,7 +135,7 @@ class Task:
 
     def _executed(self, **arguments: Any) -> Any:
         try:
-            return self(**arguments)
+            return self._called(**arguments)
         except Retry:
             raise
         except self._options.autoretry_for as error:

@@ -37,7 +37,8 @@ def current_try() -> CurrentTry | None:
 
 
 @contextlib.contextmanager
-def within(current: CurrentTry) -> Iterator[None]:
+def within(current: CurrentTry | None) -> Iterator[None]:
+    """Execute the block in this try; None: in no try at all."""
     token = _current.set(current)
     try:
         yield
