@@ -26,6 +26,7 @@ from bench import (
     parts,
     priced,
     programs,
+    python_door,
     schedules,
     scrape,
     soak,
@@ -59,6 +60,7 @@ _MEASURES = {
     "mcp": mcp_calls.main,
     "programs": programs.main,
     "schedules": schedules.main,
+    "python": python_door.main,
 }
 
 #: The same with fewer rounds: for a first look, and not part of all measurements.

@@ -50,9 +50,11 @@ class Stack:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     worker_command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "pyoco_server.doors.cli.worker"])
     resolver: str = "examples.flows:resolve"
+    #: Served instead of the resolver.
+    app: str | None = None
 
     def start_worker(self, slots: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
-        command = [*self.worker_command, "--flow-resolver", self.resolver]
+        command = [*self.worker_command, *([self.app] if self.app else ["--flow-resolver", self.resolver])]
         command += ["--worker-id", f"bench-{len(self.workers)}"] + (["--slots", str(slots)] if slots else [])
         variables = _environment(PYOCO_NATS_URL=self.nats_url, **environment)
         worker = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL)

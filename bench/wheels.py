@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import nats
-import psutil
 
+from bench.memory_peak import MemoryPeak
 from bench.report import heading, median, table
 from bench.stack import Stack
 from bench.wheel_files import make_wheel
@@ -26,31 +25,6 @@ _SIZE = 200_000_000
 _ROUNDS = 3
 _MEGABYTE = 1e6
 _PIECE = 1 << 20
-
-
-class _Memory:
-    """The most a process holds while something else happens."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        self._process, self._stop = process, threading.Event()
-        self.before = self.most = process.memory_info().rss
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def _look(self) -> None:
-        while not self._stop.wait(0.02):
-            self.most = max(self.most, self._process.memory_info().rss)
-
-    def __enter__(self) -> _Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def grown_mib(self) -> float:
-        return (self.most - self.before) / 2**20
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -111,9 +85,9 @@ def main(running: Stack) -> None:
         gateway = running.gateway()
         for count in range(_ROUNDS):
             path = make_wheel(Path(home), "bench_large", f"{count + 1}.0", _SIZE)
-            with _Memory(gateway) as filling:
+            with MemoryPeak(gateway) as filling:
                 up = _timed(lambda path=path: client.upload_wheel(path.name, path))  # type: ignore[misc]
-            with _Memory(gateway) as emptying:
+            with MemoryPeak(gateway) as emptying:
                 down = _timed(lambda path=path: client.download_wheel(path.name, Path(home) / "back.whl"))  # type: ignore[misc]
             client.delete_wheel(path.name)
             grown.append((filling.grown_mib, emptying.grown_mib))

@@ -66,7 +66,7 @@ class Listed(RunHandle[int]):
     def __init__(self, run_id: str) -> None:
         super().__init__(None, run_id, None, "measure")  # type: ignore[arg-type]
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self, *, records: bool = False) -> dict[str, Any]:
         return {"run_id": self.id, "status": "RUNNING"}
 
     def list_page(self, filters: Any) -> tuple[list[dict[str, Any]], str | None]:

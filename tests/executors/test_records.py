@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from collections import OrderedDict, namedtuple
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -152,3 +153,16 @@ def test_a_text_counts_as_many_bytes_as_in_the_snapshot_whatever_its_language(te
     output = text * (3000 // len(text.encode("utf-8", "replace")))
     progress = Progress({"a": "SUCCEEDED"}, {"a": {"state": "SUCCEEDED", "output": output}})
     assert wire.unpack_progress(wire.pack_progress(progress, 9200 if text == "\ud800" else 3200)) == progress
+
+
+def test_large_bytes_are_shown_without_a_text_of_all_of_them() -> None:
+    """RES-7, FLOW-345: as text they take four times the memory of the host."""
+    for value in (b"\x00" * 20_000_000, bytearray(20_000_000)):
+        tracemalloc.start()
+        try:
+            shown = plain(value)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert shown == repr(value[:TEXT_LENGTH_MAX])[:TEXT_LENGTH_MAX]
+        assert peak < 10_000_000

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyoco import Flow, task
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_api import create_app
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.run_logs.port import RunLogs
 from pyoco_server.worker import PyocoNatsWorker
@@ -24,6 +25,7 @@ from support.servers import config_for, forget
 
 __all__ = ["Site", "open_site"]
 
+T = TypeVar("T")
 _HELD_SECONDS_MAX = 200.0
 
 
@@ -38,6 +40,8 @@ class Site:
     #: Of the gateway's thread.
     loop: asyncio.AbstractEventLoop | None = None
     logs: RunLogs | None = None
+    #: The gateway's, to be used in its loop.
+    backend: GatewayBackend | None = None
     #: Held by the worker while it takes and executes a run, and by whoever makes it rest.
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _rests: bool = False
@@ -85,6 +89,12 @@ class Site:
     def status(self, run_id: str) -> str:
         with self.client() as client:
             return client.get_run(run_id)["status"]
+
+    def stores(self, do: Callable[[GatewayBackend], Coroutine[Any, Any, T]]) -> T:
+        """Do something to what is stored, in the gateway's loop, and return what comes of it."""
+        assert self.loop is not None
+        assert self.backend is not None
+        return asyncio.run_coroutine_threadsafe(do(self.backend), self.loop).result(100)
 
     def prints(self, run_id: str, *texts: str, is_over: bool = True) -> None:
         """Store lines as the worker does; the first task of every flow has printed them."""
@@ -162,7 +172,8 @@ async def _serve(
     app = create_app(site.config)
     async with app.router.lifespan_context(app), listening(app) as port:
         site.url = f"http://127.0.0.1:{port}"
-        site.loop, site.logs = asyncio.get_running_loop(), app.state.gateway.backend.logs
+        site.loop, site.backend = asyncio.get_running_loop(), app.state.gateway.backend
+        site.logs = site.backend.logs
         worker = await PyocoNatsWorker.connect(site.config, resolve, "anna") if resolve is not None else None
         is_open.set()
         while not is_over.is_set():

@@ -42,10 +42,11 @@ class AsyncRunHandle(Generic[T]):
         """Return the status now."""
         return cast(str, (await self.snapshot())["status"])
 
-    async def snapshot(self) -> dict[str, Any]:
-        """Return the latest state of the run."""
+    async def snapshot(self, *, records: bool = False) -> dict[str, Any]:
+        """Return the latest state of the run; `records`: with its task records."""
         with request_errors(f"run {self.id}"):
-            return cast(dict[str, Any], await self._clients.of_loop().get_run(self.id))
+            client = self._clients.of_loop()
+            return cast(dict[str, Any], await client.get_run(self.id, include=["records"] if records else None))
 
     async def wait(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait until the run has ended, and return its last state. Raises RunTimeout after `timeout` seconds."""

@@ -40,10 +40,11 @@ class RunHandle(Generic[T]):
         """The status now: each access asks the server."""
         return cast(str, self.snapshot()["status"])
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the latest state of the run."""
+    def snapshot(self, *, records: bool = False) -> dict[str, Any]:
+        """Return the latest state of the run; `records`: with its task records."""
         with request_errors(f"run {self.id}"):
-            return cast(dict[str, Any], self._clients.blocking().get_run(self.id))
+            client = self._clients.blocking()
+            return cast(dict[str, Any], client.get_run(self.id, include=["records"] if records else None))
 
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait until the run has ended, and return its last state. Raises RunTimeout after `timeout` seconds."""

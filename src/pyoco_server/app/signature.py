@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -53,22 +53,24 @@ class FlowSignature:
         except TypeError as error:
             raise TypeError(f"flow {self._name}: {error}") from None
 
-    def with_defaults(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        bound = self._signature.bind(**params)
+    def with_defaults(self, params: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
+        bound = self._signature.bind(**params, **dict.fromkeys(given))
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def read(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values for the tasks: decoded, checked against the hints, with defaults. Raises ParamsRefused."""
-        for name in params:
+    def read(self, params: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
+        """Return the values for the tasks: decoded, checked against the hints, with defaults. `given`: params that come
+        from elsewhere, and are left out. Raises ParamsRefused."""
+        for name in (*params, *given):
             if name not in self._signature.parameters:
                 known = nearest_of(name, self.names)
                 hint = f"; did you mean {known}?" if known else f"; it has {', '.join(self.names) or 'no params'}"
                 raise ParamsRefused(f"flow {self._name} has no param {name!r}{hint}")
         for each in self._signature.parameters.values():
-            if each.default is each.empty and each.name not in params:
+            if each.default is each.empty and each.name not in params and each.name not in given:
                 raise ParamsRefused(f"flow {self._name} needs param {each.name!r}")
-        return self.with_defaults({name: self._value(name, value) for name, value in params.items()})
+        values = {name: self._value(name, value) for name, value in params.items()}
+        return {name: value for name, value in self.with_defaults(values, given).items() if name not in given}
 
     def _value(self, name: str, value: Any) -> Any:
         try:

@@ -72,6 +72,7 @@ PyocoError
 │   └── ExposureRefused   a port would be open to everybody
 ├── PepperMismatch        the server would reject keys made with this pepper
 ├── SeveralServers        several local servers are running, and none was chosen
+├── NotOffered            a part of Celery that the shim does not have
 ├── UsageError            an invalid command line
 │   └── AppNotLoaded      the app to be served cannot be imported
 └── SettingError          a setting does not parse
@@ -156,6 +157,7 @@ from pyoco_server.errors.starting import (
     AppNotLoaded,
     DeploymentRefused,
     ExposureRefused,
+    NotOffered,
     PepperMismatch,
     SettingError,
     SeveralServers,
@@ -203,6 +205,7 @@ __all__ = [
     "NotDelayed",
     "NotFound",
     "NotOfThisKind",
+    "NotOffered",
     "NotRepeatable",
     "NotStored",
     "ObjectNotFound",

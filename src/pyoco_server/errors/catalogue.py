@@ -325,6 +325,12 @@ CATALOGUE: dict[int, Text] = {
             "Correct the module, or the name of the app in it; the message has the line of the import error.",
         ),
         Text(
+            73,
+            "This part of Celery is not offered.",
+            "Celeryのこの機能は提供されていません",
+            "The message names it, and what to use instead.",
+        ),
+        Text(
             75,
             "A stored run record cannot be read.",
             "保存されたrunの記録を読み取れません",

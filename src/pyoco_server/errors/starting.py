@@ -8,6 +8,7 @@ __all__ = [
     "AppNotLoaded",
     "DeploymentRefused",
     "ExposureRefused",
+    "NotOffered",
     "PepperMismatch",
     "SettingError",
     "SeveralServers",
@@ -34,6 +35,13 @@ class SeveralServers(PyocoError):
 
     number = 51
     phrase = "several local servers"
+
+
+class NotOffered(PyocoError, NotImplementedError):
+    """A program uses a part of Celery that the shim does not have."""
+
+    number = 73
+    phrase = "not offered"
 
 
 class PepperMismatch(PyocoError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pyoco_server.core.retries.matching import Failure, retries
-from pyoco_server.core.retries.policy import RetryPolicy
+from pyoco_server.core.retries.policy import DELAY_SECONDS_MAX, RetryPolicy
 
 __all__ = ["TASK_TRIES_MAX", "TaskCourse", "TaskTerms"]
 
@@ -41,9 +41,17 @@ class TaskCourse:
         return replace(self, first_try_at=self.first_try_at or now, next_try_at=None)
 
     def failed(
-        self, policy: RetryPolicy, failure: Failure, error: str, started_at: float, now: float, chance: float
+        self,
+        policy: RetryPolicy,
+        failure: Failure,
+        error: str,
+        started_at: float,
+        now: float,
+        chance: float,
+        after: float | None = None,
     ) -> Self:
-        """Return the course after a failed try. `next_try_at` is None: there is no other (RETRY-7 to RETRY-9)."""
+        """Return the course after a failed try. `next_try_at` is None: there is no other (RETRY-7 to RETRY-9). `after`:
+        the wait that the task has asked for, instead of the policy's."""
         entry = {
             "try": self.number,
             "started_at": started_at,
@@ -52,7 +60,8 @@ class TaskCourse:
             "kind": failure.kind,
         }
         tries = (*self.tries, entry)[-TASK_TRIES_MAX:]
-        until = now + policy.wait_seconds(self.number, chance)
+        wait = policy.wait_seconds(self.number, chance) if after is None else min(after, DELAY_SECONDS_MAX)
+        until = now + wait
         is_in_time = policy.deadline is None or until <= (self.first_try_at or started_at) + policy.deadline
         if self.number < policy.tries and is_in_time and retries(policy, failure):
             return replace(self, number=self.number + 1, tries=tries, next_try_at=until)

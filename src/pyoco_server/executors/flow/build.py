@@ -25,6 +25,7 @@ from pyoco_server.core.retries.policy import NO_RETRY, to_document
 from pyoco_server.core.wheel_sync import NO_WHEELS, Environment
 from pyoco_server.errors import FlowNotResolved, InvalidFlow, UsageError
 from pyoco_server.executors.flow.exception_text import exception_text
+from pyoco_server.executors.flow.of_app import graph_for
 from pyoco_server.executors.flow.offer import Offer, homes_of, package_of
 from pyoco_server.executors.flow.terms import say_of_flow, with_task_terms
 from pyoco_server.ports.flow_files import FlowFiles
@@ -93,7 +94,7 @@ class FlowBuilder:
     def __call__(self, job: Job) -> Flow:
         """Build the flow. Raises InvalidFlow, FlowNotResolved, or whatever the resolver raises (FLOW-323)."""
         if job.workflow_yaml is None:
-            return self._by_name(job.flow_name)
+            return graph_for(self._by_name(job.flow_name), job.params)
         return self._from_file(self._files.read(job.workflow_yaml.encode()), job.flow_name)
 
     def _by_name(self, flow_name: str) -> Flow:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyoco.core.models import Flow
 
-__all__ = ["OfApp", "keep_app", "params_for", "pickles", "with_app"]
+__all__ = ["OfApp", "graph_for", "keep_app", "params_for", "pickles", "with_app"]
 
 _ON_FLOW = "_pyoco_server_of_app"
 
@@ -21,6 +21,8 @@ class OfApp:
     read_params: Callable[[Mapping[str, Any]], dict[str, Any]]
     #: Values that nothing else can encode are pickled (RES-23).
     pickles: bool = False
+    #: Returns the flow of one run by its params, where they say which tasks there are. Raises ParamsRefused.
+    graph: Callable[[Mapping[str, Any]], Flow] | None = None
 
 
 def with_app(flow: Flow, of_app: OfApp) -> Flow:
@@ -33,6 +35,12 @@ def keep_app(flow: Flow, of: Flow) -> Flow:
     """Attach what another flow has, and return the first one."""
     of_app = _of(of)
     return flow if of_app is None else with_app(flow, of_app)
+
+
+def graph_for(flow: Flow, params: Mapping[str, Any]) -> Flow:
+    """Return the flow that a run with these params executes. Raises ParamsRefused."""
+    of_app = _of(flow)
+    return flow if of_app is None or of_app.graph is None else of_app.graph(params)
 
 
 def params_for(flow: Flow, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,8 @@ def _key(key: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    if type(value) in (bytes, bytearray):  # as text they take four times the memory
+        value = value[:TEXT_LENGTH_MAX]
     try:
         return repr(value)[:TEXT_LENGTH_MAX]
     except Exception:  # noqa: BLE001  (a third-party __repr__)

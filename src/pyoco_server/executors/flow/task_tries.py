@@ -12,6 +12,7 @@ from pyoco.core.models import RunContext, RunStatus, Task, TaskState
 
 from pyoco_server.core.retries.policy import to_document
 from pyoco_server.core.retries.task_course import TaskCourse, TaskTerms
+from pyoco_server.executors.flow.asked_retries import CurrentTry, RetryAsked, within
 from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.terms import task_terms_of
@@ -75,10 +76,18 @@ class TaskTries:
             course = self._courses[task.name] = course.begun(started_at)
             self._say(task, terms, terms.timeout)
             try:
-                once()
+                with within(CurrentTry(self._context.run_id, course.number)):
+                    once()
             except Exception as error:
+                after = error.after if isinstance(error, RetryAsked) else None
                 course = course.failed(
-                    terms.retry, failure_of(error), exception_text(error), started_at, time.time(), self._chance()
+                    terms.retry,
+                    failure_of(error),
+                    exception_text(error),
+                    started_at,
+                    time.time(),
+                    self._chance(),
+                    after,
                 )
                 self._courses[task.name] = course
                 self._say(task, terms, None)
