@@ -72,6 +72,10 @@ class Puppet:
         """It has no use for wheels."""
 
     @property
+    def offered(self) -> None:
+        """It has a resolver."""
+
+    @property
     def paths_in_use(self) -> frozenset[str]:
         return frozenset()
 

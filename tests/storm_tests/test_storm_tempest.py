@@ -63,6 +63,10 @@ class _Executions:
     async def renew(self, environment: Environment) -> None: ...
 
     @property
+    def offered(self) -> None:
+        """It has a resolver."""
+
+    @property
     def paths_in_use(self) -> frozenset[str]:
         return frozenset()
 

@@ -13,9 +13,12 @@ from typing import Any
 from pyoco import Flow, task
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.http_api import create_app
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import open_link
+from pyoco_server.ports.registry.port import Registry
 from pyoco_server.ports.run_logs.port import RunLogs
 from pyoco_server.worker import PyocoNatsWorker
 from support.gateways import listening
@@ -38,6 +41,7 @@ class Site:
     #: Of the gateway's thread.
     loop: asyncio.AbstractEventLoop | None = None
     logs: RunLogs | None = None
+    registry: Registry | None = None
     #: Held by the worker while it takes and executes a run, and by whoever makes it rest.
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _rests: bool = False
@@ -92,6 +96,12 @@ class Site:
         printer = Printer(self.logs, run_id)
         printer.print(*texts, task="greet")
         asyncio.run_coroutine_threadsafe(printer.store(is_over=is_over), self.loop).result(100)
+
+    def announce(self, record: WorkerRecord) -> None:
+        """Write the record of another worker."""
+        assert self.loop is not None
+        assert self.registry is not None
+        asyncio.run_coroutine_threadsafe(self.registry.announce(record), self.loop).result(100)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[str]:
@@ -150,7 +160,8 @@ async def _serve(site: Site, has_worker: bool, is_open: threading.Event, is_over
     app = create_app(site.config)
     async with app.router.lifespan_context(app), listening(app) as port:
         site.url = f"http://127.0.0.1:{port}"
-        site.loop, site.logs = asyncio.get_running_loop(), app.state.gateway.backend.logs
+        backend: GatewayBackend = app.state.gateway.backend
+        site.loop, site.logs, site.registry = asyncio.get_running_loop(), backend.logs, backend.registry
         worker = await PyocoNatsWorker.connect(site.config, site.resolve, "anna") if has_worker else None
         is_open.set()
         while not is_over.is_set():

@@ -76,7 +76,7 @@ def read_offered_flow(document: Any) -> OfferedFlow:
 
 def _members(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{what} is not an object")  # noqa: TRY004  (what is wrong is the document)
+        raise ValueError(f"{what} is not an object")
     return value
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pyoco_server.core.job import Job
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.outcome import Outcome, Progress
 from pyoco_server.core.wheel_sync import Environment
 
@@ -71,6 +72,10 @@ class Executor(Protocol):
 
         May be called before `start`. Raises UsageError if nothing can run in the environment; then nothing has changed.
         """
+
+    @property
+    def offered(self) -> tuple[OfferedFlow, ...] | None:
+        """The flows of the app that it serves (APP-10). None: it has a resolver, and does not tell which it knows."""
 
     @property
     def paths_in_use(self) -> frozenset[str]:

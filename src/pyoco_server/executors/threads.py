@@ -133,6 +133,10 @@ class ThreadExecutor:
             log.warning("extension modules of a changed wheel are loaded; restart required", modules=stubborn)
 
     @property
+    def offered(self) -> None:
+        """It has a resolver."""
+
+    @property
     def paths_in_use(self) -> frozenset[str]:
         return frozenset(self._environment.paths)
 

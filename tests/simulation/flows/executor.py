@@ -97,5 +97,9 @@ class PretendedExecutor:
         """There is no environment."""
 
     @property
+    def offered(self) -> None:
+        """It has a resolver."""
+
+    @property
     def paths_in_use(self) -> frozenset[str]:
         return frozenset()

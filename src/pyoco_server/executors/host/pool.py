@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.wheel_sync import Environment
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Collector
@@ -108,6 +109,10 @@ class HostExecutor:
 
         await self._pool.renew(settings, check)
         log.info("switched to a new set of wheels", paths=len(environment.paths))
+
+    @property
+    def offered(self) -> tuple[OfferedFlow, ...] | None:
+        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:
