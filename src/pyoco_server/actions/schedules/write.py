@@ -24,16 +24,18 @@ from pyoco_server.errors import (
     VersionMismatch,
     VersionRequired,
 )
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.schedules.port import Kept
 
 __all__ = [
     "Condition",
     "Written",
+    "add_schedule",
     "create_schedule",
     "delete_schedule",
     "pause_schedule",
     "put_schedule",
+    "replace_schedule",
     "resume_schedule",
 ]
 
@@ -84,7 +86,7 @@ async def create_schedule(
         kept = await scheduling_of(backend).schedules.find(schedule_key(caller.tenant_id, definition.name))
         if kept is not None and kept.schedule.id == schedule_id:
             return Written(kept.schedule, replayed=True, warning=warning)
-    return Written(await _create(backend, caller, definition, schedule_id), is_new=True, warning=warning)
+    return Written(await add_schedule(backend, caller, definition, schedule_id), is_new=True, warning=warning)
 
 
 async def _check_flow(backend: GatewayBackend, definition: Definition, place: str | None = None) -> str | None:
@@ -102,7 +104,8 @@ def _mark(definition: Definition) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def _create(backend: GatewayBackend, caller: Caller, definition: Definition, schedule_id: str) -> Schedule:
+async def add_schedule(backend: Backend, caller: Caller, definition: Definition, schedule_id: str) -> Schedule:
+    """Store a new schedule. Raises ScheduleNameTaken, TooManySchedules, Unavailable."""
     schedules = scheduling_of(backend).schedules
     key = schedule_key(caller.tenant_id, definition.name)
     own = [each for each in schedules.known() if each.tenant_id == caller.tenant_id]
@@ -137,7 +140,7 @@ async def put_schedule(
                 raise VersionMismatch("there is no schedule of this name")
             warning = await _check_flow(backend, definition)
             try:
-                created = await _create(backend, caller, definition, backend.new_id())
+                created = await add_schedule(backend, caller, definition, backend.new_id())
                 return Written(created, is_new=True, warning=warning)
             except ScheduleNameTaken:  # a moment ago
                 continue
@@ -147,7 +150,7 @@ async def put_schedule(
         warning = None
         if _flow_of(definition) != _flow_of(kept.schedule.definition):
             warning = await _check_flow(backend, definition)
-        written = await _replace(backend, kept, edit)
+        written = await replace_schedule(backend, kept, edit)
         if written is not None:
             return Written(written.schedule, warning=warning)
 
@@ -156,7 +159,7 @@ def _flow_of(definition: Definition) -> tuple[object, ...]:
     return tuple(definition.what.get(member) for member in ("kind", "flow_name", "tag"))
 
 
-async def _replace(backend: GatewayBackend, kept: Kept, change: Callable[[Schedule], Schedule]) -> Kept | None:
+async def replace_schedule(backend: Backend, kept: Kept, change: Callable[[Schedule], Schedule]) -> Kept | None:
     """Write the change. None: the record has changed meanwhile.
 
     Runs that are decided are submitted first, as the schedule says until then.
@@ -188,7 +191,7 @@ async def _change(
     rounds = Rounds(f"the schedule {name}")
     while True:
         rounds.begin()
-        written = await _replace(backend, await find_schedule(backend, caller, name), change)
+        written = await replace_schedule(backend, await find_schedule(backend, caller, name), change)
         if written is not None:
             return written.schedule
 
