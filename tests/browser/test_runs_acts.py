@@ -192,12 +192,12 @@ def test_an_announced_flow_has_a_field_for_each_param(stack: Stack, page: Page) 
     expect(dialog.get_by_text("Makes them smaller.")).to_be_visible()
     expect(dialog.get_by_label("Params")).to_be_hidden()
     dialog.get_by_role("button", name="Submit").click()
-    expect(dialog.get_by_role("alert")).to_have_text("id: A value is required.")
-    dialog.get_by_label("who").fill('form "ü"')
-    dialog.get_by_label("id").fill("1.5")
+    expect(dialog.get_by_role("alert")).to_have_text("who: A value is required.")
+    dialog.get_by_label("who *").fill('form "ü"')
+    dialog.get_by_label("id *").fill("1.5")
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_have_text("id: Must be a whole number.")
-    dialog.get_by_label("id").fill("12345678901234567890")  # more digits than a browser's number has
+    dialog.get_by_label("id *").fill("12345678901234567890")  # more digits than a browser's number has
     dialog.get_by_label("scale").fill("0.1")
     assert dialog.get_by_label("mode").locator("option").all_inner_texts() == ["default: fast", "fast", "exact"]
     dialog.get_by_label("mode").select_option("exact")

@@ -73,7 +73,7 @@ class Puppet:
 
     @property
     def offered(self) -> None:
-        """It has a resolver."""
+        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:

@@ -64,7 +64,7 @@ class _Executions:
 
     @property
     def offered(self) -> None:
-        """It has a resolver."""
+        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:

@@ -75,7 +75,8 @@ class Executor(Protocol):
 
     @property
     def offered(self) -> tuple[OfferedFlow, ...] | None:
-        """The flows of the app that it serves (APP-10). None: it has a resolver, and does not tell which it knows."""
+        """The flows of the app that is served, by name; known once `start` has returned. None: it is a resolver, which
+        announces nothing."""
 
     @property
     def paths_in_use(self) -> frozenset[str]:

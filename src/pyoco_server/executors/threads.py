@@ -134,7 +134,7 @@ class ThreadExecutor:
 
     @property
     def offered(self) -> None:
-        """It has a resolver."""
+        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:

@@ -98,7 +98,7 @@ class PretendedExecutor:
 
     @property
     def offered(self) -> None:
-        """It has a resolver."""
+        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:

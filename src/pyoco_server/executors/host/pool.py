@@ -56,6 +56,10 @@ class HostExecutor:
     def is_able(self) -> bool:
         return self._pool.is_able
 
+    @property
+    def offered(self) -> tuple[OfferedFlow, ...] | None:
+        return None
+
     async def start(self) -> None:
         await asyncio.to_thread(end_abandoned)
         try:
@@ -109,10 +113,6 @@ class HostExecutor:
 
         await self._pool.renew(settings, check)
         log.info("switched to a new set of wheels", paths=len(environment.paths))
-
-    @property
-    def offered(self) -> tuple[OfferedFlow, ...] | None:
-        return None
 
     @property
     def paths_in_use(self) -> frozenset[str]:

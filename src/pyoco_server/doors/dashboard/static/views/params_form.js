@@ -79,7 +79,7 @@ function inputFor(schema, required) {
  */
 function valueOf({ schema, nullable, required, input }) {
   const text = input.value;
-  if (text.trim() === "" && !(required && schema.type === "string" && input instanceof HTMLInputElement && !nullable)) {
+  if (text.trim() === "") {
     if (!required) return { json: null };
     return nullable ? { json: "null" } : { trouble: t("runs.submit.required") };
   }
