@@ -121,7 +121,7 @@ def test_different_signatures_are_a_conflict_and_a_dropped_one_is_not() -> None:
         (Wanted(tag="b"), ["other"]),
         (Wanted(tag="c"), []),
         (Wanted(words=("page", "reports")), ["measure", "other", "report"]),
-        (Wanted(words=("port", "meas")), ["measure"]),
+        (Wanted(words=("port", "another")), ["other"]),
         (Wanted(tag="b", words=("meas",)), []),
     ],
 )

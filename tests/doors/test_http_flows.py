@@ -157,7 +157,7 @@ class TestSubmissions:
     async def test_that_repeat_a_run_are_checked_again(self, gateway: Gateway) -> None:
         """APP-12"""
         run_id = await submit(gateway, flow_name="mesure", tag="gpu")
-        await ended(gateway, run_id, Failed(progress=PROGRESS, error="flow not found"))
+        await ended(gateway, run_id, Failed(progress=PROGRESS, message="flow not found"))
         await serve(gateway, "app", MEASURE)
         check_unknown(await gateway.client.post(f"/runs/{run_id}/rerun"), ["body", "flow_name"])
         elsewhere = await gateway.client.post(f"/runs/{run_id}/rerun", json={"tag": "cpu"})
@@ -168,7 +168,7 @@ async def test_a_schedule_whose_flow_is_gone_can_still_be_changed(gateway: Gatew
     """APP-12: only a flow or a tag that is new in it is checked."""
     assert (await gateway.client.post("/schedules", json=SCHEDULE)).status_code == 201
     await serve(gateway, "app", REPORT)
-    put = {"json": SCHEDULE | {"paused": True}, "headers": {"If-Match": "*"}}
+    put: dict[str, Any] = {"json": SCHEDULE | {"paused": True}, "headers": {"If-Match": "*"}}
     assert (await gateway.client.put("/schedules/nightly", **put)).status_code == 200
     put["json"] = SCHEDULE | {"what": {"kind": "flow", "flow_name": "reprot", "tag": "gpu"}}
     check_unknown(await gateway.client.put("/schedules/nightly", **put), ["body", "what", "flow_name"], "report")

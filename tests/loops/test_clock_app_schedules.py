@@ -40,8 +40,8 @@ async def backend(nats_url: str) -> AsyncIterator[Backend]:
 async def serve(backend: Backend, schedule: Mapping[str, Any] | None, *, name: str = "measure") -> None:
     now = backend.clock()
     flow = OfferedFlow(name=name, app="reports", tags=("size",), schedule=schedule)
-    given = {"flows": (flow,), "flows_complete": True, "tags": ("gpu",)}
-    await backend.registry.announce(a_worker(last_seen_at=now, last_heartbeat_at=now, **given))
+    record = a_worker(last_seen_at=now, last_heartbeat_at=now, flows=(flow,), flows_complete=True, tags=("gpu",))
+    await backend.registry.announce(record)
 
 
 async def kept(backend: Backend) -> Kept | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pyoco_server.core.flow_offers import FlowOffer
 from pyoco_server.core.schedules.reading import read_schedule
@@ -24,7 +25,7 @@ def app_label(offer: FlowOffer) -> str:
 def declared_schedule(offer: FlowOffer, now: float) -> Definition:
     """Return the schedule of a flow that has one. Raises InvalidSchedule."""
     flow = offer.flow
-    what = {"kind": "flow", "flow_name": flow.name, "tag": offer.tag}
+    what: dict[str, Any] = {"kind": "flow", "flow_name": flow.name, "tag": offer.tag}
     if flow.tags:
         what["tags"] = list(flow.tags)
     document = {**(flow.schedule or {}), "name": schedule_name(offer), "what": what, "labels": [app_label(offer)]}

@@ -76,7 +76,8 @@ async def rerun_run(request: Request) -> Response:
     run_id = request.path_params["run_id"]
     accepted = await rerun(state.backend, caller_of(request), run_id, change, key)
     state.told(accepted.stored.revision)
-    answer = RunRepeated(run_id=accepted.stored.run.run_id, warning=warning_of(accepted), rerun_of=run_id)
+    new_id, warning = accepted.stored.run.run_id, warning_of(accepted)
+    answer = RunRepeated(run_id=new_id, status="PENDING", warning=warning, rerun_of=run_id)
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
 
 

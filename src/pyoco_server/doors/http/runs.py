@@ -88,7 +88,7 @@ async def _accept(state: State, caller: Caller, ask: Submission, key: str | None
     accepted = await submit_once(state.backend, caller, ask, key)
     state.told(accepted.stored.revision)
     headers = REPLAYED if accepted.replayed else None
-    answer = RunAccepted(run_id=accepted.stored.run.run_id, warning=warning_of(accepted))
+    answer = RunAccepted(run_id=accepted.stored.run.run_id, status="PENDING", warning=warning_of(accepted))
     return json_answer(answer, headers=headers)
 
 

@@ -178,7 +178,7 @@ class RunAccepted(msgspec.Struct, kw_only=True):
     """The run is recorded and queued; both are durable."""
 
     run_id: RunId
-    status: Literal["PENDING"] = "PENDING"
+    status: Literal["PENDING"]
     warning: Annotated[str, Meta(description=FLOW_WARNING)] | Absent = msgspec.UNSET
 
 

@@ -182,9 +182,10 @@ class SubmitDialog {
 
   /** The params, from the fields or the editor. null: something is wrong, and that was told. */
   readParams() {
+    /** @type {import("./params_form.js").Read} */
     const read = this.form?.read() ?? readParams(this.params.value);
     const wrong = "trouble" in read;
-    this.wrong = (wrong && "field" in read && read.field) || this.params;
+    this.wrong = (wrong ? read.field : undefined) ?? this.params;
     this.params.setAttribute("aria-invalid", String(wrong));
     write(this.trouble, wrong ? read.trouble : "");
     return wrong ? null : read;
