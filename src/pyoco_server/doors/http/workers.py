@@ -94,7 +94,8 @@ async def get_workers(request: Request) -> Response:
 async def get_worker(request: Request) -> Response:
     seen = await see_worker(state_of(request).backend, request.path_params["worker_id"])
     shown = _shown(seen)
-    shown.flows = [flow.name for flow in seen.record.flows]  # too many for a list of workers
+    if seen.record.announces:
+        shown.flows = [flow.name for flow in seen.record.flows]  # too many for a list of workers
     return json_answer(shown)
 
 
@@ -170,7 +171,7 @@ def _shown(seen: SeenWorker) -> Worker:
         **{name: value for name in _OPTIONAL if (value := getattr(record, name)) is not None},
         versions=record.versions,
         wheel_sync=record.wheel_sync,
-        flows_complete=record.flows_complete,
+        flows_complete=record.flows_complete if record.announces else UNSET,
     )
 
 
