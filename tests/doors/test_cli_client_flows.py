@@ -37,7 +37,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, si
 @pytest.fixture
 def tag(site: Site) -> str:
     """Of a worker with two flows of its own."""
-    tag, now = unique("tag"), time.time()
+    tag, now = unique("tag"), time.time() + 3600  # it stays alive however long a test takes
     measure = OfferedFlow(name=f"{tag}-measure", app="reports", doc="Measure a page.\nIn bytes.", params=SCHEMA)
     flows = (measure, OfferedFlow(name=f"{tag}-report", app="reports"))
     more = {"flows": flows, "flows_complete": True, "last_seen_at": now, "last_heartbeat_at": now}
