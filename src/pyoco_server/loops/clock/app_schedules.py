@@ -14,7 +14,7 @@ __all__ = ["AppSchedules"]
 
 log = get_logger(__name__)
 
-_EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 5.0
 
 
 class AppSchedules(Loop):
