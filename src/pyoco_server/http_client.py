@@ -22,6 +22,7 @@ from pyoco_server.client.dead_letter_results import (
 )
 from pyoco_server.client.faults import AnswerDamaged, PackProblem
 from pyoco_server.client.files import SourceChanged
+from pyoco_server.client.flow_results import FlowList, FlowShown
 from pyoco_server.client.job_results import (
     Artifact,
     ArtifactSaved,
@@ -127,6 +128,8 @@ __all__ = [
     "ExecClient",
     "ExecEvent",
     "ExecState",
+    "FlowList",
+    "FlowShown",
     "Health",
     "JobAccepted",
     "LogFilters",

@@ -167,6 +167,53 @@ def test_a_run_is_submitted_with_a_form(stack: Stack, page: Page) -> None:
     assert stack.get(f"/runs/{run_id}")["params"] == params
 
 
+def test_an_announced_flow_has_a_field_for_each_param(stack: Stack, page: Page) -> None:
+    """APP-11: names to choose from, and fields from the signature"""
+    properties = {
+        "who": {"type": "string"},
+        "id": {"type": "integer"},
+        "scale": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
+        "mode": {"enum": ["fast", "exact"], "default": "fast"},
+        "dry": {"type": "boolean", "default": True},
+        "sizes": {"type": "array", "items": {"type": "integer"}, "default": [1]},
+    }
+    params = {"type": "object", "properties": properties, "required": ["who", "id"], "additionalProperties": False}
+    flow = {"name": "resize_images", "app": "demo", "doc": "Makes them smaller.", "tags": ["demo"], "tag": "default"}
+    flows = {"items": [{**flow, "params": params}, {**flow, "name": "bare", "params": {}}], "next_cursor": None}
+    intercept(page, "**/flows?**", lambda route: route.fulfill(json=flows))
+    page.goto("/#/runs")
+    page.get_by_role("button", name="Submit a run").click()
+    dialog = page.locator("dialog")
+    expect(dialog.locator("#submit-flows option[value=bare]")).to_have_count(1)
+    name = dialog.get_by_label("Flow", exact=True)
+    name.fill("bare")
+    expect(dialog.get_by_label("Params")).to_be_visible()
+    name.fill("resize_images")
+    expect(dialog.get_by_text("Makes them smaller.")).to_be_visible()
+    expect(dialog.get_by_label("Params")).to_be_hidden()
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_have_text("who: A value is required.")
+    dialog.get_by_label("who *").fill('form "ü"')
+    dialog.get_by_label("id *").fill("1.5")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_have_text("id: Must be a whole number.")
+    dialog.get_by_label("id *").fill("12345678901234567890")  # more digits than a browser's number has
+    dialog.get_by_label("scale").fill("0.1")
+    assert dialog.get_by_label("mode").locator("option").all_inner_texts() == ["default: fast", "fast", "exact"]
+    dialog.get_by_label("mode").select_option("exact")
+    dialog.get_by_label("dry").select_option("false")
+    dialog.get_by_role("button", name="Edit as JSON").click()
+    text = dialog.get_by_label("Params").input_value()
+    dialog.get_by_label("Params").fill(text.replace("}", ', "sizes": [7]}'))
+    dialog.get_by_role("button", name="Submit").click()
+    page.wait_for_function("() => location.hash.startsWith('#/runs/')")
+    run_id = page.evaluate("location.hash").removeprefix("#/runs/")
+    stack.until_status(run_id, "COMPLETED")
+    run = stack.get(f"/runs/{run_id}")
+    given = {"who": 'form "ü"', "id": 12345678901234567890, "scale": 0.1, "mode": "exact", "dry": False, "sizes": [7]}
+    assert (run["params"], run["tag"], run["tags"]) == (given, "default", ["demo"])
+
+
 def test_a_flow_file_is_submitted_with_the_form(stack: Stack, page: Page, expects_trouble: Callable[..., None]) -> None:
     """`POST /runs/yaml`: from a file or as typed; what is wrong with it is said with its place."""
     expects_trouble("422")

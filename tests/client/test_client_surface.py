@@ -54,6 +54,8 @@ CALLS: dict[str, Call[Any]] = {
     "cancel_runs": calls.cancel_runs({}),
     "run_logs": calls.get_run_logs("{run_id}", {}),
     "watch_run": calls.watch_run("{run_id}", {}, None),
+    "list_flows": calls.list_flows({}),
+    "get_flow": calls.get_flow("{name}"),
     "list_workers": calls.list_workers({}),
     "get_worker": calls.get_worker("{worker_id}"),
     "patch_worker": calls.patch_worker("{worker_id}", True),

@@ -38,6 +38,12 @@ class ReceiptsContract:
         assert await make_receipts().claim(KEY, second, "mark") == made
         assert await make_receipts().claim(KEY, second, "another mark") == made
 
+    async def test_a_receipt_is_found_and_nothing_is_claimed_by_that(self, make_receipts: MakeReceipts) -> None:
+        assert await make_receipts().find(KEY) is None
+        made = await make_receipts().claim(KEY, a_run_id(), "mark")
+        assert await make_receipts().find(KEY) == made
+        assert await make_receipts().find(OTHER_KEY) is None
+
     async def test_each_key_is_its_own(self, make_receipts: MakeReceipts) -> None:
         receipts, first, second = make_receipts(), a_run_id(), a_run_id()
         assert facts(await receipts.claim(KEY, first, "mark")) == (first, "mark")

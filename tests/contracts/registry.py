@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pytest
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, stopped
 from pyoco_server.errors import Unavailable
@@ -57,6 +58,15 @@ class RegistryContract:
         assert await make_registry().announce(record) == record
         assert await make_registry().find("w1") == record
         assert await make_registry().find("w2") is None
+
+    async def test_what_is_known_is_there_without_waiting(self, make_registry: MakeRegistry) -> None:
+        """APP-10"""
+        flow = OfferedFlow(name="measure", app="reports", params={"type": "object"})
+        record = a_worker(flows=(flow,), flows_complete=True)
+        assert make_registry().known() == []
+        await make_registry().announce(record)
+        async with started(make_registry()) as registry:
+            assert registry.known() == [record]
 
     async def test_a_worker_writes_its_record_again_and_again(self, make_registry: MakeRegistry) -> None:
         registry = make_registry()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import (
     WorkerRecord,
@@ -51,6 +52,11 @@ records = st.builds(
     slots=st.integers(1, 64),
     running=st.lists(text, max_size=3).map(tuple),
     versions=st.dictionaries(text, text, max_size=2),
+    flows=st.lists(
+        st.builds(OfferedFlow, name=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), app=st.just("app")),
+        max_size=2,
+    ).map(tuple),
+    flows_complete=st.booleans(),
 )
 
 
@@ -68,6 +74,27 @@ def test_older_readers_find_the_heartbeat_under_its_old_name() -> None:
 def test_fields_of_a_newer_version_are_passed_over() -> None:
     """FLOW-551"""
     assert read_worker(json.dumps(json.loads(encode_worker(ANNA)) | {"colour": "red"}).encode()) == ANNA
+
+
+def test_a_record_of_an_older_worker_announces_nothing() -> None:
+    """APP-10"""
+    document = json.loads(encode_worker(ANNA))
+    del document["flows"], document["flows_complete"]
+    read = read_worker(json.dumps(document).encode())
+    assert (read.flows, read.flows_complete, read.announces, read.offers("x")) == ((), False, False, False)
+
+
+def test_an_announced_flow_is_stored_with_every_member() -> None:
+    """APP-10: readers in other languages, and older ones, which pass over what they do not know, need no defaults."""
+    flow = OfferedFlow(name="measure", app="reports", params={"type": "object"}, tool=True)
+    record = replace(ANNA, flows=(flow,), flows_complete=True)
+    (stored,) = json.loads(encode_worker(record))["flows"]
+    assert stored == flow.document()
+    read = read_worker(encode_worker(record))
+    assert (read.offers("measure"), read.offers("other")) == (True, False)
+    newer = json.loads(encode_worker(record))
+    newer["flows"][0]["colour"] = "red"
+    assert read_worker(json.dumps(newer).encode()) == record
 
 
 def test_text_that_is_no_unicode_does_not_stop_a_heartbeat() -> None:
@@ -147,6 +174,8 @@ ODD: dict[str, list[object]] = {
     "max_parallel": [{}],
     "wheel_sync": [[], 5, {"failed": ["\udfff"]}],
     "hidden": ["true", 1, []],
+    "flows": ["x", {}, [5], [{"name": "x"}], [{"name": "", "app": "a"}], [{"name": "x", "app": "a", "params": []}]],
+    "flows_complete": ["true", 1],
     "state": ["running", "", 5, []],
 }
 

@@ -62,6 +62,8 @@ CALLS = {
     "budget --journal": [],
     "queues": ["--output", "table"],
     "attention": ["--output", "table"],
+    "flows": ["--output", "table"],
+    "flow show": ["x"],
     "workers": ["--output", "table"],
     "worker-show": ["x"],
     "worker-hide": ["x"],

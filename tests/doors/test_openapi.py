@@ -206,6 +206,8 @@ class TestDocument:
             ("GET /workers", "200 401 403 422 503"),
             ("GET /workers/{worker_id}", "200 401 403 404 422 503"),
             ("PATCH /workers/{worker_id}", "200 401 403 404 413 422 503"),
+            ("GET /flows", "200 401 403 422 503"),
+            ("GET /flows/{name}", "200 401 403 404 422 503"),
             ("GET /wheels", "200 401 403 422 503"),
             ("GET /wheels/history", "200 401 403 422 503"),
             ("POST /wheels", "200 401 403 409 413 422 503"),

@@ -50,6 +50,7 @@ class Hosts:
     """An executor whose resolver lives in a wheel, or nowhere."""
 
     restarts = 0
+    offered = None
 
     def __init__(self, wheels: Wheels, needs_wheel: bool = False, is_broken: bool = False) -> None:
         self._wheels, self._needs_wheel, self._is_broken = wheels, needs_wheel, is_broken

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pyoco import Flow, task
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.http_api import create_app
 from pyoco_server.http_client import PyocoHttpClient
 from pyoco_server.ports.backend import GatewayBackend
@@ -102,6 +103,12 @@ class Site:
         printer = Printer(self.logs, run_id)
         printer.print(*texts, task="greet")
         asyncio.run_coroutine_threadsafe(printer.store(is_over=is_over), self.loop).result(100)
+
+    def announce(self, record: WorkerRecord) -> None:
+        """Write the record of another worker."""
+        assert self.loop is not None
+        assert self.backend is not None
+        asyncio.run_coroutine_threadsafe(self.backend.registry.announce(record), self.loop).result(100)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[str]:

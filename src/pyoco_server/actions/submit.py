@@ -23,6 +23,8 @@ class Accepted:
     stored: Stored
     #: An earlier submission under the same idempotency key had created it.
     replayed: bool = False
+    #: Why it may fail nevertheless: see `check_flow_name`.
+    warning: str | None = None
 
 
 async def submit(backend: Backend, caller: Caller, ask: Submission) -> Stored:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyoco_server.actions.check_flow_name import NamedFlow, check_flow_name
 from pyoco_server.actions.keep_workflow import keep_workflow
 from pyoco_server.actions.submit import Accepted, check_size, record_and_queue, submit
 from pyoco_server.actions.submit_promised import queue_once_more
@@ -35,16 +36,25 @@ async def submit_once(backend: GatewayBackend, caller: Caller, ask: Submission, 
 
     Without a repeat the keeper ends a run that has no job; a repeat that comes after that promises another run.
 
-    Raises KeyReused if the key stands for another submission, Refused if the run is too large to record (then the key
-    is not used up), Unavailable if NATS fails: a repeat under the same key is safe, whatever was stored.
+    Raises KeyReused if the key stands for another submission, FlowNotOffered if no worker can execute a flow of this
+    name (`check_flow_name`), Refused if the run is too large to record (then the key is not used up), Unavailable if
+    NATS fails: a repeat under the same key is safe, whatever was stored.
     """
-    if ask.workflow_yaml is not None and ask.workflow_yaml_sha256 is not None:
+    place = None if key is None else receipt_key(caller.tenant_id, key)
+    warning = None
+    if ask.workflow_yaml is None:
+        warning = await check_flow_name(backend, NamedFlow(ask.flow_name, ask.tag), place)
+    elif ask.workflow_yaml_sha256 is not None:
         await keep_workflow(backend, ask.workflow_yaml_sha256, ask.workflow_yaml)
-    if key is None:
-        return Accepted(await submit(backend, caller, ask))
+    if place is None:
+        return Accepted(await submit(backend, caller, ask), warning=warning)
+    return replace(await _submit_under_key(backend, caller, ask, place), warning=warning)
+
+
+async def _submit_under_key(backend: GatewayBackend, caller: Caller, ask: Submission, place: str) -> Accepted:
     run = accept(ask, caller, backend.new_id(), backend.clock())
     check_size(backend, run)
-    place, mark = receipt_key(caller.tenant_id, key), fingerprint(ask)
+    mark = fingerprint(ask)
     receipt = await backend.receipts.claim(place, run.run_id, mark)
     rounds = Rounds("the run of an idempotency key")
     while True:

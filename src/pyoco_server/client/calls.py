@@ -19,6 +19,7 @@ from pyoco_server.client.dead_letter_results import (
     DlqMessagesRedriven,
     DlqPage,
 )
+from pyoco_server.client.flow_results import FlowList, FlowShown
 from pyoco_server.client.forms import Form, frame
 from pyoco_server.client.log_results import LogLines
 from pyoco_server.client.results import Attention, Health, Queues, Ready, RecentMetrics, WorkerPatched, WorkerRecord
@@ -52,6 +53,7 @@ __all__ = [
     "follow_run_logs",
     "form_fields",
     "get_attention",
+    "get_flow",
     "get_letter",
     "get_metrics",
     "get_recent_metrics",
@@ -63,6 +65,7 @@ __all__ = [
     "json_call",
     "key_header",
     "key_headers",
+    "list_flows",
     "list_letters",
     "list_queues",
     "list_runs",
@@ -319,6 +322,17 @@ def get_worker(worker_id: str) -> Call[WorkerRecord]:
 
 def patch_worker(worker_id: str, hidden: bool) -> Call[WorkerPatched]:
     return json_call("PATCH", path_to("workers", worker_id), {"hidden": hidden})
+
+
+# Flows
+
+
+def list_flows(filters: Mapping[str, Any]) -> Call[FlowList]:
+    return Call(method="GET", path="/flows", query=only_given(filters))
+
+
+def get_flow(name: str) -> Call[FlowShown]:
+    return Call(method="GET", path=path_to("flows", name))
 
 
 # Dead letters

@@ -182,6 +182,10 @@ class WorkerRecord(TypedDict):
     packs_provide: NotRequired[dict[str, list[str]] | None]
     versions: NotRequired[dict[str, str]]
     wheel_sync: NotRequired[dict[str, Any] | None]
+    #: The names of the flows that it announces; not in lists.
+    flows: NotRequired[list[str]]
+    #: It executes no other flows by name.
+    flows_complete: NotRequired[bool]
 
 
 class WorkerPatched(TypedDict):

@@ -43,6 +43,8 @@ class RunAccepted(TypedDict):
 
     run_id: str
     status: Literal["PENDING"]
+    #: No live worker announces the flow, but one that announces no flows, or not all, may know it.
+    warning: NotRequired[str]
 
 
 class RunRepeated(RunAccepted):
@@ -338,6 +340,7 @@ class RunBatchLine(TypedDict):
     run_id: NotRequired[str]
     status: NotRequired[Literal["PENDING"]]
     replayed: NotRequired[bool]
+    warning: NotRequired[str]
     error: NotRequired[ErrorBody]
     status_code: NotRequired[int]
 

@@ -102,6 +102,8 @@ class ScheduleShown(TypedDict):
     last_tick: NotRequired[ScheduleTick]
     waiting_ticks: int
     overdue: bool
+    #: As that of a submission; only in the response to a change.
+    warning: NotRequired[str]
 
 
 class ScheduleList(TypedDict):

@@ -25,6 +25,7 @@ from pyoco_server.client.dead_letter_results import (
     LettersRedrivenBy,
 )
 from pyoco_server.client.files import Landing
+from pyoco_server.client.flow_results import FlowList, FlowShown
 from pyoco_server.client.io_sync import Stream, closing, in_thread, sleep
 from pyoco_server.client.job_calls import program_filters
 from pyoco_server.client.job_results import RunsOfPrograms
@@ -397,6 +398,25 @@ class PyocoHttpClient(PricedRuns, Jobs, Outputs, Schedules):
         """Return the active workers, most recently seen first. `scope="all"` adds stopped and disconnected ones."""
         asked = {"scope": scope, "state": state, "include_hidden": include_hidden, "limit": limit, "tag": tag}
         return self._wire.call(calls.list_workers(asked))
+
+    def list_flows(
+        self,
+        *,
+        tag: str | None = None,
+        search: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> FlowList:
+        """Return a page of the flows that live workers announce, by name.
+
+        `search`: words that name, app or doc contain. Pass `next_cursor` with the same filters for the next page.
+        """
+        filters = {"tag": tag, "q": search, "limit": limit, "cursor": cursor}
+        return self._wire.call(calls.list_flows(filters))
+
+    def get_flow(self, name: str) -> FlowShown:
+        """Return a flow that live workers announce. The gateway answers 404 if none does."""
+        return self._wire.call(calls.get_flow(name))
 
     def get_worker(self, worker_id: str) -> WorkerRecord:
         """Return the record of a worker, hidden or not."""

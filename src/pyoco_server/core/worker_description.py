@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.run import Owner
 from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import WorkerState
@@ -31,6 +32,8 @@ class LaneMembers(TypedDict, total=False):
     programs: tuple[str, ...] | None
     lacks: tuple[str, ...] | None
     allow: tuple[str, ...] | None
+    flows: tuple[OfferedFlow, ...]
+    flows_complete: bool
 
 
 @dataclass(frozen=True)

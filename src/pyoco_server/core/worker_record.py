@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
+from pyoco_server.core.offered_flow import OfferedFlow, read_offered_flow
 from pyoco_server.core.run_log.counts import are_counts
 from pyoco_server.core.states import WorkerState
 from pyoco_server.errors import Corrupt
@@ -104,6 +106,28 @@ class WorkerRecord:
     tenants: tuple[str, ...] | None = None
     #: How many lines of runs it has captured and dropped since it started (`LogTotals`). None: not reported.
     logs: Mapping[str, Any] | None = None
+    #: The flows that it announces, bounded as `flow_announcement` says. A worker with a resolver announces none.
+    flows: tuple[OfferedFlow, ...] = ()
+    #: It executes no other flows by name. False: it has a resolver, or its version announces none.
+    flows_complete: bool = False
+
+    @property
+    def announces(self) -> bool:
+        """Whether it tells which flows it offers."""
+        return self.flows_complete or bool(self.flows)
+
+    @property
+    def takes_flows(self) -> bool:
+        """Whether it takes runs by tag."""
+        return self.kind is None and (self.lanes is None or FLOWS in self.lanes)
+
+    def offers(self, flow_name: str) -> bool:
+        """Return whether it announces a flow of this name."""
+        return flow_name in self._flow_names
+
+    @cached_property
+    def _flow_names(self) -> frozenset[str]:
+        return frozenset(flow.name for flow in self.flows)
 
     @property
     def load(self) -> Load:
@@ -156,6 +180,8 @@ def stopped(record: WorkerRecord, reason: str, now: float) -> WorkerRecord:
         last_seen_at=now,
         current_run_id=None,
         running=(),
+        flows=(),
+        flows_complete=False,
         lanes=None if record.lanes is None else {name: {**lane, "busy": 0} for name, lane in record.lanes.items()},
     )
 
@@ -170,7 +196,9 @@ def encode_over(record: WorkerRecord, stored: bytes) -> bytes:
 
 
 def _document(record: WorkerRecord) -> dict[str, Any]:
-    return {**asdict(record), "heartbeat_at": record.last_heartbeat_at}  # FLOW-354: for older readers
+    document: dict[str, Any] = {item.name: getattr(record, item.name) for item in fields(record)}
+    document["flows"] = [flow.document() for flow in record.flows]
+    return {**document, "heartbeat_at": record.last_heartbeat_at}  # FLOW-354: for older readers
 
 
 def _dump(document: dict[str, Any]) -> bytes:
@@ -222,7 +250,8 @@ _FORMS: dict[str, Callable[[object], bool]] = {
     "packs_missing": _is_mapping_to(_is_text),
     "packs_provide": _is_mapping_to(_are_texts),
     "state": lambda value: value in WorkerState.__members__,
-    "hidden": lambda value: isinstance(value, bool),
+    "flows": lambda value: isinstance(value, list),
+    **dict.fromkeys(("hidden", "flows_complete"), lambda value: isinstance(value, bool)),
 }
 assert _FORMS.keys() == {item.name for item in fields(WorkerRecord)}
 
@@ -242,6 +271,7 @@ def read_worker(data: bytes) -> WorkerRecord:
         known["running"] = tuple(known.get("running", ()))
         for name in known.keys() & {"packs", "patterns", "programs", "lacks", "allow", "tenants"}:
             known[name] = tuple(known[name])
+        known["flows"] = tuple(read_offered_flow(each) for each in known.get("flows", ()))
         known.setdefault("instance_id", "")
         known.setdefault("last_heartbeat_at", known["last_seen_at"])
         return WorkerRecord(**known)

@@ -3,6 +3,7 @@
 PyocoError
 ├── Refused               the input is invalid (422)
 │   ├── InvalidFlow       a flow.yaml violates the policy
+│   ├── FlowNotOffered    no worker that would take the run offers its flow
 │   ├── InvalidWheel      a file is not a valid wheel of its name
 │   ├── InvalidArchive    a zip archive is damaged or would unpack outside its directory
 │   ├── InvalidListQuery
@@ -21,6 +22,7 @@ PyocoError
 ├── NotFound              (404)
 │   ├── RunNotFound
 │   ├── DeadLetterNotFound
+│   ├── FlowNotFound      no live worker announces it
 │   ├── ScheduleNotFound
 │   ├── WorkerNotFound
 │   ├── WheelNotFound
@@ -119,6 +121,8 @@ from pyoco_server.errors.requests import (
     Conflict,
     DashboardReadOnly,
     DeadLetterNotFound,
+    FlowNotFound,
+    FlowNotOffered,
     HostRefused,
     InvalidArchive,
     InvalidFlow,
@@ -186,6 +190,8 @@ __all__ = [
     "DependencyUnavailable",
     "DeploymentRefused",
     "ExposureRefused",
+    "FlowNotFound",
+    "FlowNotOffered",
     "FlowNotResolved",
     "HostRefused",
     "InvalidArchive",

@@ -8,6 +8,8 @@ __all__ = [
     "Conflict",
     "DashboardReadOnly",
     "DeadLetterNotFound",
+    "FlowNotFound",
+    "FlowNotOffered",
     "HostRefused",
     "InvalidArchive",
     "InvalidFlow",
@@ -53,6 +55,13 @@ class Refused(PyocoError):
 
 class InvalidFlow(Refused):
     """The flow.yaml breaks the policy."""
+
+
+class FlowNotOffered(Refused):
+    """No worker that would take the run offers its flow."""
+
+    number = 6
+    phrase = "flow not found"
 
 
 class InvalidWheel(Refused):
@@ -254,6 +263,13 @@ class RunNotFound(NotFound):
 
     number = 5
     phrase = "run not found"
+
+
+class FlowNotFound(NotFound):
+    """No live worker announces this flow."""
+
+    number = 6
+    phrase = "flow not found"
 
 
 class ScheduleNotFound(NotFound):

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pyoco_server.actions.put_back import put_back_run
+from pyoco_server.core.flow_announcement import NOTHING_ANNOUNCED, Announcement, Announcer
 from pyoco_server.core.run import Owner
 from pyoco_server.core.worker_description import LaneMembers, LaneReport, LastEnd
 from pyoco_server.core.worker_record import FLOWS
@@ -41,13 +42,17 @@ _WAIT_FOR_WHEELS_SECONDS = 0.5
 _KILLED_SECONDS = 10.0
 
 
-def flow_members(now: float, intake: Intake | None, wheels: WheelSync | None) -> LaneMembers:
+def flow_members(
+    now: float, intake: Intake | None, wheels: WheelSync | None, announced: Announcement = NOTHING_ANNOUNCED
+) -> LaneMembers:
     """Return the members of the record that only workers of flows set; the result of the last wheel sync (FLOW-243)
     is None for a worker that installs no wheels."""
     report = None if wheels is None else wheels.report
     return {
         "last_pull_at": None if intake is None else now - (time.monotonic() - intake.heard_at),
         "wheel_sync": None if report is None else report.document(),
+        "flows": announced.flows,
+        "flows_complete": announced.complete,
     }
 
 
@@ -84,6 +89,7 @@ class FlowLane:
         self._pulse = Pulse()
         self._processor: DeliveryProcessor | None = None
         self._last_end: LastEnd | None = None
+        self._announcer = Announcer()
         self.when_changed: Callable[[], None] = lambda: None
 
     def report(self) -> LaneReport:
@@ -93,7 +99,9 @@ class FlowLane:
             running=() if self._processor is None else self._processor.running,
             last_end=self._last_end,
             restarts=self._executor.restarts,
-            members=flow_members(self._backend.clock(), self._intake, self._wheels),
+            members=flow_members(
+                self._backend.clock(), self._intake, self._wheels, self._announcer.of(self._executor.offered)
+            ),
         )
 
     async def start(self) -> None:

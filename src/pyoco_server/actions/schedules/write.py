@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from pyoco_server.actions.check_flow_name import NamedFlow, check_flow_name
 from pyoco_server.actions.schedules.handle import complete_starts
 from pyoco_server.actions.schedules.reach import find_schedule, scheduling_of
 from pyoco_server.core.fingerprint import receipt_key
@@ -14,7 +15,7 @@ from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.run import Caller
 from pyoco_server.core.schedules import progress
 from pyoco_server.core.schedules.ids import schedule_key
-from pyoco_server.core.schedules.record import Definition, Schedule, etag_of
+from pyoco_server.core.schedules.record import Definition, Kind, Schedule, etag_of
 from pyoco_server.errors import (
     KeyReused,
     ScheduleNameTaken,
@@ -23,16 +24,18 @@ from pyoco_server.errors import (
     VersionMismatch,
     VersionRequired,
 )
-from pyoco_server.ports.backend import GatewayBackend
+from pyoco_server.ports.backend import Backend, GatewayBackend
 from pyoco_server.ports.schedules.port import Kept
 
 __all__ = [
     "Condition",
     "Written",
+    "add_schedule",
     "create_schedule",
     "delete_schedule",
     "pause_schedule",
     "put_schedule",
+    "replace_schedule",
     "resume_schedule",
 ]
 
@@ -61,6 +64,8 @@ class Written:
     is_new: bool = False
     #: An earlier request under the same idempotency key had created it.
     replayed: bool = False
+    #: Why its runs may fail: see `check_flow_name`.
+    warning: str | None = None
 
 
 async def create_schedule(
@@ -68,20 +73,30 @@ async def create_schedule(
 ) -> Written:
     """Store a new schedule; a keeper sets its alarm. Under an idempotency key the same request creates it once.
 
-    Raises ScheduleNameTaken, TooManySchedules, KeyReused, Unavailable.
+    Raises FlowNotOffered, ScheduleNameTaken, TooManySchedules, KeyReused, Unavailable.
     """
     schedule_id = backend.new_id()
-    if key is not None:
-        receipt = await backend.receipts.claim(
-            receipt_key(caller.tenant_id, key), schedule_id, mark := _mark(definition)
-        )
+    place = None if key is None else receipt_key(caller.tenant_id, key)
+    warning = await _check_flow(backend, definition, place)
+    if place is not None:
+        receipt = await backend.receipts.claim(place, schedule_id, mark := _mark(definition))
         if receipt.fingerprint != mark:
             raise KeyReused
         schedule_id = receipt.run_id
         kept = await scheduling_of(backend).schedules.find(schedule_key(caller.tenant_id, definition.name))
         if kept is not None and kept.schedule.id == schedule_id:
-            return Written(kept.schedule, replayed=True)
-    return Written(await _create(backend, caller, definition, schedule_id), is_new=True)
+            return Written(kept.schedule, replayed=True, warning=warning)
+    return Written(await add_schedule(backend, caller, definition, schedule_id), is_new=True, warning=warning)
+
+
+async def _check_flow(backend: GatewayBackend, definition: Definition, place: str | None = None) -> str | None:
+    """As `check_flow_name`."""
+    if definition.kind != Kind.FLOW:
+        return None
+    tag = definition.what.get("tag") or backend.config.default_tag
+    return await check_flow_name(
+        backend, NamedFlow(definition.what["flow_name"], tag, ("body", "what", "flow_name")), place
+    )
 
 
 def _mark(definition: Definition) -> str:
@@ -89,7 +104,8 @@ def _mark(definition: Definition) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def _create(backend: GatewayBackend, caller: Caller, definition: Definition, schedule_id: str) -> Schedule:
+async def add_schedule(backend: Backend, caller: Caller, definition: Definition, schedule_id: str) -> Schedule:
+    """Store a new schedule. Raises ScheduleNameTaken, TooManySchedules, Unavailable."""
     schedules = scheduling_of(backend).schedules
     key = schedule_key(caller.tenant_id, definition.name)
     own = [each for each in schedules.known() if each.tenant_id == caller.tenant_id]
@@ -108,7 +124,8 @@ async def put_schedule(
 ) -> Written:
     """Create or replace a schedule as `condition` says (SCHED-24). Equal content changes nothing.
 
-    Raises VersionMismatch, VersionRequired, TooManySchedules, Unavailable.
+    A schedule that keeps its flow and tag may be changed whatever workers offer by now. Raises FlowNotOffered,
+    VersionMismatch, VersionRequired, TooManySchedules, Unavailable.
     """
 
     def edit(found: Schedule) -> Schedule:
@@ -121,19 +138,28 @@ async def put_schedule(
         if kept is None:
             if condition.matches is not None:
                 raise VersionMismatch("there is no schedule of this name")
+            warning = await _check_flow(backend, definition)
             try:
-                return Written(await _create(backend, caller, definition, backend.new_id()), is_new=True)
+                created = await add_schedule(backend, caller, definition, backend.new_id())
+                return Written(created, is_new=True, warning=warning)
             except ScheduleNameTaken:  # a moment ago
                 continue
         condition.check(kept.schedule)
         if condition.matches is None:
             raise VersionRequired("the schedule exists: send If-Match with its ETag, or with *")
-        written = await _replace(backend, kept, edit)
+        warning = None
+        if _flow_of(definition) != _flow_of(kept.schedule.definition):
+            warning = await _check_flow(backend, definition)
+        written = await replace_schedule(backend, kept, edit)
         if written is not None:
-            return Written(written.schedule)
+            return Written(written.schedule, warning=warning)
 
 
-async def _replace(backend: GatewayBackend, kept: Kept, change: Callable[[Schedule], Schedule]) -> Kept | None:
+def _flow_of(definition: Definition) -> tuple[object, ...]:
+    return tuple(definition.what.get(member) for member in ("kind", "flow_name", "tag"))
+
+
+async def replace_schedule(backend: Backend, kept: Kept, change: Callable[[Schedule], Schedule]) -> Kept | None:
     """Write the change. None: the record has changed meanwhile.
 
     Runs that are decided are submitted first, as the schedule says until then.
@@ -165,7 +191,7 @@ async def _change(
     rounds = Rounds(f"the schedule {name}")
     while True:
         rounds.begin()
-        written = await _replace(backend, await find_schedule(backend, caller, name), change)
+        written = await replace_schedule(backend, await find_schedule(backend, caller, name), change)
         if written is not None:
             return written.schedule
 

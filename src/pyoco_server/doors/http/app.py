@@ -28,6 +28,7 @@ from pyoco_server.doors.http import (
     exec_clients,
     exec_events,
     exec_state,
+    flows,
     health,
     jobs,
     lists,
@@ -71,7 +72,7 @@ _RUNS = (run_table, runs, outputs, lists, cancel_many, repeat, watch, run_logs)
 _PROGRAMS = (jobs, artifacts, exec_state, exec_events, exec_clients, exec_acl)
 _PRICED = (priced_runs, packs, inputs, envelopes, results, budgets, agents)
 _SCHEDULES = (schedules, schedule_ticks)
-_OTHERS = (workers, wheels, dlq, queues, trends, attention, metrics, dashboard)
+_OTHERS = (workers, flows, wheels, dlq, queues, trends, attention, metrics, dashboard)
 _MODULES = (health, probes, *_RUNS, *_PROGRAMS, *_PRICED, *_SCHEDULES, *_OTHERS)
 OPERATIONS: tuple[Operation, ...] = tuple(operation for module in _MODULES for operation in module.OPERATIONS)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +18,7 @@ from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import error_body, json_answer, status_of
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.requests import Malformed, read_body
-from pyoco_server.doors.http.shapes import Answer, Body, RunId, refers_to
+from pyoco_server.doors.http.shapes import FLOW_WARNING, Answer, Body, RunId, refers_to
 from pyoco_server.doors.http.state import caller_of, state_of
 from pyoco_server.doors.http.submissions import (
     BATCH_BYTES_MAX,
@@ -32,6 +33,7 @@ from pyoco_server.doors.http.submissions import (
     read_batch,
     read_change,
     read_key,
+    warning_of,
 )
 from pyoco_server.errors import PyocoError
 
@@ -41,7 +43,7 @@ __all__ = ["OPERATIONS"]
 _READ_IN_PLACE_BYTES_MAX = 128 * 1024
 
 
-class RunRepeated(RunAccepted):
+class RunRepeated(RunAccepted, kw_only=True):
     """The new run is recorded and queued; both are durable."""
 
     rerun_of: RunId
@@ -54,6 +56,7 @@ class RunBatchLine(msgspec.Struct):
     run_id: RunId | msgspec.UnsetType = msgspec.UNSET
     status: Literal["PENDING"] | msgspec.UnsetType = msgspec.UNSET
     replayed: bool | msgspec.UnsetType = msgspec.UNSET
+    warning: Annotated[str, Meta(description=FLOW_WARNING)] | msgspec.UnsetType = msgspec.UNSET
     error: Annotated[dict[str, Any], refers_to("Error")] | msgspec.UnsetType = msgspec.UNSET
     status_code: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -73,7 +76,8 @@ async def rerun_run(request: Request) -> Response:
     run_id = request.path_params["run_id"]
     accepted = await rerun(state.backend, caller_of(request), run_id, change, key)
     state.told(accepted.stored.revision)
-    answer = RunRepeated(accepted.stored.run.run_id, "PENDING", run_id)
+    new_id, warning = accepted.stored.run.run_id, warning_of(accepted)
+    answer = RunRepeated(run_id=new_id, status="PENDING", warning=warning, rerun_of=run_id)
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
 
 
@@ -107,7 +111,8 @@ def _in_order(
 def _line(index: int, outcome: Accepted | PyocoError) -> RunBatchLine:
     if isinstance(outcome, Accepted):
         replayed = True if outcome.replayed else msgspec.UNSET
-        return RunBatchLine(index, run_id=outcome.stored.run.run_id, status="PENDING", replayed=replayed)
+        run_id, warning = outcome.stored.run.run_id, warning_of(outcome)
+        return RunBatchLine(index, run_id=run_id, status="PENDING", replayed=replayed, warning=warning)
     body = error_body(outcome)
     if isinstance(outcome, Malformed):
         body["detail"] = body["errors"]  # FLOW-50, as for a single submission

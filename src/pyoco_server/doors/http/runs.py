@@ -42,6 +42,7 @@ from pyoco_server.doors.http.submissions import (
     read_delay,
     read_key,
     read_submission,
+    warning_of,
 )
 from pyoco_server.errors import ResultNotReady, Unavailable
 from pyoco_server.logs import get_logger
@@ -87,7 +88,8 @@ async def _accept(state: State, caller: Caller, ask: Submission, key: str | None
     accepted = await submit_once(state.backend, caller, ask, key)
     state.told(accepted.stored.revision)
     headers = REPLAYED if accepted.replayed else None
-    return json_answer(RunAccepted(accepted.stored.run.run_id, "PENDING"), headers=headers)
+    answer = RunAccepted(run_id=accepted.stored.run.run_id, status="PENDING", warning=warning_of(accepted))
+    return json_answer(answer, headers=headers)
 
 
 class RunQuery(Shape):

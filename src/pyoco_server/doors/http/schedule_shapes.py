@@ -14,7 +14,18 @@ from msgspec import Meta, field
 from pyoco_server.core.schedules.ids import NAME_RULE
 from pyoco_server.core.schedules.record import CatchUp, Kind, Outcome, Overlap, Source
 from pyoco_server.doors.http.retries import RunTimeout
-from pyoco_server.doors.http.shapes import Absent, Count, Duration, Instant, Request, RunId, Status, one_of, pattern
+from pyoco_server.doors.http.shapes import (
+    FLOW_WARNING,
+    Absent,
+    Count,
+    Duration,
+    Instant,
+    Request,
+    RunId,
+    Status,
+    one_of,
+    pattern,
+)
 
 __all__ = [
     "AskedSchedule",
@@ -159,6 +170,7 @@ class ScheduleShown(msgspec.Struct, kw_only=True):
     last_tick: ScheduleTick | Absent = msgspec.UNSET
     waiting_ticks: Count
     overdue: Annotated[bool, Meta(description="A tick is due for more than a minute, and not handled.")]
+    warning: Annotated[str, Meta(description=FLOW_WARNING)] | Absent = msgspec.UNSET
 
 
 class SchedulesQuery(Request):

@@ -75,7 +75,10 @@ async def _written(backend: GatewayBackend, written: Written) -> Response:
     if written.replayed:
         headers |= REPLAYED
     status = 201 if written.is_new or written.replayed else 200
-    return json_answer(await shown_schedule(backend, schedule), status, headers)
+    shown = await shown_schedule(backend, schedule)
+    if written.warning is not None:
+        shown["warning"] = written.warning
+    return json_answer(shown, status, headers)
 
 
 async def get_schedules(request: Request) -> Response:

@@ -29,6 +29,7 @@ from pyoco_server.core.names import TAG_LENGTH_MAX, TAG_PATTERN
 from pyoco_server.core.states import RunState
 
 __all__ = [
+    "FLOW_WARNING",
     "Absent",
     "Answer",
     "Body",
@@ -131,6 +132,8 @@ Uuid = RunId
 Count = Annotated[int, Meta(ge=0)]
 #: A member of a response that may be left out.
 Absent = msgspec.UnsetType
+#: Describes the member `warning` of an accepted submission by name.
+FLOW_WARNING = "No live worker announces the flow, but one that announces no flows, or not all, may know it."
 #: A file of a form. Its content is read as it arrives and is not part of the value.
 File = Annotated[bytes, Meta(extra_json_schema={"type": "string", "format": "binary", "minLength": 1})]
 

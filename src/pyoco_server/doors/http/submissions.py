@@ -11,6 +11,7 @@ from msgspec import Meta
 from starlette.requests import Request as HttpRequest
 
 from pyoco_server.actions.rerun import UNCHANGED, Change
+from pyoco_server.actions.submit import Accepted
 from pyoco_server.core.delays import Delay, delay_problem
 from pyoco_server.core.fingerprint import item_key
 from pyoco_server.core.run import Submission
@@ -18,6 +19,8 @@ from pyoco_server.doors.http.reading import read_document
 from pyoco_server.doors.http.requests import JSON_BYTES_MAX, Malformed, wrong
 from pyoco_server.doors.http.retries import MaybeRetry, MaybeRetryText, MaybeTimeout, read_retry
 from pyoco_server.doors.http.shapes import (
+    FLOW_WARNING,
+    Absent,
     Duration,
     File,
     FormRequest,
@@ -54,6 +57,7 @@ __all__ = [
     "read_delay",
     "read_key",
     "read_submission",
+    "warning_of",
 ]
 
 NAME_LENGTH_MAX = 512
@@ -170,11 +174,16 @@ class RunCancelRequest(Request):
     ) = None
 
 
-class RunAccepted(msgspec.Struct):
+class RunAccepted(msgspec.Struct, kw_only=True):
     """The run is recorded and queued; both are durable."""
 
     run_id: RunId
     status: Literal["PENDING"]
+    warning: Annotated[str, Meta(description=FLOW_WARNING)] | Absent = msgspec.UNSET
+
+
+def warning_of(accepted: Accepted) -> str | Absent:
+    return msgspec.UNSET if accepted.warning is None else accepted.warning
 
 
 class Defaults(NamedTuple):

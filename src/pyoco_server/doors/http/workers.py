@@ -77,6 +77,10 @@ class Worker(msgspec.Struct, kw_only=True):
     packs_provide: Mapping[str, Any] | Absent | None = UNSET
     versions: Mapping[str, Any] | Absent = UNSET
     wheel_sync: Mapping[str, Any] | Absent | None = UNSET
+    flows: (
+        Annotated[Sequence[str], Meta(description="The names of the flows that it announces; not in lists.")] | Absent
+    ) = UNSET
+    flows_complete: Annotated[bool, Meta(description="It executes no other flows by name.")] | Absent = UNSET
 
 
 _read_patch = msgspec.json.Decoder(WorkerPatchRequest).decode
@@ -88,7 +92,11 @@ async def get_workers(request: Request) -> Response:
 
 
 async def get_worker(request: Request) -> Response:
-    return json_answer(_shown(await see_worker(state_of(request).backend, request.path_params["worker_id"])))
+    seen = await see_worker(state_of(request).backend, request.path_params["worker_id"])
+    shown = _shown(seen)
+    if seen.record.announces:
+        shown.flows = [flow.name for flow in seen.record.flows]  # too many for a list of workers
+    return json_answer(shown)
 
 
 async def patch_worker(request: Request) -> Response:
@@ -163,6 +171,7 @@ def _shown(seen: SeenWorker) -> Worker:
         **{name: value for name in _OPTIONAL if (value := getattr(record, name)) is not None},
         versions=record.versions,
         wheel_sync=record.wheel_sync,
+        flows_complete=record.flows_complete if record.announces else UNSET,
     )
 
 

@@ -15,14 +15,26 @@ from pyoco_server.doors.mcp.problems import ArgumentsRefused, RunUnknown, proble
 from pyoco_server.doors.mcp.tools import Ask, Tool
 from pyoco_server.logs import get_logger
 
-__all__ = ["PATIENCE", "Reply", "Send", "ToolResult", "Unreachable", "call_tool", "given_up"]
+__all__ = [
+    "NOT_OURS",
+    "PATIENCE",
+    "Reply",
+    "Send",
+    "ToolResult",
+    "Unreachable",
+    "call_tool",
+    "failed",
+    "given_up",
+    "read_document",
+    "send_patiently",
+]
 
 log = get_logger(__name__)
 
 #: Agents wait half a minute or more for a tool. A gateway restart takes less than this.
 PATIENCE = Patience(retries=8, seconds=10.0)
 
-_NOT_OURS = (
+NOT_OURS = (
     "What answers there is not a pyoco-server gateway with priced runs, or something on the way changed its answer."
 )
 #: The same text as the server's (PRICED-79).
@@ -90,29 +102,29 @@ async def call_tool(
     except RunUnknown as error:
         return ToolResult(problem(Reason.RUN_NOT_FOUND, _NOTHING_HERE, trace_id, error.path), is_error=True)
     try:
-        reply = await _send_with_retries(send, ask, trace_id, patience)
+        reply = await send_patiently(send, ask, trace_id, patience)
     except Unreachable as error:
         log.warning("tool could not reach the server", tool=tool.name, trace_id=trace_id, detail=str(error))
-        return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
+        return failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, str(error), trace_id, ask.path))
     is_ok = 200 <= reply.status < 300
-    document = _document_of_lines(reply.body) if is_ok and tool.is_of_lines else _document(reply.body)
+    document = _document_of_lines(reply.body) if is_ok and tool.is_of_lines else read_document(reply.body)
     if document is not None and not is_ok and "reason_code" not in document:
         document = problem_of(document, reply.status, trace_id, ask.path)
     if document is None or is_ok == ("reason_code" in document) or (is_ok and not tool.needs <= document.keys()):
         log.warning("invalid response to a tool call", tool=tool.name, trace_id=trace_id, status=reply.status)
-        return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _NOT_OURS, trace_id, ask.path))
+        return failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, NOT_OURS, trace_id, ask.path))
     if not is_ok:
-        return _failed(ask, document)
+        return failed(ask, document)
     result = tool.read(document)
     return ToolResult(result if ask.idempotency_key is None else {**result, "idempotency_key": ask.idempotency_key})
 
 
 def given_up(ask: Ask, trace_id: str) -> ToolResult:
     """Result of a call cut off because the gateway is stopping. The outcome is unknown; its key allows a safe retry."""
-    return _failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
+    return failed(ask, problem(Reason.DEPENDENCY_UNAVAILABLE, _STOPPING, trace_id, ask.path))
 
 
-async def _send_with_retries(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Reply:
+async def send_patiently(send: Send, ask: Ask, trace_id: str, patience: Patience) -> Reply:
     """Return the first response that is not worth a retry, or the last one in time. Raises Unreachable."""
     began, tries = time.monotonic(), 0
     while True:
@@ -141,7 +153,8 @@ async def _send_with_retries(send: Send, ask: Ask, trace_id: str, patience: Pati
         return reply
 
 
-def _failed(ask: Ask, document: dict[str, Any]) -> ToolResult:
+def failed(ask: Ask, document: dict[str, Any]) -> ToolResult:
+    """Return the result of a call that failed, with the key under which it can be repeated."""
     hint = None
     if ask.idempotency_key is not None:
         hint = f"idempotency_key of this call: {ask.idempotency_key}"
@@ -149,10 +162,10 @@ def _failed(ask: Ask, document: dict[str, Any]) -> ToolResult:
 
 
 def _reason(reply: Reply) -> object:
-    return (_document(reply.body) or {}).get("reason_code")
+    return (read_document(reply.body) or {}).get("reason_code")
 
 
-def _document(body: bytes) -> dict[str, Any] | None:
+def read_document(body: bytes) -> dict[str, Any] | None:
     """Parse a JSON object.
 
     Returns None if it is not an object or cannot be passed on: with NaN, a lone surrogate, or too deeply nested.
@@ -167,7 +180,7 @@ def _document(body: bytes) -> dict[str, Any] | None:
 
 def _document_of_lines(body: bytes) -> dict[str, Any] | None:
     """Parse one JSON object per line. Returns None if one of them is not valid."""
-    lines = [_document(line) for line in body.splitlines()]
+    lines = [read_document(line) for line in body.splitlines()]
     return None if None in lines else {"lines": lines}
 
 

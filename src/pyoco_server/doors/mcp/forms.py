@@ -13,6 +13,7 @@ __all__ = [
     "DECISION",
     "FILE",
     "FILE_BASE64_LENGTH_MAX",
+    "FLOW_RUN",
     "GET",
     "LINES",
     "LOGS",
@@ -196,6 +197,24 @@ STORED: Final[Schema] = _or_problem(
             "bytes": {"type": "integer"},
             "content_type": _TEXT,
             "expires_at": _TEXT,
+        },
+    }
+)
+FLOW_RUN: Final[Schema] = _or_problem(
+    {
+        "type": "object",
+        "description": "The run of a flow. COMPLETED: with result, or result_preview of a long one. FAILED: with error."
+        " Otherwise it has not ended; call get_run with run_id.",
+        "required": ["run_id", "status"],
+        "properties": {
+            "run_id": _TEXT,
+            "status": {"enum": ["PENDING", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"]},
+            "result": {},
+            "result_preview": _TEXT,
+            "result_href": _TEXT,
+            "error": _TEXT,
+            "reason": _TEXT,
+            "warning": _TEXT,
         },
     }
 )

@@ -177,7 +177,8 @@ def _operation(path: str, endpoint: Any, more: str) -> Operation:
         description=(
             "The Model Context Protocol over streamable HTTP, without sessions and with JSON answers: `initialize`, "
             "`tools/list` and `tools/call` of `dpp_url_run_submit`, `dpp_input_upload`, `dpp_ocr_run_submit`, "
-            f"`dpp_decision_run_submit` and `dpp_run_get`. A tool asks `/v1` with the key of this request.{more}"
+            "`dpp_decision_run_submit`, `dpp_run_get` and `get_run_logs`, and of announced flows that allow it as "
+            f"`flow_<name>`, with `get_run`. A tool asks `/v1`, `/runs` or `/flows` with the key of this request.{more}"
         ),
         body={"required": True, "content": {_JSON: {"schema": schemas.ref("AgentMessage")}}},
         answer=schemas.json_response(_ANSWER, "The answer to the message; also when a tool was refused."),

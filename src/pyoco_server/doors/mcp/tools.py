@@ -44,8 +44,9 @@ INSTRUCTIONS = (
     "question (decision). Submit with dpp_*_run_submit; at most max_cost_usd is charged. The answer is a receipt, "
     "never the result: call dpp_run_get with its run_id every 1.5 seconds (n runs at once: each every n seconds) until "
     "status is COMPLETED or FAILED. The result is the JSON document at result.presigned_url, readable for ten minutes "
-    "without a key. get_run_logs shows what a run has printed. An error is a problem document: act on its "
-    "reason_code."
+    "without a key. get_run_logs shows what a run has printed. Tools named flow_* run flows of this deployment, which "
+    "cost nothing here, and return the result or, after half a minute, the run_id for get_run. An error is a problem "
+    "document: act on its reason_code."
 )
 
 
@@ -74,6 +75,8 @@ class Tool:
     is_reading: bool = False
     #: Acts on systems outside the service.
     is_of_the_world: bool = False
+    #: May delete or overwrite something. None: unknown.
+    is_destructive: bool | None = False
     write: Callable[[Arguments], Ask]
     #: Converts a successful response to the result for the agent.
     read: Callable[[Arguments], Arguments] = lambda document: document

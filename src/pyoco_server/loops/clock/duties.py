@@ -7,6 +7,7 @@ from functools import partial
 from pyoco_server.actions.release_run import release_due
 from pyoco_server.loops.clock.alarm_handler import AlarmHandler, Handle
 from pyoco_server.loops.clock.alarm_setter import AlarmSetter
+from pyoco_server.loops.clock.app_schedules import AppSchedules
 from pyoco_server.loops.clock.delay_sweeper import DelaySweeper
 from pyoco_server.loops.clock.schedule_keeper import ScheduleKeeper
 from pyoco_server.loops.feeder import IndexFeeder
@@ -29,5 +30,5 @@ def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Lo
         handlers[AlarmKind.SCHEDULE] = keeper.handle_alarm
         feeder.listen(keeper.hear_runs)
         backend.scheduling.schedules.listen(keeper.hear_schedule)
-        duties.append(keeper)
+        duties += [keeper, AppSchedules(backend)]
     return duties

@@ -41,6 +41,10 @@ class JetStreamReceipts:
                 return _receipt(found)
             revision = found.revision if found is not None else 0  # it expired between write and read
 
+    async def find(self, key: str) -> Receipt | None:
+        found = await self._bucket.get(key)
+        return None if found is None or found.value is None else _receipt(found)
+
     async def replace(self, key: str, run_id: str, receipt: Receipt) -> Receipt:
         data = _encode(_Record(run_id, receipt.fingerprint))
         written = await self._bucket.write(key, data, receipt.revision)

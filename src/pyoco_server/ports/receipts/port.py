@@ -31,6 +31,9 @@ class Receipts(Protocol):
         receipt.
         """
 
+    async def find(self, key: str) -> Receipt | None:
+        """Return the receipt under this key. None: there is none. One round trip."""
+
     async def replace(self, key: str, run_id: str, receipt: Receipt) -> Receipt:
         """Promise another run under the same key and fingerprint, because that of `receipt` was not created.
 

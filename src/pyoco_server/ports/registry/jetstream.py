@@ -84,6 +84,9 @@ class JetStreamRegistry:
             await asyncio.sleep(0.02)
         return self._mirror.all()
 
+    def known(self) -> list[WorkerRecord]:
+        return self._mirror.all()
+
     async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
         rounds = Rounds(f"the record of worker {worker_id}", most=_HIDE_ROUNDS_MAX)
         while True:

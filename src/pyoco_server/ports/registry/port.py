@@ -44,6 +44,9 @@ class Registry(Protocol):
         wait if the connection is silent.
         """
 
+    def known(self) -> list[WorkerRecord]:
+        """Return every worker as last seen, without waiting: perhaps out of date. Nothing without `start`."""
+
     async def hide(self, worker_id: str, hidden: bool, now: float) -> WorkerRecord | None:
         """Store whether the worker is hidden, and leave everything else unchanged. None: the worker does not exist.
 

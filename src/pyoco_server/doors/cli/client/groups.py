@@ -8,7 +8,7 @@ import click
 
 from pyoco_server.doors.cli.shell import Entry, LazyGroup
 
-__all__ = ["GROUPS", "RUN_VERBS", "program", "run", "wheel", "worker"]
+__all__ = ["GROUPS", "RUN_VERBS", "flow", "program", "run", "wheel", "worker"]
 
 
 def _verb(place: str, summary: str, section: str = "Commands") -> Entry:
@@ -36,6 +36,10 @@ RUN_VERBS = {
 #: The verbs of each group, by name.
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "run": RUN_VERBS,
+    "flow": {
+        "list": _verb("flows:list_flows", "Show the flows that live workers announce, by name."),
+        "show": _verb("flows:show", "Show a flow: its params with types and defaults, and who offers it."),
+    },
     "worker": {
         "list": _verb("workers:list_workers", "Show the workers, the most recently seen first."),
         "show": _verb("workers:show", "Show a worker, hidden or not."),
@@ -70,6 +74,16 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
 )
 def run() -> None:
     """Submit, follow, list and stop runs; its verbs also work without `run`."""
+
+
+@click.group(
+    "flow",
+    cls=LazyGroup,
+    entries=GROUPS["flow"],
+    example="pyoco-client flow list\npyoco-client flow show measure",
+)
+def flow() -> None:
+    """List the flows that workers announce, or show one."""
 
 
 @click.group(

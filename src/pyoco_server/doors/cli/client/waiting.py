@@ -88,6 +88,8 @@ def submitting(
             return 0
         run_id = str(accepted["run_id"])
         note(f"run {run_id} is submitted")
+        if accepted.get("warning"):
+            note(f"warning: {accepted['warning']}")
         return conclude(client, waited(asked, client, run_id, timeout_sec, output).snapshot, output, fail=fail)
 
 

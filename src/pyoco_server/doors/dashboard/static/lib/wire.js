@@ -36,6 +36,24 @@ export {};
  * @property {WheelSync | null} [wheel_sync]
  */
 /**
+ * @typedef {object} Schema  JSON Schema, as far as a form needs it
+ * @property {string | string[]} [type]
+ * @property {string} [format]
+ * @property {unknown} [default]
+ * @property {unknown[]} [enum]
+ * @property {Schema[]} [anyOf]
+ * @property {Record<string, Schema>} [properties]
+ * @property {string[]} [required]
+ */
+/**
+ * @typedef {object} OfferedFlow  a flow that live workers announce
+ * @property {string} name
+ * @property {string} doc
+ * @property {string[]} tags  of its runs; empty: as for any run
+ * @property {string} tag     to submit it with
+ * @property {Schema} params  empty: unknown
+ */
+/**
  * @typedef {object} Queue
  * @property {string} tag
  * @property {number} depth

@@ -1,13 +1,14 @@
 // A run, submitted by hand: of a flow that the workers know, or of a flow.yaml that is given here.
 
-import { Refused, Unreachable, send } from "../lib/api.js";
-import { h, write } from "../lib/dom.js";
+import { Refused, Unreachable, get, send } from "../lib/api.js";
+import { h, put, write } from "../lib/dom.js";
 import { t } from "../lib/i18n.js";
 import { freshKey } from "../lib/once.js";
 import { actButton, button } from "../lib/parts.js";
 import { href } from "../lib/router.js";
 import { currentKey } from "../lib/session.js";
 import { toast } from "../lib/toast.js";
+import { ParamsForm } from "./params_form.js";
 
 /**
  * The params as they were typed, if they are an object: written anew by this browser, a long number would have other
@@ -37,6 +38,9 @@ export function submitRun(given) {
 }
 
 /** @typedef {"named" | "yaml"} Way */
+/** @typedef {import("../lib/wire.js").OfferedFlow} OfferedFlow */
+/** The pages of announced flows that are read: more names would not help anybody to choose. */
+const PAGES_MAX = 5;
 /** A file that is no flow.yaml is not read to its end. The gateway has a limit of its own, and says it. */
 const YAML_BYTES_MAX = 8 * 1024 * 1024;
 
@@ -48,15 +52,28 @@ class SubmitDialog {
     this.way = "named";
     this.key = freshKey();
     this.sent = "";
-    this.flow = h("input", { type: "text", list: "runs-flows", required: true, maxlength: "512", autocomplete: "off", value: given.flow });
+    this.leaving = new AbortController();
+    /** @type {Map<string, OfferedFlow>} */
+    this.offered = new Map();
+    /** @type {ParamsForm | null} */
+    this.form = null;
+    this.formOf = "";
+    this.names = h("datalist", { id: "submit-flows" });
+    this.flow = h("input", { type: "text", list: "submit-flows", required: true, maxlength: "512", autocomplete: "off", value: given.flow });
     this.tag = h("input", { type: "text", list: "runs-tags", maxlength: "128", autocomplete: "off", placeholder: t("runs.submit.tag.default") });
     this.params = h("textarea", { rows: "6", spellcheck: "false", placeholder: '{"name": "you"}', "aria-describedby": "submit-trouble" });
     this.file = h("input", { type: "file", accept: ".yaml,.yml,.txt,application/yaml,text/yaml" });
     this.yaml = h("textarea", { rows: "9", spellcheck: "false", wrap: "off", "aria-describedby": "submit-trouble" });
+    /** @type {HTMLElement} the field that was wrong last */
+    this.wrong = this.params;
     this.trouble = h("p", { id: "submit-trouble", class: "field-trouble", role: "alert" });
     this.ways = { named: this.wayButton("named"), yaml: this.wayButton("yaml") };
     this.noNames = h("p", { class: "dim small" }, t("runs.submit.no_names"));
-    this.named = h("div", { class: "dialog-body" }, field(t("runs.submit.params"), this.params));
+    this.doc = h("p", { class: "dim small" });
+    this.fields = h("div", { class: "dialog-body", hidden: true });
+    this.asJson = h("button", { type: "button", class: "chip", hidden: true, onclick: () => this.editJson() }, t("runs.submit.json"));
+    this.json = field(t("runs.submit.params"), this.params);
+    this.named = h("div", { class: "dialog-body" }, this.doc, h("div", { class: "chips" }, this.asJson), this.fields, this.json);
     this.uploaded = h("div", { class: "dialog-body", hidden: true }, field(t("runs.submit.file"), this.file),
       field(t("runs.submit.yaml.text"), this.yaml), h("p", { class: "dim small" }, t("runs.submit.yaml.note")));
     this.yes = actButton(t("runs.submit.yes"), () => this.submit(), { kind: "primary" });
@@ -65,7 +82,7 @@ class SubmitDialog {
       h("h2", { id: "submit-title" }, t("runs.submit")),
       h("div", { class: "dialog-body" },
         h("div", { class: "chips", role: "group", "aria-label": t("runs.submit.way") }, this.ways.named, this.ways.yaml),
-        field(t("runs.filter.flow"), this.flow), this.noNames, field(t("runs.submit.tag"), this.tag), this.named, this.uploaded,
+        field(t("runs.filter.flow"), this.flow), this.names, this.noNames, field(t("runs.submit.tag"), this.tag), this.named, this.uploaded,
         this.trouble),
       h("div", { class: "dialog-actions" }, button(t("no"), () => this.dialog.close()), this.yes));
     this.listen();
@@ -75,7 +92,11 @@ class SubmitDialog {
   listen() {
     this.params.addEventListener("change", () => this.readParams());
     this.file.addEventListener("change", () => void this.readFile());
-    this.dialog.addEventListener("close", () => this.dialog.remove());
+    this.flow.addEventListener("input", () => this.showFields());
+    this.dialog.addEventListener("close", () => {
+      this.leaving.abort();
+      this.dialog.remove();
+    });
     for (const line of [this.flow, this.tag]) {
       line.addEventListener("keydown", (event) => {
         if (event.key !== "Enter" || event.isComposing) return;
@@ -89,6 +110,59 @@ class SubmitDialog {
     document.body.append(this.dialog);
     this.dialog.showModal();
     (this.given.flow ? this.params : this.flow).focus();
+    void this.learnFlows();
+  }
+
+  /** Read what the workers announce. Without an answer, names can be typed and params written as before. */
+  async learnFlows() {
+    /** @type {string | null} */
+    let cursor = null;
+    try {
+      for (let page = 0; page < PAGES_MAX && (page === 0 || cursor !== null); page += 1) {
+        /** @type {{ items: OfferedFlow[], next_cursor: string | null }} */
+        const answer = await get("flows", { limit: 200, cursor }, this.leaving.signal);
+        for (const each of answer.items) this.offered.set(each.name, each);
+        cursor = answer.next_cursor;
+      }
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof Unreachable || this.leaving.signal.aborted)) throw error;
+    }
+    this.suggest();
+    this.showFields();
+  }
+
+  /** Suggest the announced flows, and those of the runs that are listed. */
+  suggest() {
+    const listed = [...document.querySelectorAll("#runs-flows option")].map((each) => /** @type {HTMLOptionElement} */ (each).value);
+    put(this.names, [...new Set([...this.offered.keys(), ...listed])].map((value) => h("option", { value })));
+    this.noNames.hidden = this.way !== "named" || this.names.childElementCount > 0;
+  }
+
+  /** Show the fields of the flow that is named, if its params are known. */
+  showFields() {
+    const flow = this.offered.get(this.flow.value.trim());
+    if (this.formOf === (flow?.name ?? "")) return;
+    this.formOf = flow?.name ?? "";
+    write(this.doc, flow?.doc ?? "");
+    this.tag.placeholder = flow?.tag ?? t("runs.submit.tag.default");
+    const isKnown = flow?.params.properties !== undefined && this.params.value.trim() === "";
+    this.form = isKnown ? new ParamsForm(flow.params) : null;
+    put(this.fields, this.form?.element);
+    const hadFocus = document.activeElement === this.params;
+    this.asJson.hidden = this.fields.hidden = this.form === null;
+    this.json.hidden = this.form !== null;
+    if (hadFocus) this.form?.params[0]?.input.focus();
+  }
+
+  /** What the fields hold goes into the editor, where everything can be written. */
+  editJson() {
+    const read = this.form?.read();
+    if (read !== undefined && "params" in read) this.params.value = read.params ?? "";
+    this.form = null;
+    this.asJson.hidden = this.fields.hidden = true;
+    this.json.hidden = false;
+    write(this.trouble, "");
+    this.params.focus();
   }
 
   /** @param {Way} way */
@@ -102,13 +176,16 @@ class SubmitDialog {
     for (const [name, element] of Object.entries(this.ways)) element.setAttribute("aria-pressed", String(name === way));
     this.named.hidden = way !== "named";
     this.uploaded.hidden = way !== "yaml";
-    this.noNames.hidden = way !== "named" || document.querySelector("#runs-flows option") !== null;
+    this.suggest();
     write(this.trouble, "");
   }
 
+  /** The params, from the fields or the editor. null: something is wrong, and that was told. */
   readParams() {
-    const read = readParams(this.params.value);
+    /** @type {import("./params_form.js").Read} */
+    const read = this.form?.read() ?? readParams(this.params.value);
     const wrong = "trouble" in read;
+    this.wrong = (wrong ? read.field : undefined) ?? this.params;
     this.params.setAttribute("aria-invalid", String(wrong));
     write(this.trouble, wrong ? read.trouble : "");
     return wrong ? null : read;
@@ -134,11 +211,12 @@ class SubmitDialog {
   read() {
     const isYaml = this.way === "yaml";
     const read = isYaml ? { params: null } : this.readParams();
-    if (read === null) return this.refuse(this.params);
+    if (read === null) return this.refuse(this.wrong);
     const flow = this.flow.value.trim();
-    const tag = this.tag.value.trim();
+    const offered = isYaml ? undefined : this.offered.get(flow);
+    const tag = this.tag.value.trim() || (offered?.tag ?? "");
     if (flow === "") return this.refuse(this.flow, t("runs.submit.no_flow"));
-    const named = JSON.stringify({ flow_name: flow, tag: tag || undefined });
+    const named = JSON.stringify({ flow_name: flow, tag: tag || undefined, tags: offered?.tags.length ? offered.tags : undefined });
     if (!isYaml) {
       const text = read.params === null ? named : `${named.slice(0, -1)},"params":${read.params}}`;
       return { path: "runs", body: text, text };
@@ -173,7 +251,7 @@ class SubmitDialog {
       const there = href("runs", [String(done.run_id)]);
       const isHere = this.dialog.open;
       this.dialog.close();
-      toast(t("runs.submit.done"), "plain", isHere ? undefined : there);
+      toast(t(done.warning === undefined ? "runs.submit.done" : "runs.submit.unannounced"), done.warning === undefined ? "plain" : "warning", isHere ? undefined : there);
       if (isHere) location.hash = there;
     } catch (error) {
       if (error instanceof Refused) write(this.trouble, error.words);
