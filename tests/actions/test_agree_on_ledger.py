@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.actions.priced.adopt_ledger import adopt_ledger, plan_adoption
 from pyoco_server.actions.priced.agree_on_ledger import (
-    Standing,
+    LedgerAgreement,
     agree_on_ledger,
     compare_ledger,
     refuse_missing_ledger,
@@ -180,14 +180,14 @@ class TestAdopting:
 
 class TestStanding:
     def test_a_ledger_that_was_not_compared_yet_may_not_be_used(self) -> None:
-        standing = Standing()
+        standing = LedgerAgreement()
         assert not standing.is_own
         with pytest.raises(OtherLedger, match="not been compared yet"):
             standing.check()
 
     def test_each_problem_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
-        standing = Standing()
+        standing = LedgerAgreement()
         for problem in ("one", "one", "two", "two"):
             standing.refuse(OtherLedger(problem))
             with pytest.raises(OtherLedger, match=problem):

@@ -283,13 +283,13 @@ class TestFigures:
         assert [(queue.tag, queue.depth) for queue in queues.items] == [("default", 0)]
         assert (queues.packs.depth, queues.packs.workers_alive) == (1, 1)
         assert (queues.packs.oldest_age_seconds or 0) >= LONG_AGO
-        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, letters_listed=False)
+        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
         assert [each.kind for each in told] == [Kind.INDEX_BEHIND], "of the letters, which nobody feeds here"
 
     async def test_packs_that_wait_without_any_worker_are_told(self, gateway: GatewayBackend) -> None:
         found = await shown(gateway, age(a_pack(), LONG_AGO))
         await listed(gateway, found)
-        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, letters_listed=False)
+        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
         assert [each.kind for each in told] == [Kind.PACKS_WITHOUT_WORKER, Kind.INDEX_BEHIND]
 
     async def test_they_are_measured_by_status_and_money(self, gateway: GatewayBackend) -> None:

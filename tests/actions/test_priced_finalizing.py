@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Disputed, Finished, Unfinished, claim_end, finish
-from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
+from pyoco_server.actions.priced.patience import NO_PATIENCE, RetryLimit
 from pyoco_server.actions.priced.settle_answer import AGAIN, Again, Charged, Contradiction, judge
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
@@ -28,7 +28,7 @@ from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed,
 
 DOLLAR = 1_000_000
 #: Some tries, and no time lost.
-QUICK = Patience(total=timedelta(milliseconds=200), first_pause=timedelta(milliseconds=1))
+QUICK = RetryLimit(total=timedelta(milliseconds=200), first_pause=timedelta(milliseconds=1))
 #: For whoever is to succeed, on a machine as busy as it likes.
 LONG = replace(QUICK, total=timedelta(seconds=60))
 

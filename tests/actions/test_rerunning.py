@@ -12,7 +12,7 @@ import pytest
 
 from contracts.objects import put
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
+from pyoco_server.actions.rerun import UNCHANGED, RerunChange, rerun
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Failed
@@ -28,7 +28,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.objects.kept import Kept
+from pyoco_server.ports.objects.kept import ConfirmedObjects
 from pyoco_server.ports.objects.port import ObjectInfo
 from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, a_submission, jobs_left
@@ -61,7 +61,7 @@ async def submitted(backend: GatewayBackend, ask: Submission, caller: Caller = N
 
 
 async def again(backend: GatewayBackend, old: Stored, **change: Any) -> Run:
-    return (await rerun(backend, NOBODY, old.run.run_id, Change(**change))).stored.run
+    return (await rerun(backend, NOBODY, old.run.run_id, RerunChange(**change))).stored.run
 
 
 async def rewritten(backend: GatewayBackend, old: Stored, **change: Any) -> Stored:
@@ -246,7 +246,7 @@ class TestUploaded:
         old = await submitted(backend, UPLOADED)
         first = await backend.workflows.info(SHA256)
         retention = backend.config.runs_retention_sec
-        late = replace(backend, clock=lambda: first.modified + retention + 5, kept_workflows=Kept())
+        late = replace(backend, clock=lambda: first.modified + retention + 5, kept_workflows=ConfirmedObjects())
         await rerun(late, NOBODY, old.run.run_id, UNCHANGED)
         assert (await backend.workflows.info(SHA256)).object_id != first.object_id
 
@@ -263,7 +263,7 @@ class TestWho:
         nobodys = await submitted(backend, NAMED)
         before = await stock_of(backend.config, link)
         for run_id in (theirs.run.run_id, nobodys.run.run_id, backend.new_id(), "x", "*"):
-            for change in (UNCHANGED, Change(params={"x": 1})):
+            for change in (UNCHANGED, RerunChange(params={"x": 1})):
                 with pytest.raises(RunNotFound):
                     await rerun(backend, Caller("other", "k3"), run_id, change)
         assert await stock_of(backend.config, link) == before

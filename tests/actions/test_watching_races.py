@@ -156,7 +156,7 @@ class TestRaces:
 
         async def look() -> None:
             watching = await place.watch()
-            revisions = [event.word.stored.revision for event in await rest(watching)]
+            revisions = [event.version.stored.revision for event in await rest(watching)]
             assert revisions == sorted(set(revisions))
             ends = await place.backend.runs.find(place.run_id)
             assert revisions[-1] == ends.revision

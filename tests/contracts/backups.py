@@ -18,7 +18,7 @@ from pyoco_server.actions.backup import Progress, backup
 from pyoco_server.actions.restore import plan_restore, restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import Manifest, StoredFile
-from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_change import LateChange
 from pyoco_server.core.backup_mark import Mark, mark_of
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.port import LedgerFile, Streams
@@ -185,7 +185,7 @@ class StreamsContract:
         self, config: NatsBackendConfig, streams: Streams, store: Store
     ) -> None:
         await store.put_job("before")
-        told: list[Change] = []
+        told: list[LateChange] = []
         async with asyncio.timeout(200), streams.new_jobs(config.work_stream) as jobs:
             await store.put_job("one")
             await store.put_job("two")
@@ -228,7 +228,7 @@ class StreamsContract:
         assert await store.jobs() == ["job"]
 
 
-async def _nothing() -> AsyncIterator[Change]:
-    none: tuple[Change, ...] = ()
+async def _nothing() -> AsyncIterator[LateChange]:
+    none: tuple[LateChange, ...] = ()
     for change in none:
         yield change

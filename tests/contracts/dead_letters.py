@@ -81,7 +81,7 @@ class LettersContract:
         await self.buried(queue, *written)
         seen = await told(letters, is_true)
         items = [item for changes in seen for item in changes.items]
-        assert [item.letter for item in items] == written
+        assert [item.dead_letter for item in items] == written
         assert items == sorted(items, key=lambda item: item.letter_id)
         for item in items:
             assert await letters.find(item.letter_id) == item
@@ -229,7 +229,7 @@ def expected(items: list[StoredDeadLetter], wanted: DeadLetterFilter) -> list[in
             and (wanted.tag is None or wanted.tag in {letter.tag, *(letter.tags or ())})
         )
 
-    return [item.letter_id for item in reversed(items) if fits(item.letter)]
+    return [item.letter_id for item in reversed(items) if fits(item.dead_letter)]
 
 
 class LetterIndexContract:
@@ -298,7 +298,7 @@ class LetterIndexContract:
             assert await letter_ids(index, **wanted) == list(letter_ids_wanted), wanted
         assert [await index.of_group(who, "g1") for who in (EVERYBODY, "t", "v")] == [(2, 2), (1, 1), (0, None)]
         (page,) = (await index.page(DeadLetterFilter(group="g2"), 5)).items
-        assert page.letter == replace(items[2].letter, job=None)
+        assert page.dead_letter == replace(items[2].dead_letter, job=None)
 
     @pytest.mark.parametrize("wanted", [{}, {"tag": "a"}, {"reason": "timeout"}, {"tenant_id": "t", "flow": "f"}])
     async def test_pages_lose_nothing_and_repeat_nothing_while_letters_come_and_go(
@@ -353,7 +353,7 @@ class LetterIndexContract:
 
     async def counts_are_true(self, index: DeadLetterIndex, items: list[StoredDeadLetter]) -> None:
         for tenant_id in (EVERYBODY, "t", "u", "nobody"):
-            mine = [item.letter for item in items if tenant_id in {EVERYBODY, item.letter.tenant_id}]
+            mine = [item.dead_letter for item in items if tenant_id in {EVERYBODY, item.dead_letter.tenant_id}]
             groups = Counter((letter.reason, letter.flow_name) for letter in mine)
             newest = {(letter.reason, letter.flow_name): letter.timestamp for letter in mine}
             found = await index.counts(tenant_id)

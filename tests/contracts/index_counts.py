@@ -60,7 +60,7 @@ class IndexCountsContract:
         for turn in range(40):
             await world.change(dice.randrange(1, 10))
             if turn == 10:
-                await index.whole()
+                await index.mark_complete()
             if dice.random() < 0.1:
                 await index.close()
                 index = world.index = make_index()

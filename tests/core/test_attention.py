@@ -13,28 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyoco_server.core import attention
-from pyoco_server.core.attention import Facts, Kind, Level, LostWorker, QueueFacts, findings
+from pyoco_server.core.attention import AttentionFacts, Kind, LostWorker, QueueFacts, Severity, findings
 from pyoco_server.core.holds import Holds
 from pyoco_server.core.trend import FlowEnds, Trend
 
 NOW = 1_700_000_000.0
-WELL = Facts(now=NOW)
+WELL = AttentionFacts(now=NOW)
 QUEUE = QueueFacts(tag="gpu", depth=200, oldest_at=NOW - 60, workers_alive=1, depth_before=100, depth_lately=150)
 
 
-def queue(**more: Any) -> Facts:
+def queue(**more: Any) -> AttentionFacts:
     return replace(WELL, queues=(replace(QUEUE, **more),))
 
 
-def flow(ended: int, failed: int) -> Facts:
+def flow(ended: int, failed: int) -> AttentionFacts:
     return replace(WELL, flows=(FlowEnds("main", ended, failed),))
 
 
-def lost(runs: int, *run_ids: str) -> Facts:
+def lost(runs: int, *run_ids: str) -> AttentionFacts:
     return replace(WELL, lost=(LostWorker("anna", runs, run_ids),))
 
 
-D, W = Level.DANGER, Level.WARNING
+D, W = Severity.DANGER, Severity.WARNING
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ D, W = Level.DANGER, Level.WARNING
         ),
         # Handed back, they wait like all others.
         (
-            queue(workers_alive=0, depth=0, handed_back=3, oldest_at=NOW - 30),
+            queue(workers_alive=0, depth=0, put_back=3, oldest_at=NOW - 30),
             (Kind.TAG_WITHOUT_WORKER, D, 3, {"tag": "gpu", "depth": 3, "oldest_at": NOW - 30}),
         ),
-        (queue(depth=0, handed_back=3), None),
+        (queue(depth=0, put_back=3), None),
         (queue(oldest_at=NOW - 59), None),
         # Its worker is gone; it had runs.
         (lost(2, "r1"), (Kind.WORKERS_LOST, D, 2, {"worker_id": "anna", "run_ids": ["r1"]})),
@@ -103,9 +103,9 @@ D, W = Level.DANGER, Level.WARNING
         (flow(11, 5), (Kind.FAILING_FLOW, W, 5, {"flow": "main", "failed": 5, "ended": 11})),
         (flow(25, 5), (Kind.FAILING_FLOW, W, 5, {"flow": "main", "failed": 5, "ended": 25})),
         (flow(26, 5), None),
-        (replace(WELL, letters=3), (Kind.DEAD_LETTERS, W, 3, {"count": 3, "new": 0})),
-        (replace(WELL, letters=30, letters_new=2), (Kind.DEAD_LETTERS, W, 30, {"count": 30, "new": 2})),
-        (replace(WELL, pack_letters=3), (Kind.PACK_LETTERS, W, 3, {})),
+        (replace(WELL, dead_letters=3), (Kind.DEAD_LETTERS, W, 3, {"count": 3, "new": 0})),
+        (replace(WELL, dead_letters=30, dead_letters_new=2), (Kind.DEAD_LETTERS, W, 30, {"count": 30, "new": 2})),
+        (replace(WELL, pack_dead_letters=3), (Kind.PACK_DEAD_LETTERS, W, 3, {})),
         (replace(WELL, differences=2, audited_at=NOW - 9), (Kind.MONEY_DIFFERS, D, 2, {"audited_at": NOW - 9})),
         (replace(WELL, audited_at=NOW - 9), None),
         (
@@ -126,12 +126,12 @@ D, W = Level.DANGER, Level.WARNING
         (replace(WELL, wheel_failures=("w",)), (Kind.WHEEL_FAILURES, W, 1, {"worker_ids": ["w"]})),
     ],
 )
-def test_a_rule_finds_what_it_is_for_and_nothing_else(facts: Facts, wanted: tuple[Any, ...] | None) -> None:
+def test_a_rule_finds_what_it_is_for_and_nothing_else(facts: AttentionFacts, wanted: tuple[Any, ...] | None) -> None:
     found = [(each.kind, each.level, each.count, each.facts) for each in findings(facts)]
     assert found == ([] if wanted is None else [wanted])
 
 
-EVERYTHING = Facts(
+EVERYTHING = AttentionFacts(
     now=NOW,
     is_up=True,
     lists_true=False,
@@ -140,9 +140,9 @@ EVERYTHING = Facts(
     queues=(QUEUE, replace(QUEUE, tag="a; rm {x}", workers_alive=0, depth=7)),
     lost=(LostWorker("anna", 3, ("r1",)),),
     flows=(FlowEnds("main", 20, 11),),
-    letters=1234,
-    letters_new=1000,
-    letters_new_capped=True,
+    dead_letters=1234,
+    dead_letters_new=1000,
+    dead_letters_new_capped=True,
     stale=("s1", "s2"),
     packs=4,
     packs_oldest_at=NOW - 60,
@@ -155,8 +155,8 @@ EVERYTHING = Facts(
     disputed=("d1", "d2"),
     disputed_capped=True,
     disputed_oldest_at=NOW - 7_199,
-    pack_letters=5,
-    gone=(("PYOCO_DLQ", Holds.LETTERS),),
+    pack_dead_letters=5,
+    gone=(("PYOCO_DLQ", Holds.DEAD_LETTERS),),
     unreadable=("u1", "u2"),
     unreadable_capped=True,
 )
@@ -289,7 +289,7 @@ def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:
         (W, Kind.FAILING_FLOW),
         (W, Kind.GROWING_QUEUE),
         (W, Kind.DEAD_LETTERS),
-        (W, Kind.PACK_LETTERS),
+        (W, Kind.PACK_DEAD_LETTERS),
         (W, Kind.STALE_RUNS),
         (W, Kind.SCHEDULE_OVERDUE),
         (W, Kind.WHEEL_FAILURES),

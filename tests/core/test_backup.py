@@ -19,7 +19,7 @@ from pyoco_server.core.backup import (
     encode_manifest,
     with_replicas,
 )
-from pyoco_server.core.backup_change import Change, encode_change, read_changes
+from pyoco_server.core.backup_change import LateChange, encode_change, read_changes
 from pyoco_server.core.backup_mark import Mark, mark_of, marked, unmarked
 from pyoco_server.errors import BackupFailed
 
@@ -36,7 +36,7 @@ MANIFEST = Manifest(
 )
 
 CHANGES = st.builds(
-    Change,
+    LateChange,
     sequence=st.integers(0, 2**63),
     subject=st.text(min_size=1),
     data=st.binary(),
@@ -165,15 +165,15 @@ async def _pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield data[start : start + size]
 
 
-def _read(data: bytes, size: int) -> list[Change]:
-    async def read() -> list[Change]:
+def _read(data: bytes, size: int) -> list[LateChange]:
+    async def read() -> list[LateChange]:
         return [change async for change in read_changes(_pieces(data, size))]
 
     return asyncio.run(read())
 
 
 @given(st.lists(CHANGES, max_size=4), st.integers(1, 60))
-def test_changes_come_back_however_their_file_is_cut(changes: list[Change], size: int) -> None:
+def test_changes_come_back_however_their_file_is_cut(changes: list[LateChange], size: int) -> None:
     assert _read(b"".join(map(encode_change, changes)), size) == changes
 
 

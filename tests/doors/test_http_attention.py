@@ -40,7 +40,7 @@ SCHEMA = DOCUMENT["paths"]["/attention"]["get"]["responses"]["200"]["content"]["
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
         assert await state(gateway).feeder.caught_up(60)
-        assert await state(gateway).letter_feeder.caught_up(60)
+        assert await state(gateway).dead_letter_feeder.caught_up(60)
         yield gateway
 
 
@@ -302,7 +302,7 @@ class TestTenants:
     async def closed(self, link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
         async with fresh_gateway(link, nats_url, tmp_path / "closed", http_auth_mode="api_key") as gateway:
             assert await state(gateway).feeder.caught_up(60)
-            assert await state(gateway).letter_feeder.caught_up(60)
+            assert await state(gateway).dead_letter_feeder.caught_up(60)
             yield gateway
 
     async def key(self, gateway: Gateway, tenant: str) -> dict[str, str]:

@@ -367,7 +367,7 @@ class TestTrouble:
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")
 
-    @pytest.mark.parametrize("feeder", ["feeder", "letter_feeder"])
+    @pytest.mark.parametrize("feeder", ["feeder", "dead_letter_feeder"])
     async def test_lists_that_are_not_whole_yet_give_no_figures(
         self, gateway: Gateway, feeder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -135,7 +135,7 @@ async def test_however_many_ask_the_stores_are_asked_once(priced_door: PricedDoo
     others = [asyncio.create_task(look()) for _ in range(20)]
     await asyncio.sleep(0)
     first.cancel()  # its page was closed: the others are not told less
-    assert {trouble.letters for trouble in await asyncio.gather(*others)} == {1}
+    assert {trouble.dead_letters for trouble in await asyncio.gather(*others)} == {1}
     assert queue.asked == 1
     look._until = 0.0
     await look()

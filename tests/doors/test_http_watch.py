@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.watch import Watch, Word
+from pyoco_server.actions.watch import RunVersion, Watch
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Run, beat, conclude
 from pyoco_server.core.snapshot import to_snapshot
@@ -190,7 +190,7 @@ class TestMerging:
             last = await end(gateway, run_id)
             assert (await quick.rest())[-1].id == last.revision
             gc.collect()
-            assert sum(isinstance(each, Word) for each in gc.get_objects()) <= 3
+            assert sum(isinstance(each, RunVersion) for each in gc.get_objects()) <= 3
             seen = await slow.rest()
         assert len(seen) < 150  # what the kernel took before it was full, and the last one
         assert (seen[-1].id, seen[-1].status) == (last.revision, "COMPLETED")

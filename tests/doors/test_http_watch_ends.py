@@ -55,7 +55,7 @@ class OwnServer:
 
 
 async def has_ended(stream: Stream) -> bool:
-    """In order, and without another word but heartbeats."""
+    """In order, and without another version but heartbeats."""
     return {event.name for event in await stream.rest(120)} <= {"heartbeat"}
 
 

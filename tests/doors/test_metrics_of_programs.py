@@ -224,7 +224,7 @@ class TestMeter:
             meter.end("calcA", "COMPLETED", seconds)
         meter.end("calcA", "FAILED")
         meter.retry("calcA", "ack_timeout")
-        meter.letter("calcA", "max_attempts")
+        meter.dead_letter("calcA", "max_attempts")
         meter.stale()
         meter.duplicate()
         meter.duplicate()

@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper
 from pyoco_server.doors.cli.claims import claim_data_dir
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.loops.supervisor import Part
 
@@ -25,7 +25,7 @@ def part_of(name: str, tmp_path: Path, **more: Any) -> Part:
     data_dir = claim_data_dir(tmp_path)
     try:
         with socket.socket() as http:
-            plan = Plan(UpOptions(**plain), NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"}))
+            plan = ProcessPlan(UpOptions(**plain), NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"}))
             parts = plan.parts(data_dir, http, None, lambda: None)  # type: ignore[arg-type,return-value]
             (part,) = [each for each in parts if each.name == name]
             return part

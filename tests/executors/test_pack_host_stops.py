@@ -147,8 +147,8 @@ async def main():
     token, note = sys.argv[1:]
     hosts = naughty_hosts(1)
     await hosts.start()
-    seat = await hosts.seat()
-    await seat.begin(call("leaves_strays", {"token": token, "note": note, "seconds": 600.0}))
+    process = await hosts.reserve_process()
+    await process.begin(call("leaves_strays", {"token": token, "note": note, "seconds": 600.0}))
     await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -215,17 +215,17 @@ class TestStopping:
 
 
 async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts) -> None:
-    seat = await hosts.seat()
+    process = await hosts.reserve_process()
     for child in pack_processes():
         child.kill()
         child.wait(60)
-    waiting = seat._host
+    waiting = process._host
     assert waiting is not None
     await eventually(lambda: not waiting.is_alive)
     async with asyncio.timeout(100):
-        execution = await seat.begin(call("tells"))
+        execution = await process.begin(call("tells"))
         assert isinstance(await execution.outcome(), Executed)
-    seat.leave()
+    process.leave()
     await still_works(hosts)
 
 

@@ -60,9 +60,9 @@ class SlowIndex(SqliteIndex):
         self.is_writing.set()
         await self.may_write.wait()
 
-    async def whole(self) -> None:
+    async def mark_complete(self) -> None:
         self.was_whole += 1
-        await super().whole()
+        await super().mark_complete()
 
 
 @pytest.fixture

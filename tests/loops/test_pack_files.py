@@ -51,7 +51,7 @@ class Reader:
 
     async def stop(self) -> None: ...
 
-    async def seat(self) -> Any:
+    async def reserve_process(self) -> Any:
         return self
 
     def leave(self) -> None: ...

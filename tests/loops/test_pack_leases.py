@@ -381,7 +381,7 @@ async def _is_done_with(worker: PackLane, run: PricedRun) -> None:
 
 
 class Still:
-    """An executor whose every seat is taken."""
+    """An executor whose every process is taken."""
 
     restarts = 0
     packs = frozenset({"decision"})
@@ -390,7 +390,7 @@ class Still:
 
     async def stop(self) -> None: ...
 
-    async def seat(self) -> Any:
+    async def reserve_process(self) -> Any:
         return _Seat()
 
 

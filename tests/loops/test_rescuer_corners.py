@@ -160,7 +160,7 @@ class TestLettersAfterACrash:
     ) -> None:
         """The stream has forgotten their ids, so there would be two of each."""
         lost, _ = await recorded(replace(backend, clock=lambda: time.time() - 600))
-        before = replace(backend, clock=lambda: time.time() - loop._LETTERS_SECONDS - 5)
+        before = replace(backend, clock=lambda: time.time() - loop._DEAD_LETTERS_SECONDS - 5)
         assert await rescue(before, lost.run.run_id, QUIET, submit_seconds=-1000.0) is not None
         await turn(backend)
         assert await letters(link, backend) == []

@@ -22,7 +22,7 @@ from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.slots.port import Cap, Slot
 from pyoco_server.wiring import backend as wiring
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, quick_folder
 
 GRID = GridConfig(exec_queue_max_bytes=10**6)
@@ -51,10 +51,10 @@ class Told:
 
 async def write_some(programs: Programs) -> Told:
     jobs = [a_job("default") for _ in range(3)]
-    await programs.queue.add_lane(lane_of(jobs[0]))
+    await programs.queue.add_client_queue(client_queue_of(jobs[0]))
     for job in jobs:
         await programs.queue.put(job)
-    await programs.queue.take(lane_of(jobs[0]))  # in somebody's hand: it comes again after the restore
+    await programs.queue.take(client_queue_of(jobs[0]))  # in somebody's hand: it comes again after the restore
     slot = await programs.slots.take(a_slot("default", 1))
     await programs.slots.set_cap("default", "clientA", Cap(7, 1.0, "hello"))
     for cap in (1, 2):
@@ -67,10 +67,10 @@ async def write_some(programs: Programs) -> Told:
 
 
 async def check(programs: Programs, told: Told) -> None:
-    lane = lane_of(told.jobs[0])
-    found = await taken(programs.queue, lane, len(told.jobs))
+    client_queue = client_queue_of(told.jobs[0])
+    found = await taken(programs.queue, client_queue, len(told.jobs))
     assert {each.subject.rpartition(".")[2] for each in found} == {job.run_id for job in told.jobs}
-    assert programs.queue.lanes("default") == [lane]
+    assert programs.queue.client_queues("default") == [client_queue]
     assert programs.slots.held("default", "clientA") == [told.slot]
     caps = {client: cap.cap for client, cap in programs.slots.caps("default").items()}
     assert caps == {"clientA": 7, "clientB": 9}

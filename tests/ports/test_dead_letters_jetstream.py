@@ -222,8 +222,10 @@ class TestStrangers:
         letters = JetStreamDeadLetters(link, prepared, QUICK)
         await link.store(f"{prepared.dlq_subject_prefix}.a.b", json.dumps({"flow_name": "f", "tags": 3}).encode())
         [item] = [item for changes in await told(letters, is_true) for item in changes.items]
-        stored_at = item.letter.timestamp
-        assert item.letter == DeadLetter(timestamp=stored_at, reason="unknown", error=None, tag="a.b", flow_name="f")
+        stored_at = item.dead_letter.timestamp
+        assert item.dead_letter == DeadLetter(
+            timestamp=stored_at, reason="unknown", error=None, tag="a.b", flow_name="f"
+        )
         assert stored_at > 1_700_000_000
         assert await letters.find(1) == item
 

@@ -161,9 +161,9 @@ async def test_jobs_are_counted_by_tag_also_of_tags_nobody_ever_served(
     assert isinstance(queue, Queue)
     assert queue.jobs == {"default": 1, "gpu": 2}
     assert all(abs(time.time() - queue.oldest_at[tag]) < 60 for tag in ("default", "gpu"))
-    (lane,) = queue.lanes
-    assert (lane.tag, lane.waiting, lane.in_hand, lane.is_paused) == ("default", 1, 0, False)
-    assert (lane.ack_wait_seconds, lane.max_deliver, lane.in_hand_max) == (30.0, 20, 200)
+    (tag_queue,) = queue.tag_queues
+    assert (tag_queue.tag, tag_queue.waiting, tag_queue.in_hand, tag_queue.is_paused) == ("default", 1, 0, False)
+    assert (tag_queue.ack_wait_seconds, tag_queue.max_deliver, tag_queue.in_hand_max) == (30.0, 20, 200)
 
 
 async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
@@ -179,7 +179,7 @@ async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
     queue = await deployment.queue()
     assert isinstance(queue, Queue)
     assert queue.strangers == ("audit",)
-    assert [lane.is_paused for lane in queue.lanes] == [True]
+    assert [tag_queue.is_paused for tag_queue in queue.tag_queues] == [True]
 
 
 def a_worker(worker_id: str, **more: Any) -> WorkerRecord:

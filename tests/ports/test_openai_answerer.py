@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.core.answers.answer import ANSWER_LENGTH_MAX, Answer, Ask
+from pyoco_server.core.answers.answer import ANSWER_LENGTH_MAX, Ask, DocumentAnswer
 from pyoco_server.errors import SettingError
 from pyoco_server.ports.answerer import openai as openai_module
 from pyoco_server.ports.answerer.chat import read_answer, write_request
@@ -34,7 +34,7 @@ def said(answer: Any = "Yes.", confidence: Any = 0.75) -> str:
 
 
 GOOD = json.dumps(completion(said(), usage={"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42})).encode()
-YES = Answer(text="Yes.", confidence=0.75, tokens_consumed=42)
+YES = DocumentAnswer(text="Yes.", confidence=0.75, tokens_consumed=42)
 
 #: Answers one request, with the handler in hand.
 Play = Callable[[BaseHTTPRequestHandler], None]
@@ -111,7 +111,7 @@ def nothing_is_left() -> bool:
 
 def ask(
     url: str, seconds: float = 60.0, *, key: str = KEY, asked: Ask = ASK, cancelled: threading.Event | None = None
-) -> Answer:
+) -> DocumentAnswer:
     """However it ends, nothing of it is left, and that before anything is closed from outside."""
     with contextlib.closing(OpenAiAnswerer(url, "some-model", key)) as answerer:
         try:

@@ -28,7 +28,7 @@ from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, RunState
 from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.core.wheel_sync import Environment
-from pyoco_server.doors.cli.banner import Facts, banner
+from pyoco_server.doors.cli.banner import BannerFacts, banner
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.errors import InvalidFlow
@@ -420,7 +420,7 @@ def test_a_documented_command_line_is_understood(where: str, words: list[str]) -
 
 def test_the_first_run_shows_what_up_prints() -> None:
     """The lines to paste are the banner's own."""
-    facts = Facts(
+    facts = BannerFacts(
         config=config.NatsBackendConfig(),
         address="http://127.0.0.1:8000",
         data_dir=Path("…/.pyoco"),

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from pyoco_server.actions.submit_once import submit_once
-from pyoco_server.core.dead_letter import DeadLetter, letter_of
+from pyoco_server.core.dead_letter import DeadLetter, dead_letter_of
 from pyoco_server.core.outcome import DeadReason, Failed
 from pyoco_server.core.run import Caller, Run, claim, conclude
 from pyoco_server.ports.backend import GatewayBackend
@@ -58,7 +58,7 @@ async def died(
 ) -> tuple[int, Run]:
     """A failed run, and the id of its letter, which is in the lists."""
     run = await run_died(backend, caller, reason, **ask)
-    return await bury_letter(backend, letter_of(run, reason, time.time(), num_delivered=1)), run
+    return await bury_letter(backend, dead_letter_of(run, reason, time.time(), num_delivered=1)), run
 
 
 async def letter_ids_of(backend: GatewayBackend, **wanted: Any) -> list[int]:

@@ -67,12 +67,12 @@ __all__ = [
     "found",
     "gateway",
     "given",
-    "lane",
     "money",
     "of",
     "of_check",
     "on_cluster",
     "packs",
+    "tag_queue",
     "with_stream",
     "worker",
 ]
@@ -86,7 +86,7 @@ WISHES = Wishes(
     replicas=1,
     payload_bytes=917_504,
     work_stream="PYOCO_WORK",
-    letters_stream="PYOCO_DLQ",
+    dead_letters_stream="PYOCO_DLQ",
     default_tag="default",
     ack_wait_seconds=30.0,
     max_deliver=20,
@@ -181,7 +181,7 @@ HEALTHY = Facts(
     server=SERVER,
     account=ACCOUNT,
     streams=STREAMS,
-    queue=Queue(lanes=(LANE,), jobs={"default": 4}, oldest_at={"default": NOW - 5}),
+    queue=Queue(tag_queues=(LANE,), jobs={"default": 4}, oldest_at={"default": NOW - 5}),
     workers=Workers((ANNA,)),
     keeper=Keeper(was_here=True, is_listening=True),
     orphans=(Orphans(bucket="pyoco_wheels", count=0, size_bytes=0),),
@@ -235,8 +235,8 @@ def worker(**more: Any) -> Change:
     return given(workers=Workers((replace(ANNA, **more),)))
 
 
-def lane(**more: Any) -> Change:
-    return of("queue", lanes=(replace(LANE, **more),))
+def tag_queue(**more: Any) -> Change:
+    return of("queue", tag_queues=(replace(LANE, **more),))
 
 
 def money(**more: Any) -> Change:

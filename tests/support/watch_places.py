@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.watch import Event, Watch, Watching, watch
+from pyoco_server.actions.watch import Watch, WatchEvent, Watching, watch
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.outcome import Completed, Progress
 from pyoco_server.core.run import Caller, Run, accept, beat, claim, conclude
@@ -99,7 +99,7 @@ async def place(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[Plac
     assert place.hub.count == 0, "a place at the hub was not given back"
 
 
-async def take(watching: Watching, seconds: float = 60.0) -> Event | None:
+async def take(watching: Watching, seconds: float = 60.0) -> WatchEvent | None:
     async with asyncio.timeout(seconds):
         return await watching.next()
 
@@ -111,7 +111,7 @@ async def told(watching: Watching) -> tuple[str, str, int]:
     return str(event.kind), str(event.word.stored.run.status), event.word.stored.revision
 
 
-async def rest(watching: Watching) -> list[Event]:
+async def rest(watching: Watching) -> list[WatchEvent]:
     found = []
     while (event := await take(watching)) is not None:
         found.append(event)

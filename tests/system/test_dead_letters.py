@@ -228,4 +228,5 @@ async def test_a_message_that_is_nobodys_job_is_hidden_from_tenants(scene: Scene
     assert (await ask(scene.gateway, "GET", "/dlq/1", **scene.key)).status_code == 404
     found = await scene.gateway.backend.dead_letters.find(1)
     assert found is not None
-    assert (found.letter.reason, found.letter.run_id, found.letter.tenant_id) == (DeadReason.INVALID_JOB, None, None)
+    written = found.dead_letter
+    assert (written.reason, written.run_id, written.tenant_id) == (DeadReason.INVALID_JOB, None, None)

@@ -32,7 +32,7 @@ from pyoco_server.ports.nats.resources import ensure, resources_of
 from pyoco_server.wiring import backend as wiring
 from support.backends import opened_backend, submitted
 from support.chaos import free_port, impatient
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, config_for, unique
 from support.stacks import until
 from support.surroundings import variables_without
@@ -218,7 +218,7 @@ async def test_programs_have_three_copies_of_everything(cluster: Cluster) -> Non
         assert backend.programs is not None
         queue, jobs = backend.programs.queue, [a_job(grid.exec_group) for _ in range(20)]
         await asyncio.gather(*(queue.put(job) for job in jobs for _ in range(3)))
-        assert len(await taken(queue, lane_of(jobs[0]), 20)) == 20
+        assert len(await taken(queue, client_queue_of(jobs[0]), 20)) == 20
 
         async def is_whole() -> bool:
             found = await queue.replicas()

@@ -11,9 +11,9 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import CHANGES, DATA, LEDGER, LEDGER_FILE, Manifest, StoredFile, StreamCopy
-from pyoco_server.core.backup_change import Change, encode_change
+from pyoco_server.core.backup_change import LateChange, encode_change
 from pyoco_server.errors import BackupFailed, PyocoError
-from pyoco_server.ports.backups.port import Archive, Found, LedgerFile, Streams
+from pyoco_server.ports.backups.port import Archive, FoundStream, LedgerFile, Streams
 
 __all__ = ["Progress", "backup"]
 
@@ -109,7 +109,7 @@ class _Work:
     config: NatsBackendConfig
     streams: Streams
     archive: Archive
-    found: tuple[Found, ...]
+    found: tuple[FoundStream, ...]
     report: Callable[[Progress], None]
     ledger: LedgerFile | None
 
@@ -158,7 +158,7 @@ async def _follow(work: _Work, copies: dict[str, StreamCopy], names: list[str]) 
         copies[name] = _with(copies[name], await _keep_changes(work.archive, name, changes))
 
 
-def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> tuple[list[str], list[str]]:
+def _order_of_changes(config: NatsBackendConfig, found: tuple[FoundStream, ...]) -> tuple[list[str], list[str]]:
     """Return the streams whose changes are copied before the ledger and after it; see `backup` for the reasons."""
     runs, receipts = f"KV_{config.runs_kv_bucket}", f"KV_{config.receipts_kv_bucket}"
     names = [each.name for each in found if not each.is_queue]
@@ -176,7 +176,9 @@ async def _copy_ledger(work: _Work) -> StoredFile | None:
     return file
 
 
-async def _copy(streams: Streams, archive: Archive, found: Found, report: Callable[[Progress], None]) -> StreamCopy:
+async def _copy(
+    streams: Streams, archive: Archive, found: FoundStream, report: Callable[[Progress], None]
+) -> StreamCopy:
     """Copy one stream.
 
     The consumers of a queue are only noted, and created anew by a restore, where they start with the remaining jobs: in
@@ -198,7 +200,7 @@ async def _copy(streams: Streams, archive: Archive, found: Found, report: Callab
 
 
 async def _chunks(
-    found: Found, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]
+    found: FoundStream, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]
 ) -> AsyncIterator[bytes]:
     done = 0
     report(Progress(found.name, done, found.size_bytes))
@@ -213,12 +215,12 @@ async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIte
 
 
 async def _keep_changes(
-    archive: Archive, stream: str, changes: AsyncGenerator[Change, None]
+    archive: Archive, stream: str, changes: AsyncGenerator[LateChange, None]
 ) -> tuple[StoredFile | None, int]:
     """Store the changes of a stream. Writes no file if there are none."""
     count = 0
 
-    async def lines(first: Change) -> AsyncIterator[bytes]:
+    async def lines(first: LateChange) -> AsyncIterator[bytes]:
         nonlocal count
         count, gathered = 1, bytearray(encode_change(first))
         async for change in changes:

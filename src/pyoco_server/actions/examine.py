@@ -167,7 +167,7 @@ def _wishes(config: NatsBackendConfig) -> Wishes:
         # A job contains a flow.yaml as JSON text, where a line break takes two bytes.
         payload_bytes=2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + _HEAD_BYTES,
         work_stream=config.work_stream,
-        letters_stream=config.dlq_stream,
+        dead_letters_stream=config.dlq_stream,
         default_tag=config.default_tag,
         ack_wait_seconds=config.consumer_ack_wait_sec,
         max_deliver=config.consumer_max_deliver,

@@ -81,9 +81,9 @@ async def _bury(
     if isinstance(ended, Run):
         return await bury_run(backend, ended, num_delivered=deliveries, subject=subject)
     if isinstance(job, InvalidJob):
-        letter = _letter_of_nobody(backend, leftover, job, deliveries)
+        dead_letter = _dead_letter_of_nobody(backend, leftover, job, deliveries)
         letter_id = f"{job.run_id}.dlq.invalid" if job.run_id else f"{leftover.sequence}.dlq"  # as a worker does
-        return await bury(backend, letter, letter_id)
+        return await bury(backend, dead_letter, letter_id)
     if is_forgotten(job, backend.clock(), backend.config.runs_retention_sec):
         return True
     run = replace(run_of(job), tag=leftover.tag, error=_WHY, reason=DeadReason.MAX_DELIVER)
@@ -114,7 +114,9 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
             return written.run
 
 
-def _letter_of_nobody(backend: Backend, leftover: Leftover, error: InvalidJob, deliveries: int | None) -> DeadLetter:
+def _dead_letter_of_nobody(
+    backend: Backend, leftover: Leftover, error: InvalidJob, deliveries: int | None
+) -> DeadLetter:
     return DeadLetter(
         timestamp=backend.clock(),
         reason=DeadReason.INVALID_JOB,

@@ -54,9 +54,9 @@ from pyoco_server.config.settings import (
     choice,
     declare,
     hidden_settings,
+    integer,
     reference_page,
     settings,
-    whole,
     written,
 )
 from pyoco_server.errors import SettingError
@@ -109,7 +109,7 @@ class NatsBackendConfig:
         "GWKADP",
         "Prefix of reply subjects; a different one for each role if permissions are separated.",
     )
-    jetstream_replicas: int = declare(1, whole(1, 5), "GWKA", "Copies of each stream and bucket that we create.")
+    jetstream_replicas: int = declare(1, integer(1, 5), "GWKA", "Copies of each stream and bucket that we create.")
     nats_sync: str = declare(
         "1s", SYNC, "U", "How often the embedded NATS syncs to disk: a time such as `500ms`, or `always`."
     )
@@ -164,7 +164,7 @@ class NatsBackendConfig:
         audience=Audience.EXISTING,
     )
     flow_resolver: str = declare("", RESOLVER, "WU", "Where workers find flows by name, as `module:callable`.")
-    worker_slots: int = declare(0, whole(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
+    worker_slots: int = declare(0, integer(0, 4096), "W", "Concurrent runs of a worker; 0 = number of CPUs.")
     cancel_grace_period_sec: float = declare(
         30.0,
         SECONDS_OR_NONE,
@@ -175,13 +175,13 @@ class NatsBackendConfig:
         0.0, SECONDS_OR_NONE, "W", "Time for running runs to finish when a worker stops; 0 = unlimited."
     )
     host_memory_max_bytes: int = declare(
-        0, whole(0, INT64_MAX), "W", "Memory a host process may use; 0 = 80 % of the machine's or the cgroup's."
+        0, integer(0, INT64_MAX), "W", "Memory a host process may use; 0 = 80 % of the machine's or the cgroup's."
     )
     host_runs_max: int = declare(
         10_000, COUNT, "W", "A host process is replaced after this many runs.", has_variable=False
     )
     health_port: int = declare(
-        0, whole(0, 65_535), "WK", "Port on which a worker or keeper serves `/healthz` and `/readyz`; 0 = none."
+        0, integer(0, 65_535), "WK", "Port on which a worker or keeper serves `/healthz` and `/readyz`; 0 = none."
     )
     health_host: str = declare("127.0.0.1", PATH, "WK", "Address of that port.")
     callable_allow: tuple[str, ...] = declare(
@@ -240,11 +240,11 @@ class NatsBackendConfig:
 
     # Schedules.
     schedules_kv_bucket: str = declare("pyoco_schedules", NAME, "GWK", "Bucket of schedules.", has_variable=False)
-    schedules_max: int = declare(1000, whole(0, 100_000), "G", "Schedules that one tenant may have.")
+    schedules_max: int = declare(1000, integer(0, 100_000), "G", "Schedules that one tenant may have.")
     schedule_grace_sec: float = declare(
         5.0, INTERVAL, "K", "A tick that is handled more than this late is missed: `catch_up` decides."
     )
-    schedule_history: int = declare(1000, whole(100, 10_000), "GK", "Entries kept of the history of each schedule.")
+    schedule_history: int = declare(1000, integer(100, 10_000), "GK", "Entries kept of the history of each schedule.")
 
     # Logs of runs.
     logs_enabled: bool = declare(True, FLAG, "GWKDP", "What runs print is captured and stored.")
@@ -253,15 +253,15 @@ class NatsBackendConfig:
         "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "W", "Least level of `logging` records."
     )
     logs_line_max_bytes: int = declare(
-        16_384, whole(256, 131_072), "WDP", "A longer line is cut.", audience=Audience.EXISTING
+        16_384, integer(256, 131_072), "WDP", "A longer line is cut.", audience=Audience.EXISTING
     )
     logs_run_head_bytes: int = declare(
-        1_048_576, whole(0, 2**30), "WDP", "Kept of the beginning of each attempt; the middle is left out."
+        1_048_576, integer(0, 2**30), "WDP", "Kept of the beginning of each attempt; the middle is left out."
     )
-    logs_run_tail_bytes: int = declare(7_340_032, whole(4096, 2**30), "WDP", "Kept of the end of each attempt.")
+    logs_run_tail_bytes: int = declare(7_340_032, integer(4096, 2**30), "WDP", "Kept of the end of each attempt.")
     logs_buffer_bytes: int = declare(
         4_194_304,
-        whole(65_536, 2**30),
+        integer(65_536, 2**30),
         "WDP",
         "Lines of a run that a worker keeps while NATS, or its door, is unreachable.",
         audience=Audience.EXISTING,
@@ -290,7 +290,7 @@ class NatsBackendConfig:
     run_outputs_max_bytes: int = declare(4_294_967_296, BYTES, "W", "What one run may keep outside of its record.")
     tenant_outputs_max_bytes: int = declare(
         68_719_476_736,
-        whole(0, 2**62),
+        integer(0, 2**62),
         "W",
         "What the runs of one tenant may keep outside of their records; 0 = no bound.",
     )
@@ -316,7 +316,7 @@ class NatsBackendConfig:
     )
     wheel_unpacked_max_bytes: int = declare(
         0,
-        whole(0, 2**62),
+        integer(0, 2**62),
         "G",
         "A wheel that unpacks to more is refused; 0 = eight times the limit of a wheel.",
         has_variable=False,

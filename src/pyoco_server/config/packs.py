@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
-from pyoco_server.config.settings import FLAG, Audience, Kind, check_all, choice, declare, values_in, whole
+from pyoco_server.config.settings import FLAG, Audience, Kind, check_all, choice, declare, integer, values_in
 from pyoco_server.core.packs.prices import Prices, Tariff
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
 
 __all__ = ["PackConfig"]
 
-_PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
+_PRICE = integer(0, MAX_AMOUNT_USD_MICROS)
 #: Characters allowed in a header.
 _KEY_FORM = re.compile(r"[!-~]*", re.ASCII)
 

@@ -53,10 +53,10 @@ __all__ = [
     "choice",
     "declare",
     "hidden_settings",
+    "integer",
     "reference_page",
     "settings",
     "values_in",
-    "whole",
     "written",
 ]
 
@@ -174,7 +174,7 @@ def written(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def whole(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> Kind:
     def parse(text: str) -> int:
         if _INTEGER.fullmatch(text.strip()) is None:
             raise ValueError("is not a whole number")
@@ -283,9 +283,9 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 
 FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
 #: NATS sums the limits of its streams in 64 bits.
-BYTES = whole(1, 2**62)
-MESSAGE_BYTES = whole(1, _MESSAGE_BYTES_MAX)
-COUNT = whole(1, 2**31 - 1)
+BYTES = integer(1, 2**62)
+MESSAGE_BYTES = integer(1, _MESSAGE_BYTES_MAX)
+COUNT = integer(1, 2**31 - 1)
 #: Above zero, and long enough for a loop to keep up.
 INTERVAL = _seconds(0.001)
 SECONDS_OR_NONE = _seconds(0.0)

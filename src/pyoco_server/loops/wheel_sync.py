@@ -20,8 +20,8 @@ from pyoco_server.executors.wheels.shelf import Shelf
 from pyoco_server.executors.wheels.worker_packages import WorkerPackages, look_at_worker, supported_tags
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
-from pyoco_server.loops.wheel_jobs import Ended, Order, WheelJobs
-from pyoco_server.loops.wheel_stage import Patience, Shown, WheelStage
+from pyoco_server.loops.wheel_jobs import Order, WheelJobs, WheelResult
+from pyoco_server.loops.wheel_stage import HostStartLimits, Shown, WheelStage
 from pyoco_server.loops.wheel_troubles import Troubles
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
 
@@ -35,7 +35,7 @@ _TURN_SECONDS_MAX = 3600.0
 _START_SECONDS = 60.0
 #: So a wheel that hangs leaves time for the others. Wheels that do not become visible in time are retried with a longer
 #: limit.
-_START_PATIENCE = Patience(seconds=20.0, each_seconds=10.0)
+_START_PATIENCE = HostStartLimits(seconds=20.0, each_seconds=10.0)
 #: Takes the place of the wheel name in the report if the problem is not with a single wheel.
 _ALL = "*"
 
@@ -259,7 +259,7 @@ class WheelSync(Loop):
                 orders.append(Order(wheel, self._infos[name], installed))
         return orders
 
-    def _note(self, ended: Ended) -> None:
+    def _note(self, ended: WheelResult) -> None:
         assert self._ready is not None
         name, nuid = ended.wheel.name.file_name, ended.wheel.nuid
         match ended.how:

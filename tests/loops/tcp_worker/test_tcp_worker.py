@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.core.frames.codec import Type
-from pyoco_server.core.programs.dedup import Stage
+from pyoco_server.core.programs.dedup import DedupStage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.tcp_worker.finished import Finished
@@ -174,7 +174,7 @@ async def test_a_job_whose_result_is_lost_runs_again(tmp_path: Path) -> None:
 async def _settled(worker: TcpWorker, job_id: str) -> None:
     """On the disk, and then in what the worker remembers."""
     await eventually(lambda: worker.spool.settled() == [job_id])
-    await eventually(lambda: worker.jobs._seen.stage(job_id) is Stage.SETTLED)
+    await eventually(lambda: worker.jobs._seen.stage(job_id) is DedupStage.SETTLED)
 
 
 async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ async def buried(gateway: Gateway, exec_name: str, **more: Any) -> tuple[dict[st
     client = more.get("client_id", "http")
     await end_job(gateway, await begin_job(gateway, exec_name, client), FAILED)
     state: State = gateway.app.state.gateway
-    assert await state.letter_feeder.caught_up(10)
+    assert await state.dead_letter_feeder.caught_up(10)
 
     async def is_listed() -> bool:
         return bool((await letters(gateway, run_id=accepted["run_id"]))["items"])

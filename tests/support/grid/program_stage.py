@@ -1,4 +1,4 @@
-"""Processes that dispatch programs, without any program: seats that a test fills and empties as it likes."""
+"""Processes that dispatch programs, without any program: worker slots that a test fills and empties as it likes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Seat:
     def __init__(self, workers: Workers) -> None:
         self._workers, self.worker_id = workers, "w1"
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         self._workers.credits += 1
 
     async def start(self, attempt: ProgramAttempt) -> None:

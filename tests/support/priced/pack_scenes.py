@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pyoco_server.actions.priced.patience import Patience
+from pyoco_server.actions.priced.patience import RetryLimit
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.result_key import envelope_key
@@ -56,7 +56,7 @@ FOR_EVER = 10**9
 #: Longer than any machine stands still. Who wants a lease to end moves the clock.
 LEASE_SECONDS = 60
 QUICK = Tries(seconds=60.0, pauses=(0.01, 0.01))
-BRIEFLY = Patience(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
+BRIEFLY = RetryLimit(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
 
 
 class Watched:

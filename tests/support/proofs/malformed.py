@@ -24,7 +24,7 @@ from support.grid.fake_door import FakeDoor, Talk, fake_door
 from support.grid.peers import ClientPeer, Peer, WorkerPeer, a_job_id
 from support.grid.scripted_door import an_assignment
 from support.grid.scripted_door import open_door as scripted_door
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.proofs.stage import GROUP, Scene
 from support.waiting import eventually
 
@@ -318,7 +318,7 @@ async def _bad_message(grid: Scene) -> None:
         job_id = a_job_id()
         inputs = InlineInputs({"../x": ""})
         job = a_job(GROUP, "calcA", "anna", job_id=job_id, run_id=run_id_of(job_id, GROUP), inputs=inputs)
-        await programs.queue.add_lane(lane_of(job))
+        await programs.queue.add_client_queue(client_queue_of(job))
         await programs.queue.put(job)
 
         async def is_buried() -> bool:
@@ -340,7 +340,7 @@ async def _bad_record(grid: Scene) -> None:
     assert written is not None
     async with grid.programs() as programs, grid.http() as http:
         job = a_job(GROUP, "calcA", "anna", job_id=job_id, run_id=run_id)
-        await programs.queue.add_lane(lane_of(job))
+        await programs.queue.add_client_queue(client_queue_of(job))
         await programs.queue.put(job)
 
         async def is_seen() -> bool:

@@ -17,7 +17,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Inline", "Reading", "SignedArtifact", "SignedResult", "read_run"]
+__all__ = ["Inline", "PricedRunReading", "SignedArtifact", "SignedResult", "read_run"]
 
 log = get_logger(__name__)
 
@@ -54,7 +54,7 @@ class SignedResult:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PricedRunReading:
     run: PricedRun
     #: By the ledger's clock, when the row was read.
     now_us: int
@@ -64,7 +64,7 @@ class Reading:
     result: SignedResult | None
 
 
-async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
+async def read_run(priced: Priced, run_id: str, tenant_id: str) -> PricedRunReading:
     """Return the row as `find_owned` does; for a COMPLETED run with newly signed URLs, which are stored nowhere.
 
     Raises RunNotFound, RunExpired, DependencyUnavailable.
@@ -72,7 +72,7 @@ async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
     owned = await find_owned(priced, run_id, tenant_id)
     row, result = owned.run, owned.result
     signed = None if result is None else await _signed(priced, row, result, owned.now_us)
-    return Reading(row, owned.now_us, owned.balance_usd_micros, signed)
+    return PricedRunReading(row, owned.now_us, owned.balance_usd_micros, signed)
 
 
 async def _signed(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> SignedResult:

@@ -12,7 +12,7 @@ from pyoco_server.core.priced.instants import SECOND_US, iso
 from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload, room_of
 from pyoco_server.errors import DependencyUnavailable, Problem, Refused
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.ledger.port import Full
+from pyoco_server.ports.ledger.port import StorageFull
 from pyoco_server.ports.priced import Priced
 
 __all__ = ["InputFile", "Uploaded", "upload_input"]
@@ -107,12 +107,12 @@ async def _earlier(priced: Priced, tenant_id: str, sha256: str) -> Upload | None
 async def _reserve(priced: Priced, new: NewUpload) -> None:
     allowed = priced.config.pack_input_tenant_max_bytes
     reserved = await priced.ledger.transact(lambda tx: tx.uploads.reserve(new, allowed))
-    if isinstance(reserved, Full):
+    if isinstance(reserved, StorageFull):
         message = _no_room(reserved, new.size_bytes, allowed)
         raise Refused(message, problems=(Problem((), message),))
 
 
-def _no_room(full: Full, size_bytes: int, allowed: int) -> str:
+def _no_room(full: StorageFull, size_bytes: int, allowed: int) -> str:
     takes = room_of(size_bytes)
     taken = f"the files of this tenant take {full.used_bytes} of {allowed} bytes, and this one would take {takes}"
     if takes > allowed or full.first_expires_at is None:

@@ -175,7 +175,7 @@ class TagQueue:
 class Queue:
     """The stream of jobs, by tag."""
 
-    lanes: tuple[TagQueue, ...]
+    tag_queues: tuple[TagQueue, ...]
     #: Jobs by tag, in flight or waiting, whether or not the tag was ever served.
     jobs: Mapping[str, int]
     #: When the oldest of them was stored, as far as the stream was read.
@@ -328,7 +328,7 @@ class Wishes:
     replicas: int
     payload_bytes: int
     work_stream: str
-    letters_stream: str
+    dead_letters_stream: str
     default_tag: str
     ack_wait_seconds: float
     max_deliver: int

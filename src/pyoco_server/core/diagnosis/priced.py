@@ -10,11 +10,11 @@ from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, Pri
 
 __all__ = [
     "bucket",
+    "dead_letters",
     "disputed",
     "file",
     "identity",
     "inputs_bucket",
-    "letters",
     "overdue",
     "queue",
     "reachable",
@@ -187,14 +187,14 @@ def queue(facts: Facts) -> Iterator[Remark]:
         )
 
 
-def letters(facts: Facts) -> Iterator[Remark]:
+def dead_letters(facts: Facts) -> Iterator[Remark]:
     """Report the number of letters; the queue has no other details."""
     known = facts.priced
     if not isinstance(known, PricedFacts):
         return
-    count = known.sqs.letters if isinstance(known.sqs, Sqs) else 0
+    count = known.sqs.dead_letters if isinstance(known.sqs, Sqs) else 0
     for stream in facts.streams:
-        if stream.name == known.letters_stream and isinstance(stream.state, Found):
+        if stream.name == known.dead_letters_stream and isinstance(stream.state, Found):
             count = stream.state.messages
     if count:
         yield note(

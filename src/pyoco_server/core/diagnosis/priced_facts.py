@@ -56,7 +56,7 @@ class Redis:
 class Sqs:
     name: str
     waiting: int
-    letters: int
+    dead_letters: int
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,6 @@ class PricedFacts:
     bucket: Bucket | Unknown | None = None
     inputs_bucket: Bucket | Unknown | None = None
     #: The stream of dead letters, if the queue is in JetStream.
-    letters_stream: str = "DPP_RUNS_DLQ"
+    dead_letters_stream: str = "DPP_RUNS_DLQ"
     #: The length of the secret that signs URLs of results; None: it is generated, and stored in NATS.
     secret_length: int | None = None

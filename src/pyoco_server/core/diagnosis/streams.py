@@ -10,12 +10,12 @@ from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, s
 
 __all__ = [
     "ages",
-    "copies",
     "medium",
     "peers",
     "present",
     "programs",
     "records",
+    "replicas",
     "retention",
     "room",
     "subjects",
@@ -252,7 +252,7 @@ def programs(facts: Facts) -> Iterator[Remark]:
         yield ok("the queue of programs stores each job once")
 
 
-def copies(facts: Facts) -> Iterator[Remark]:
+def replicas(facts: Facts) -> Iterator[Remark]:
     """Check what the loss of one node would lose."""
     streams = list(_found(facts))
     if not streams or not isinstance(facts.server, Server):

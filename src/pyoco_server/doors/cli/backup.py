@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyoco_server.core.backup import Manifest
     from pyoco_server.ports.backups.port import Archive, LedgerFile
 
-__all__ = ["backup", "restore", "run_until_told"]
+__all__ = ["backup", "restore", "run_until_signalled"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     if folder is None:
         raise UsageError(f"--to is missing: the folder to write; example: {_BACKUP_EXAMPLE.splitlines()[0]}")
     config: NatsBackendConfig = context.obj()
-    manifest = run_until_told(lambda: _backup(config, _path(folder), is_quiet=as_json))
+    manifest = run_until_signalled(lambda: _backup(config, _path(folder), is_quiet=as_json))
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     if manifest.ledger is None:
@@ -79,7 +79,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
 @_as_json
 def verify(folder: str, as_json: bool) -> None:
     """Read a backup and check every file's length and digest. Needs no server."""
-    manifest = run_until_told(lambda: _verify(_path(folder)))
+    manifest = run_until_signalled(lambda: _verify(_path(folder)))
     _print_result(manifest, folder, "whole", as_json)
 
 
@@ -109,12 +109,12 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     if options.no_ledger and "ledger" in options.only:
         raise UsageError("--no-ledger keeps the ledger, and --only names it: use one of them")
     config, archive = configured(), backup_folder(_path(folder))
-    plan = run_until_told(lambda: _plan(config, archive, options))
+    plan = run_until_signalled(lambda: _plan(config, archive, options))
     if plan.already:
         click.echo(f"already restored, not changed: {', '.join(plan.already)}", err=True)
     if (plan.lost or plan.replaces_ledger) and not options.yes:  # outside of any event loop, which would block Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
-    run_until_told(lambda: _put_back(config, archive, plan, options))
+    run_until_signalled(lambda: _put_back(config, archive, plan, options))
     done = dataclasses.replace(plan.manifest, streams=plan.streams, ledger=plan.ledger)
     _print_result(done, folder, "restored", options.as_json)
 
@@ -253,7 +253,7 @@ def _path(folder: str) -> Path:
     return Path(folder)
 
 
-def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_until_signalled(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run until done, or until Ctrl-C, SIGTERM or a closed terminal: then clean up and raise KeyboardInterrupt."""
     import asyncio
     import logging

@@ -332,7 +332,7 @@ class WorkerPeer:
 
     async def drain(self) -> None:
         """Release the jobs that were claimed and not sent yet (GRID-41)."""
-        await self._assigning.give_back_unsent()
+        await self._assigning.release_unsent()
 
     async def gone(self) -> None:
         self.is_open = False

@@ -96,7 +96,7 @@ async def cancel_runs(request: Request) -> Response:
     elif not state.backend.is_up():
         raise Unavailable("runs cannot be stopped while there is no connection to NATS")
     done = await cancel_many(state.backend, caller_of(request), selection, reason)
-    state.told(done.revision)
+    state.note_revision(done.revision)
     answer = RunsCancelled(
         matched=done.matched,
         asked=done.asked,

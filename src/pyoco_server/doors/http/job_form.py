@@ -87,7 +87,7 @@ _PARTS_MAX: Final = FILES_MAX + ARGS_MAX + 64
 #: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
 
-_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 
@@ -263,7 +263,7 @@ def _or(given: str | None, otherwise: str) -> str:
 
 def _number(text: str) -> float:
     """Parse as JSON does: 60 and 60.0 stay distinct, because their fingerprints differ."""
-    if _WHOLE.fullmatch(text):
+    if _DIGITS.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text):
         return float(text)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.ocr.documents import DOCX_TYPE, MARKDOWN_TYPE, PageText, docx, markdown
 from pyoco_server.core.ocr.marking import blocks_of, mean_confidence, readings_to_verify
-from pyoco_server.core.ocr.page import Line
+from pyoco_server.core.ocr.page import TextLine
 from pyoco_server.core.ocr.profiles import Profile
 from pyoco_server.core.packs.ocr import PAGES_MAX, PROFILES, languages_of
 from pyoco_server.core.priced.envelope import Artifact, PackResult
@@ -185,7 +185,7 @@ class _Run:
             meta={"ocr": self._meta()},
         )
 
-    def _notes(self, lines: Sequence[Line]) -> list[dict[str, str]]:
+    def _notes(self, lines: Sequence[TextLine]) -> list[dict[str, str]]:
         doubtful = list(dict.fromkeys(readings_to_verify(lines, self.profile)))
         notes = [{"type": "VERIFY_SPELLING", "value": text} for text in doubtful[:_VERIFY_MAX]]
         why = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyoco_server.core.programs.names import is_exec_name
 
-__all__ = ["Found", "NotFound", "find", "names_in"]
+__all__ = ["FoundProgram", "NotFound", "find", "names_in"]
 
 _SUFFIXES = ("", ".exe", ".py", ".sh")
 #: `-B`: a program that imports one of its inputs would leave compiled files, which would be in the archive.
@@ -24,7 +24,7 @@ class NotFound(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProgram:
     """A program, opened for reading. The owner of this object closes it."""
 
     descriptor: int
@@ -34,7 +34,7 @@ class Found:
     interpreter: tuple[str, ...]
 
 
-def find(exec_dir: str, exec_name: str) -> Found:
+def find(exec_dir: str, exec_name: str) -> FoundProgram:
     """Return the first of `name`, `name.exe`, `name.py`, `name.sh` that is a regular file in the directory, or a link
     to one in it. `exec_name` must be a valid name. Raises NotFound. Costs one `open` if the first candidate matches."""
     for suffix in _SUFFIXES:
@@ -48,7 +48,7 @@ def find(exec_dir: str, exec_name: str) -> Found:
             if not interpreter and not about.st_mode & 0o111:
                 os.close(descriptor)
                 raise NotFound(f"{file_name} is not executable")
-            return Found(descriptor, about.st_size, file_name, interpreter)
+            return FoundProgram(descriptor, about.st_size, file_name, interpreter)
         os.close(descriptor)
     raise NotFound(f"there is no program {exec_name} on this worker")
 

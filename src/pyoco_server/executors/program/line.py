@@ -14,7 +14,7 @@ from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.wire import READY, Frames, frame
 from pyoco_server.logs import get_logger
 
-__all__ = ["Line"]
+__all__ = ["RunnerConnection"]
 
 log = get_logger(__name__)
 
@@ -26,10 +26,12 @@ _READY_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
 
 
-class Line(asyncio.Protocol):
+class RunnerConnection(asyncio.Protocol):
     """One runner. `on_message` receives each of its messages; `on_lost` is called once when it has exited."""
 
-    def __init__(self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[Line], None]) -> None:
+    def __init__(
+        self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[RunnerConnection], None]
+    ) -> None:
         self._on_message, self._on_lost = on_message, on_lost
         self._frames = Frames()
         self._transport: asyncio.WriteTransport | None = None

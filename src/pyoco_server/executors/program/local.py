@@ -32,14 +32,14 @@ from pyoco_server.executors.program.leftovers import (
     end_earlier_attempts,
     end_processes,
 )
-from pyoco_server.executors.program.line import Line
+from pyoco_server.executors.program.line import RunnerConnection
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, pack_left
 from pyoco_server.executors.program.port import ProgramWork
 from pyoco_server.executors.program.printing import Captures
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.staging import NotStaged, are_small, read_small, write_large
 from pyoco_server.executors.program.verdict import failure, verdict
-from pyoco_server.executors.program.wire import BEGIN, LINES, Ended, Input
+from pyoco_server.executors.program.wire import BEGIN, LINES, Input, ProcessEnded
 from pyoco_server.logs import get_logger
 
 __all__ = ["LocalPrograms"]
@@ -69,7 +69,7 @@ class LocalPrograms:
         self.settings, self._variables = settings, variables
         self._threads = ThreadPoolExecutor(_THREADS, "programs")
         self._numbers = itertools.count(1)
-        self._line: Line | None = None
+        self._line: RunnerConnection | None = None
         self._staging: set[Execution] = set()
         #: Attempts that were sent to the runner.
         self._running: dict[int, Execution] = {}
@@ -200,8 +200,8 @@ class LocalPrograms:
 
     # Messages from the runner.
 
-    async def _open_line(self) -> Line:
-        line = Line(self._on_message, self._on_lost)
+    async def _open_line(self) -> RunnerConnection:
+        line = RunnerConnection(self._on_message, self._on_lost)
         await line.open(self.settings, self._variables)
         return line
 
@@ -210,7 +210,7 @@ class LocalPrograms:
             if self._captures is not None:
                 self._captures.take(*message[1:])
             return
-        ended = Ended(*message)
+        ended = ProcessEnded(*message)
         if self._captures is not None:
             self._captures.end(ended.number, has_lines=ended.has_lines)
         execution = self._running.pop(ended.number, None)
@@ -221,7 +221,7 @@ class LocalPrograms:
         else:
             self._in_background(self._take_over(execution, ended, *ended.left), "packing")
 
-    async def _take_over(self, execution: Execution, ended: Ended, place: str, program: str) -> None:
+    async def _take_over(self, execution: Execution, ended: ProcessEnded, place: str, program: str) -> None:
         """Pack files that are too large or too many for the runner, then remove the directory."""
         packed, spoiled = None, None
         try:
@@ -244,7 +244,7 @@ class LocalPrograms:
         except OSError as error:
             _tell(place, error)
 
-    def _on_lost(self, line: Line) -> None:
+    def _on_lost(self, line: RunnerConnection) -> None:
         """Handle the exit of the runner. If it was unexpected, its programs may still run: end them, and start a new
         runner."""
         self._line = None
@@ -260,7 +260,7 @@ class LocalPrograms:
         self.restarts += 1
         self._in_background(self._replace(line, lost), "runner")
 
-    async def _replace(self, line: Line, lost: list[Execution]) -> None:
+    async def _replace(self, line: RunnerConnection, lost: list[Execution]) -> None:
         await line.close()
         await self._in_thread(end_processes, [execution.place for execution in lost])
         for execution in lost:

@@ -30,7 +30,7 @@ from pyoco_server.executors.program.printing import Printing
 from pyoco_server.executors.program.running import NotStarted, Running, Tail, start
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.strays import EXITING, end_strays
-from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Ended, Frames, Order, frame
+from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Frames, Order, ProcessEnded, frame
 from pyoco_server.executors.strays.reaper import adopt_orphans, die_with_parent, end_children, has_children
 
 __all__ = ["Runner"]
@@ -164,7 +164,7 @@ class Runner:
             self._fresh.append(running)
 
     def _refuse(self, order: Order, code: str, text: str) -> None:
-        self._unsent += frame(*Ended(order.number, fault=(code, text)))
+        self._unsent += frame(*ProcessEnded(order.number, fault=(code, text)))
 
     def _watch(self, running: Running) -> None:
         for tail in (running.stdout, running.stderr):
@@ -251,7 +251,7 @@ class Runner:
             self._hang_up(tail)
         stdout, stderr = running.stdout.take(), running.stderr.take()
         packed, left = self._tidy(running)
-        ended = Ended(
+        ended = ProcessEnded(
             running.number,
             running.exit_code,
             running.stopped,

@@ -13,7 +13,7 @@ from functools import partial
 
 from pyoco_server.core.run_log.line import Stream
 from pyoco_server.executors.program.directory import TMP, WorkDirectory, copy_program, make, remove
-from pyoco_server.executors.program.find import Found, find
+from pyoco_server.executors.program.find import FoundProgram, find
 from pyoco_server.executors.program.settings import Settings
 from pyoco_server.executors.program.wire import Order, Stopped
 
@@ -207,7 +207,7 @@ def start(order: Order, settings: Settings, feed: Feed) -> Running:
     NotStarted, NotFound, NameTaken, OSError. After any exception neither directory nor process is left.
     """
     place = _open(order, settings) if order.is_made else None
-    found: Found | None = None
+    found: FoundProgram | None = None
     try:
         found = find(settings.exec_dir, order.exec_name)
         if place is None:
@@ -234,7 +234,7 @@ def _open(order: Order, settings: Settings) -> WorkDirectory:
     return WorkDirectory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
-def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found, feed: Feed) -> Running:
+def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: FoundProgram, feed: Feed) -> Running:
     out, out_theirs = os.pipe()
     try:
         err, err_theirs = os.pipe()

@@ -13,7 +13,7 @@ import marshal
 import struct
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["BEGIN", "CANCEL", "KILL", "LINES", "READY", "Ended", "Frames", "Input", "Order", "Stopped", "frame"]
+__all__ = ["BEGIN", "CANCEL", "KILL", "LINES", "READY", "Frames", "Input", "Order", "ProcessEnded", "Stopped", "frame"]
 
 READY, BEGIN, CANCEL, KILL, LINES = "ready", "begin", "cancel", "kill", "lines"
 _LENGTH = struct.Struct("<I")
@@ -40,7 +40,7 @@ class Order(NamedTuple):
     is_made: bool
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """The end of an attempt."""
 
     number: int

@@ -16,7 +16,7 @@ def count_end(meter: Meter, run: Run) -> None:
         return
     meter.end(program.exec_name, run.status, program.run_seconds)
     if program.dlq_due:
-        meter.letter(program.exec_name, run.reason or "execution_error")
+        meter.dead_letter(program.exec_name, run.reason or "execution_error")
 
 
 def count_put_back(meter: Meter, attempt: ProgramAttempt) -> None:

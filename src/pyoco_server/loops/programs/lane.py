@@ -70,8 +70,8 @@ class _ReservedSlot:
         self._lane = lane
         self.worker_id = lane.worker_id
 
-    def give_back(self) -> None:
-        self._lane.give_back()
+    def return_unused(self) -> None:
+        self._lane.return_unused()
 
     async def start(self, attempt: ProgramAttempt) -> None:
         self._lane.begin(attempt)
@@ -184,7 +184,7 @@ class ProgramLane:
         self._free -= 1
         return _ReservedSlot(self)
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         self._free += 1
 
     def begin(self, attempt: ProgramAttempt) -> None:

@@ -22,7 +22,7 @@ from pyoco_server.frames.tasks import Tasks
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.finished import Archive, Finished
 from pyoco_server.loops.tcp_worker.session import Key, Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 
 __all__ = ["AssignedJobs", "Desk", "Origin"]
 
@@ -51,7 +51,7 @@ class Origin:
 class Desk(Protocol):
     """The parts of the worker that its jobs use."""
 
-    async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def deliver(self, kept: SpooledResult, finished: Finished, origin: Origin | None) -> None:
         """Send a result to the current door, if there is one. Never raises: failed sends are repeated later."""
 
     def fetch(self, job_id: str, file: InputFile) -> AsyncIterator[bytes]:
@@ -121,7 +121,7 @@ class AssignedJobs:
         """Return JobId and token by which a door knows the attempt. None: it was forgotten."""
         return self._keys.get(attempt)
 
-    def remember(self, left: Iterable[Kept]) -> None:
+    def remember(self, left: Iterable[SpooledResult]) -> None:
         """Note the jobs that an earlier worker process has run, so that they do not run again here (GRID-109)."""
         for kept in left:
             if kept.is_worth_keeping:
@@ -227,7 +227,7 @@ class AssignedJobs:
         """Wait until every program has exited and every result is kept. To be called after `abandon`."""
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _known(self, assign: AssignJob) -> Kept | None:
+    def _known(self, assign: AssignJob) -> SpooledResult | None:
         kept = self._spool.get(assign.job_id)
         if kept is None or assign.job_id in self._seen:
             return kept
@@ -313,7 +313,7 @@ class AssignedJobs:
     async def _answer(self, assign: AssignJob, origin: Origin) -> bool:
         """Answer from the spool. Returns False if the result was deleted or damaged, so that the job must run again."""
         kept = self._spool.get(assign.job_id)
-        again: tuple[Kept, Finished] | None = None
+        again: tuple[SpooledResult, Finished] | None = None
         if kept is not None and kept.token == assign.token:
             finished = await self._spool.read(kept)
             again = None if finished is None else (kept, finished)

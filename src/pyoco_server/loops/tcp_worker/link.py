@@ -16,7 +16,7 @@ from pyoco_server.frames.calling import PAUSE_SECONDS_MAX, Caller, search
 from pyoco_server.frames.calling import Session as Attachment
 from pyoco_server.frames.wire import Timers, WireClosed
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
 from pyoco_server.loops.tcp_worker.session import Session
 
 __all__ = ["Host", "Link", "Unwelcome"]
@@ -39,7 +39,7 @@ class Host(Protocol):
     def heartbeat(self) -> bytes:
         """Return the heartbeat of an idle connection."""
 
-    def account(self) -> Credits:
+    def account(self) -> CreditAccount:
         """Create the credits of a new connection."""
 
     async def attached(self, session: Session) -> None:

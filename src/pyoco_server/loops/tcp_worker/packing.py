@@ -10,7 +10,7 @@ from pyoco_server.core.frames.codec import LENGTH_MAX
 from pyoco_server.core.frames.messages import JobResult, OutputRef, fitted
 from pyoco_server.loops.tcp_worker.finished import Finished
 
-__all__ = ["ARCHIVE", "Packed", "Upload", "pack"]
+__all__ = ["ARCHIVE", "OutgoingUpload", "Packed", "pack"]
 
 ARCHIVE, STDOUT, STDERR = "output.zip", "stdout.txt", "stderr.txt"
 _OBJECT_NAME_MAX = 512
@@ -18,7 +18,7 @@ _ERROR_MAX = 1_024
 
 
 @dataclass(frozen=True)
-class Upload:
+class OutgoingUpload:
     """Bytes that are sent in parts: a file of the spool, or an output."""
 
     name: str
@@ -32,7 +32,7 @@ class Upload:
 class Packed:
     result: JobResult
     #: To be sent completely before the AckJob.
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[OutgoingUpload, ...] = ()
 
     def with_object(self, name: str | None) -> Packed:
         """Set the name of the archive in the door's store."""
@@ -80,7 +80,9 @@ def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
             output_ref=None if may_fit else reference,
         )
     result = fitted(complete, reference)
-    uploads = [Upload(ARCHIVE, archive.size, archive.sha256, archive.path)] if archive and result.output_ref else []
+    uploads = (
+        [OutgoingUpload(ARCHIVE, archive.size, archive.sha256, archive.path)] if archive and result.output_ref else []
+    )
     if result.stdout != complete.stdout:
         uploads.append(_output(STDOUT, report.stdout))
     if result.stderr != complete.stderr:
@@ -88,5 +90,5 @@ def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
     return Packed(result, tuple(uploads))
 
 
-def _output(name: str, data: bytes) -> Upload:
-    return Upload(name, len(data), hashlib.sha256(data).hexdigest(), data=data)
+def _output(name: str, data: bytes) -> OutgoingUpload:
+    return OutgoingUpload(name, len(data), hashlib.sha256(data).hexdigest(), data=data)

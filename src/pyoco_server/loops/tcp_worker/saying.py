@@ -17,7 +17,7 @@ from pyoco_server.loops.tcp_worker.assigned_jobs import Origin
 from pyoco_server.loops.tcp_worker.finished import Damaged, Finished
 from pyoco_server.loops.tcp_worker.packing import ARCHIVE, Packed, pack
 from pyoco_server.loops.tcp_worker.session import Key, Refused, Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 from pyoco_server.loops.tcp_worker.uploads import put_object
 
 __all__ = ["AGAIN_SECONDS", "UNSETTLED_MAX", "Saying"]
@@ -45,12 +45,12 @@ class Saying:
         self._uploaded: dict[Key, str | None] = {}
         self._tasks = Tasks()
 
-    async def say(self, session: Session, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def say(self, session: Session, kept: SpooledResult, finished: Finished, origin: Origin | None) -> None:
         """Send one result, its uploads first. Returns immediately if it is being sent already."""
         if _begin(session, kept):
             await self._carry(session, kept, finished, origin)
 
-    async def _carry(self, session: Session, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def _carry(self, session: Session, kept: SpooledResult, finished: Finished, origin: Origin | None) -> None:
         key = (kept.job_id, kept.token)
         session.said[key] = self._clock()
         try:
@@ -75,7 +75,7 @@ class Saying:
         finally:
             session.saying.discard(key)
 
-    async def _send(self, session: Session, kept: Kept, finished: Finished, corr_id: UUID) -> None:
+    async def _send(self, session: Session, kept: SpooledResult, finished: Finished, corr_id: UUID) -> None:
         """Raises WireClosed, Refused, TimeoutError, GridRefused, Damaged, OSError."""
         packed = await self._packed(finished)
         key = (finished.job_id, finished.token)
@@ -144,7 +144,7 @@ class Saying:
             if kept.size > _LARGE_BYTES and (kept.job_id, kept.token) not in session.unlisted
         ]
 
-    def refused(self, session: Session, error: ErrorMessage, kept: Kept | None = None) -> None:
+    def refused(self, session: Session, error: ErrorMessage, kept: SpooledResult | None = None) -> None:
         """Schedule another try for a refused result: after half a minute, or the delay that the door requests."""
         if kept is None and error.job_id is not None:
             kept = self._spool.get(error.job_id)
@@ -163,11 +163,11 @@ class Saying:
         """To be called after the last connection is closed."""
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _send_in_task(self, session: Session, kept: Kept) -> None:
+    def _send_in_task(self, session: Session, kept: SpooledResult) -> None:
         if _begin(session, kept):
             self._tasks.spawn(self._carry_kept(session, kept))
 
-    async def _carry_kept(self, session: Session, kept: Kept) -> None:
+    async def _carry_kept(self, session: Session, kept: SpooledResult) -> None:
         async with session.beside:
             finished = await self._spool.read(kept) if session.is_open else None
             if finished is None or kept.is_settled:
@@ -176,7 +176,7 @@ class Saying:
                 await self._carry(session, kept, finished, None)
 
 
-def _begin(session: Session, kept: Kept) -> bool:
+def _begin(session: Session, kept: SpooledResult) -> bool:
     """Returns False if the result is being sent already."""
     key = (kept.job_id, kept.token)
     if key in session.saying:

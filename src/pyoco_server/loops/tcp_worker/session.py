@@ -10,8 +10,8 @@ from pyoco_server.core.frames.codec import NIL, Frame, Type
 from pyoco_server.core.frames.messages import LOGS, Credit, ErrorMessage, HelloAck
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
-from pyoco_server.loops.tcp_worker.credits import Credits
-from pyoco_server.loops.tcp_worker.spool import Kept
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
+from pyoco_server.loops.tcp_worker.spool import SpooledResult
 
 __all__ = ["Answers", "Key", "Refused", "Session"]
 
@@ -84,7 +84,7 @@ class Answers:
 class Session:
     """A connection from HelloAck to its end."""
 
-    def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: Credits) -> None:
+    def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: CreditAccount) -> None:
         self.wire, self.address, self.hello, self.credits = wire, address, hello, account
         #: When each result was last sent here, by the clock of the worker, until it is settled.
         self.said: dict[Key, float] = {}
@@ -95,7 +95,7 @@ class Session:
         #: Results being sent.
         self.saying: set[Key] = set()
         #: Results of earlier connections, to be sent as soon as the door has room.
-        self.backlog: deque[Kept] = deque()
+        self.backlog: deque[SpooledResult] = deque()
         #: Limits of concurrent archive uploads, and of spooled results in memory.
         self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
         #: Whether the door has been sent what is running and finished: no credit goes before that.

@@ -23,17 +23,17 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.cpu import HeldBack
 from pyoco_server.loops.programs.shelf import Shelf, allow_of
 from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs, Origin
-from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
 from pyoco_server.loops.tcp_worker.finished import Finished
 from pyoco_server.loops.tcp_worker.hearing import Hearing
-from pyoco_server.loops.tcp_worker.identity import Identity
+from pyoco_server.loops.tcp_worker.identity import WorkerIdentity
 from pyoco_server.loops.tcp_worker.inputs import fetch
 from pyoco_server.loops.tcp_worker.link import Link
 from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
 from pyoco_server.loops.tcp_worker.pulse import Pulse
 from pyoco_server.loops.tcp_worker.saying import Saying
 from pyoco_server.loops.tcp_worker.session import Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 
 __all__ = ["Machine", "TcpWorker", "WorkerOptions"]
 
@@ -73,7 +73,7 @@ class TcpWorker:
     def __init__(
         self,
         executor: ProgramExecutor,
-        identity: Identity,
+        identity: WorkerIdentity,
         config: GridConfig,
         options: WorkerOptions,
         addresses: Addresses,
@@ -198,10 +198,10 @@ class TcpWorker:
         self._last_announced = programs
         return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3), changed).to_payload()
 
-    def account(self) -> Credits:
+    def account(self) -> CreditAccount:
         config = self._config
         held = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu, self._clock)
-        return Credits(config.worker_max_par, lambda: self.jobs.unfinished, held, self._is_shut)
+        return CreditAccount(config.worker_max_par, lambda: self.jobs.unfinished, held, self._is_shut)
 
     def _is_shut(self) -> bool:
         if self._had_room != self.spool.has_room:
@@ -229,7 +229,7 @@ class TcpWorker:
 
     # Interface for the jobs.
 
-    async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def deliver(self, kept: SpooledResult, finished: Finished, origin: Origin | None) -> None:
         session = self.link.current
         if session is not None:
             await self.saying.say(session, kept, finished, origin)

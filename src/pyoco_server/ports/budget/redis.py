@@ -48,7 +48,7 @@ _SCAN_KEYS = 500
 
 _RESERVE_PREFIX = "reserve:"
 _CREDIT_PREFIX = "credit:"
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 #: The error of Redis when a key holds a value of an unexpected type.
@@ -142,7 +142,7 @@ class RedisBudget:
                 stored = await client.get(_balance_key(tenant_id))
         if stored is None:
             return 0
-        balance = _whole(str(stored))
+        balance = _read_integer(str(stored))
         if balance is None:
             _refuse("DPP_DAMAGED")
         return balance
@@ -172,7 +172,7 @@ class RedisBudget:
             tenant_id=tenant_id,
             balance=balance,
             reservations=tuple(zip(run_ids, reservations, strict=True)),
-            balance_usd_micros=_whole(balance.removeprefix("=")) if balance else 0,
+            balance_usd_micros=_read_integer(balance.removeprefix("=")) if balance else 0,
         )
 
     async def restore(
@@ -254,9 +254,9 @@ def _wrong_type_is_damage() -> Iterator[None]:
         raise
 
 
-def _whole(stored: str) -> int | None:
+def _read_integer(stored: str) -> int | None:
     """Parse an integer as Redis does: no spaces, no plus sign, no leading zero. None: not an integer."""
-    return int(stored) if _WHOLE.fullmatch(stored) else None
+    return int(stored) if _INTEGER.fullmatch(stored) else None
 
 
 def _refuse(code: str) -> NoReturn:

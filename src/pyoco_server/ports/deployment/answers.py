@@ -10,7 +10,7 @@ import msgspec
 from pyoco_server.core.diagnosis.facts import Account, Found, Peer, TagQueue
 
 __all__ = [
-    "LANE_PREFIX",
+    "CONSUMER_PREFIX",
     "AccountInfo",
     "Consumer",
     "Consumers",
@@ -19,10 +19,10 @@ __all__ = [
     "account_of",
     "found_of",
     "instant_of",
-    "lane_of",
+    "tag_queue_of",
 ]
 
-LANE_PREFIX = "pyoco_worker_"
+CONSUMER_PREFIX = "pyoco_worker_"
 _SECOND = 1_000_000_000
 _BEFORE_ANYTHING = 1.0
 
@@ -138,10 +138,10 @@ def instant_of(at: datetime | None) -> float | None:
     return seconds if seconds > _BEFORE_ANYTHING else None
 
 
-def lane_of(consumer: Consumer) -> TagQueue:
+def tag_queue_of(consumer: Consumer) -> TagQueue:
     config = consumer.config
     return TagQueue(
-        tag=consumer.name.removeprefix(LANE_PREFIX),
+        tag=consumer.name.removeprefix(CONSUMER_PREFIX),
         waiting=consumer.num_pending,
         in_hand=consumer.num_ack_pending,
         repeated=consumer.num_redelivered,

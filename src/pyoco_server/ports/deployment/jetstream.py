@@ -34,7 +34,7 @@ from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord, read_worker
 from pyoco_server.errors import Corrupt, NotStored, PyocoError
 from pyoco_server.ports.deployment.answers import (
-    LANE_PREFIX,
+    CONSUMER_PREFIX,
     AccountInfo,
     Consumer,
     Consumers,
@@ -43,7 +43,7 @@ from pyoco_server.ports.deployment.answers import (
     account_of,
     found_of,
     instant_of,
-    lane_of,
+    tag_queue_of,
 )
 from pyoco_server.ports.known_ledger.port import KnownLedger
 from pyoco_server.ports.nats.access import access_of
@@ -197,10 +197,10 @@ class JetStreamDeployment:
         consumers = await self._consumers(stream)
         oldest = await asyncio.gather(*(self._oldest(stream, prefix, tag) for tag in list(jobs)[:_TAGS_MAX]))
         return Queue(
-            lanes=tuple(lane_of(each) for each in consumers if each.name.startswith(LANE_PREFIX)),
+            tag_queues=tuple(tag_queue_of(each) for each in consumers if each.name.startswith(CONSUMER_PREFIX)),
             jobs=jobs,
             oldest_at={tag: at for tag, at in zip(jobs, oldest, strict=False) if at is not None},
-            strangers=tuple(each.name for each in consumers if not each.name.startswith(LANE_PREFIX)),
+            strangers=tuple(each.name for each in consumers if not each.name.startswith(CONSUMER_PREFIX)),
         )
 
     async def _consumers(self, stream: str) -> list[Consumer]:

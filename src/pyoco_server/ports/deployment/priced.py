@@ -75,7 +75,7 @@ async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, opener
         sqs=sqs,
         bucket=bucket,
         inputs_bucket=inputs_bucket,
-        letters_stream="" if priced.pack_queue_url else f"{priced.pack_stream}_DLQ",
+        dead_letters_stream="" if priced.pack_queue_url else f"{priced.pack_stream}_DLQ",
         secret_length=len(priced.results_secret) if priced.results_secret and not priced.results_url else None,
     )
 

@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.ledger.connect import Line
+from pyoco_server.ports.ledger.connect import SocketHandle
 from pyoco_server.ports.ledger.faults import ended_for_another, ledger_errors, lost_connection
 from pyoco_server.ports.ledger.quick import Quick
 
@@ -161,10 +161,10 @@ class TransactionThreads:
                 return
             held.cut()
             self._distrusted_ns = time.monotonic_ns()
-        log.warning("a ledger transaction hangs; shutting down its connection", lane=self._name)
+        log.warning("a ledger transaction hangs; shutting down its connection", kind=self._name)
 
     def _connected(self, driver: Any, _: object) -> None:
-        self._own.held.use(Line.of(driver))
+        self._own.held.use(SocketHandle.of(driver))
 
     def _add_thread(self) -> None:
         """Start a thread. Raises DependencyUnavailable if there is none at all: the machine may be out of threads for a
@@ -173,7 +173,7 @@ class TransactionThreads:
         try:
             thread.start()
         except RuntimeError as error:
-            log.warning("could not start a thread for the ledger", lane=self._name, threads=len(self._threads))
+            log.warning("could not start a thread for the ledger", kind=self._name, threads=len(self._threads))
             if not self._threads:
                 raise DependencyUnavailable("there is no thread for the ledger") from error
         else:
@@ -292,7 +292,7 @@ class _Held:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         #: Set also while the connection is being opened.
-        self._line: Line | None = None
+        self._line: SocketHandle | None = None
         self._is_cut = self._is_distrusted = False
         self._opened_ns = 0
         #: When its current jobs began.
@@ -310,7 +310,7 @@ class _Held:
             self._connection = self._engine.connect()
         return self._connection
 
-    def use(self, line: Line | None) -> None:
+    def use(self, line: SocketHandle | None) -> None:
         """Set the current connection."""
         with self._lock:
             before, self._line, self._opened_ns = self._line, line, time.monotonic_ns()

@@ -38,12 +38,11 @@ __all__ = [
     "Ends",
     "Exists",
     "Final",
-    "Full",
-    "Identity",
     "Journal",
     "JournalLine",
     "Leases",
     "Ledger",
+    "LedgerIdentity",
     "LedgerRefused",
     "LedgerTx",
     "Lost",
@@ -55,6 +54,7 @@ __all__ = [
     "Scan",
     "Spans",
     "Spend",
+    "StorageFull",
     "Tenants",
     "Uploads",
 ]
@@ -204,7 +204,7 @@ class AuditReport:
 
 
 @dataclass(frozen=True)
-class Full:
+class StorageFull:
     """The tenant's files use all of its storage limit, or would exceed it with one more."""
 
     #: Counted like `Uploads.used_bytes`.
@@ -411,7 +411,7 @@ class BudgetModes(Protocol):
         missing."""
 
 
-class Identity(Protocol):
+class LedgerIdentity(Protocol):
     """The random id that distinguishes this ledger from every other (SAFE-12)."""
 
     def get(self) -> str | None:
@@ -441,10 +441,10 @@ class Uploads(Protocol):
     An expired upload (`expires_at`) stays expired: it is never revived, and may be removed at any time.
     """
 
-    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
+    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | StorageFull:
         """Reserve room for a file that is about to be stored, for `PENDING_SECONDS`. Serialized per tenant, so that all
-        files together never use more than `tenant_bytes_max`. Returns `Full` if they would; then nothing changed. Costs
-        as much as `used_bytes`.
+        files together never use more than `tenant_bytes_max`. Returns `StorageFull` if they would, and changes nothing.
+        Costs as much as `used_bytes`.
         """
 
     def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
@@ -496,7 +496,7 @@ class LedgerTx:
     journal: Journal
     modes: BudgetModes
     notes: Notes
-    identity: Identity
+    identity: LedgerIdentity
     rates: Rates
     uploads: Uploads
 

@@ -114,7 +114,7 @@ class SqlLedger:
 
     async def close(self) -> None:
         """Wait for every pending transaction, at most 10 s. Idempotent."""
-        await asyncio.gather(*(lane.close() for lane in (self._reading, self._writing) if lane is not None))
+        await asyncio.gather(*(each.close() for each in (self._reading, self._writing) if each is not None))
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
         return await self._ask(self._writing, work, _WRITE_SECONDS)
@@ -149,14 +149,14 @@ class SqlLedger:
 
     async def _ask(
         self,
-        lane: TransactionThreads | InlineTransactions | None,
+        transactions: TransactionThreads | InlineTransactions | None,
         work: Callable[[LedgerTx], T],
         seconds: int,
         *,
         is_soft: bool = False,
     ) -> T:
         self._check_allowed()
-        if lane is None:
+        if transactions is None:
             raise DependencyUnavailable("the ledger is not open")
         seen: set[str] = set()
 
@@ -166,7 +166,7 @@ class SqlLedger:
             seen.update(sql.seen_tenants)
             return answer
 
-        answer: T = await lane.ask(Job(do, lambda: self._known_tenants.update(seen), is_soft), seconds)
+        answer: T = await transactions.ask(Job(do, lambda: self._known_tenants.update(seen), is_soft), seconds)
         return answer
 
     def _clock_skew_us(self) -> int:

@@ -11,16 +11,16 @@ import click
 
 from pyoco_server.client.connection import DEFAULT_SERVER, Asked
 from pyoco_server.doors.cli.client.groups import GROUPS, RUN_VERBS
-from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
+from pyoco_server.doors.cli.shell import LazyCommand, LazyGroup, run
 
 __all__ = ["COMMANDS", "cli", "start"]
 
 
-def _entry(place: str, summary: str, section: str) -> Entry:
-    return Entry(f"{__package__}.{place}", summary, section)
+def _entry(place: str, summary: str, section: str) -> LazyCommand:
+    return LazyCommand(f"{__package__}.{place}", summary, section)
 
 
-def _old(group: str, verb: str) -> Entry:
+def _old(group: str, verb: str) -> LazyCommand:
     """Return the entry of a verb under the name it had before there were groups (CLI-15)."""
     return replace(GROUPS[group][verb], hidden=True)
 

@@ -133,7 +133,7 @@ class Running:
     async def settings(self, grid: GridConfig) -> GridConfig:
         """Return the settings of a door on this NATS, which must be usable.
 
-        Waits up to five seconds for a missing node: two nodes can keep two replicas, and `make_whole` adds the third.
+        Waits up to five seconds for a missing node: two nodes can keep two replicas, and `raise_replicas` adds a third.
         """
         if self.beside.members is None:
             return grid if "EXEC_DRAIN_SEC" in os.environ else replace(grid, exec_drain_sec=DOOR_DRAIN_SECONDS)
@@ -145,7 +145,7 @@ class Running:
             log.warning("a cluster node is missing; new streams have two replicas until it is up")
         return replace(grid, exec_replicas=min(grid.exec_replicas, max(up, 2)))
 
-    async def make_whole(self, make: Callable[[], Awaitable[None]]) -> None:
+    async def raise_replicas(self, make: Callable[[], Awaitable[None]]) -> None:
         """Once all nodes are up, call `make` to raise the replica counts. Retried until it succeeds."""
         while True:
             while await _nodes_up(self.beside.nats) < SIZE:  # noqa: ASYNC110 - another process

@@ -200,21 +200,21 @@ async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, runn
     own = replace(beside.config, nats_url=beside.nats.url, data_dir=str(beside.data_dir.path))
     now = await running.settings(grid)
 
-    async def make_whole() -> None:
+    async def raise_replicas() -> None:
         from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415 - not for --help
 
         async with open_door_backend(own, grid, "pyoco-door copies"):
             """Opening it raises the number of replicas to that of `grid`."""
 
-    raising_copies = (
-        asyncio.create_task(running.make_whole(make_whole)) if now.exec_replicas < grid.exec_replicas else None
+    raising_replicas = (
+        asyncio.create_task(running.raise_replicas(raise_replicas)) if now.exec_replicas < grid.exec_replicas else None
     )
     try:
         return await _open(launch, own, now, stop, running.watch_disk)
     finally:
-        if raising_copies is not None:
-            raising_copies.cancel()
-            await asyncio.wait({raising_copies}, timeout=5)
+        if raising_replicas is not None:
+            raising_replicas.cancel()
+            await asyncio.wait({raising_replicas}, timeout=5)
 
 
 async def _open(
