@@ -22,8 +22,9 @@ from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
 from pyoco_server.logs import outages
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support import warm_processes
 from support.collection import import_share, without_garbage_collector
 from support.order import shared_out

@@ -25,8 +25,9 @@ from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.actions.walk_dead_letters import Span, walk_dead_letters
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import dead_letter_of
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Caller, claim
+from pyoco_server.core.run import Caller
 from pyoco_server.errors import DeadLetterNotFound, KeyReused, NotRepeatable, Refused, Unavailable
 from pyoco_server.loops.dead_letter_feeder import DeadLetterFeeder
 from pyoco_server.ports.backend import GatewayBackend

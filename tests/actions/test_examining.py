@@ -20,7 +20,7 @@ from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.port import Deployment
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 from support.backends import BERT, opened_backend, recorded, run_now, submitted
 
 HERE = Surroundings(Machine())

@@ -19,9 +19,10 @@ from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.actions.rescue import end_cancelled, worked_on_seconds
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.job import Job, job_of
 from pyoco_server.core.outcome import Completed, DeadReason, Failed
-from pyoco_server.core.run import Caller, Run, claim
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.ports.backend import Backend

@@ -14,8 +14,9 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.actions.programs.sweep import mend
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.programs.moves import addressed, program_of
-from pyoco_server.core.run import Caller, Run, Submission, accept, changed
+from pyoco_server.core.run import Caller, Run, Submission, changed
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.programs.sweeper import ProgramSweeper

@@ -16,11 +16,12 @@ from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import ObjectInputs
 from pyoco_server.core.programs.message import decode_job, read_job
 from pyoco_server.core.programs.moves import addressed, program_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, ObjectNotFound, QueueFull, Unavailable
 from pyoco_server.ports.backend import Backend

@@ -15,8 +15,9 @@ from pyoco_server.actions.cancel import cancel
 from pyoco_server.actions.rerun import UNCHANGED, RerunChange, rerun
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Run, Submission, claim, conclude
+from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.errors import (
     InvalidFlow,
     NotRepeatable,

@@ -13,8 +13,9 @@ from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.rescue import may_wait, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import job_of
-from pyoco_server.core.run import Caller, Owner, Submission, accept
+from pyoco_server.core.run import Caller, Owner, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt
 from pyoco_server.loops.feeder import IndexFeeder

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import decode_job, encode_job, job_of, run_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import Backend

@@ -17,9 +17,10 @@ from pyoco_server.actions.rescue import rescue
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Completed, DeadReason, Failed
-from pyoco_server.core.run import Caller, claim, conclude
+from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import KeyReused, NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend

@@ -10,8 +10,9 @@ import pytest
 
 from contracts.index import MakeIndex, feed, ids, opened
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run
 from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.ports.index.port import Index, Mark, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored

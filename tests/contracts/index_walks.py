@@ -13,9 +13,10 @@ import pytest
 
 from contracts.index import MakeIndex, opened
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Index, ListPosition, Mark, Page, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored

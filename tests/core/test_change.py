@@ -8,20 +8,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.change import Doer, DoerKind, LastChange, What, last_change
+from pyoco_server.core.flow_moves import accept, ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import Cancelled, Completed, Failed, Progress
-from pyoco_server.core.run import (
-    KEEPER,
-    Caller,
-    Owner,
-    Run,
-    Submission,
-    accept,
-    ask_cancel,
-    beat,
-    claim,
-    conclude,
-    put_back,
-)
+from pyoco_server.core.run import KEEPER, Caller, Owner, Run, Submission
 from support.earlier_versions import left_running
 
 ASK = Submission(flow_name="f", tag="cpu", tags=(), params={})

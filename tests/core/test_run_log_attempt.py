@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyoco_server.core.run_log import attempt_log
 from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits, Record
-from pyoco_server.core.run_log.batch import Batch, StoredLine, decode_batch, encode_batch, encode_gap
+from pyoco_server.core.run_log.batch import Batch, Entry, decode_batch, encode_batch, encode_gap
 from pyoco_server.core.run_log.cutting import cut, cut_text
 from pyoco_server.core.run_log.line import Gap, Line, Stream, Why
 from pyoco_server.core.run_log.reading import Assembly
@@ -239,9 +239,9 @@ def test_a_batch_is_bounded_and_so_is_what_is_sent_of_a_flood() -> None:
     [
         b"",
         b"not compressed",
-        encode_batch(Batch(1, 0, (), (StoredLine(1.0, 9, -1, "x"),))),
-        encode_batch(Batch(1, 0, (), (StoredLine(1.0, 0, 5, "x"),))),
-        encode_batch(Batch(1, 0, (), (StoredLine(1.0, 0, -1, "x", 0, "LOUD"),))),
+        encode_batch(Batch(1, 0, (), (Entry(1.0, 9, -1, "x"),))),
+        encode_batch(Batch(1, 0, (), (Entry(1.0, 0, 5, "x"),))),
+        encode_batch(Batch(1, 0, (), (Entry(1.0, 0, -1, "x", 0, "LOUD"),))),
         encode_batch(Batch(-1, 0)),
         encode_batch(Batch(2**70, 0)),
         zlib.compress(b'{"v":1,"first":1e999,"before":0,"size":0,"last":true,"tasks":[],"lines":[]}'),
@@ -267,13 +267,13 @@ def test_what_is_no_batch_is_refused(data: bytes) -> None:
 
 
 def test_a_batch_survives_the_store() -> None:
-    entries = (StoredLine(1.5, 0, 0, "ü \u2400 \x1b[0m"), StoredLine(2.0, 2, -1, "t", 3, "INFO", "app", "exc"))
+    entries = (Entry(1.5, 0, 0, "ü \u2400 \x1b[0m"), Entry(2.0, 2, -1, "t", 3, "INFO", "app", "exc"))
     batch = Batch(first=7, before=100, tasks=["load"], entries=list(entries), is_last=True, size=12)
     assert decode_batch(encode_batch(batch)) == batch
 
 
 def batch(first: int, count: int, *, last: bool = False, before: int = 0) -> Batch:
-    entries = [StoredLine(float(seq), 0, -1, f"line {seq}") for seq in range(first, first + count)]
+    entries = [Entry(float(seq), 0, -1, f"line {seq}") for seq in range(first, first + count)]
     return Batch(first, before, (), entries, is_last=last, size=10 * count)
 
 

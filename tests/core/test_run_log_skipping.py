@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core.run_log.batch import Batch, StoredLine, decode_batch, encode_batch, encode_gap
+from pyoco_server.core.run_log.batch import Batch, Entry, decode_batch, encode_batch, encode_gap
 from pyoco_server.core.run_log.line import Gap, Line, LineId, Why
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.selection import Selection, last_lines
-from pyoco_server.core.run_log.skipping import DecodingPlan, plan_of, read_head
+from pyoco_server.core.run_log.skipping import Plan, plan_of, read_head
 
 Stored = list[tuple[int, bytes]]
 
@@ -23,7 +23,7 @@ def stored_logs(draw: st.DrawFn) -> Stored:
         steps = draw(st.lists(st.sampled_from(["batch", "twice", "missing", "gap"]), max_size=6))
         for number, step in enumerate(steps, 1):
             count = draw(st.integers(1, 4))
-            entries = [StoredLine(1.0, 0, -1, f"line {seq}") for seq in range(first, first + count)]
+            entries = [Entry(1.0, 0, -1, f"line {seq}") for seq in range(first, first + count)]
             is_last = number == len(steps) and draw(st.booleans())
             batch = Batch(first, before, (), entries, is_last=is_last, size=8 * count)
             first, before = first + count, before + 8 * count
@@ -35,7 +35,7 @@ def stored_logs(draw: st.DrawFn) -> Stored:
     return stored
 
 
-def shown(stored: Stored, selection: Selection, plan: DecodingPlan, tail: int | None, *, is_over: bool) -> list[object]:
+def shown(stored: Stored, selection: Selection, plan: Plan, tail: int | None, *, is_over: bool) -> list[object]:
     assembly = Assembly()
     lines: list[Line] = []
     for at, (attempt, payload) in enumerate(stored[: plan.end]):
@@ -60,7 +60,7 @@ def test_a_page_does_not_depend_on_what_is_skipped(
     """LOG-17, LOG-18"""
     selection = Selection(after=None if tail is not None else after, before=before)
     plan = plan_of(stored, selection, tail)
-    everything = DecodingPlan({}, len(stored), is_cut=False)
+    everything = Plan({}, len(stored), is_cut=False)
     assert shown(stored, selection, plan, tail, is_over=is_over) == shown(
         stored, selection, everything, tail, is_over=is_over
     )
@@ -80,6 +80,4 @@ def test_only_batches_near_a_page_are_decoded() -> None:
 
 
 def batch_of(first: int) -> Batch:
-    return Batch(
-        first, first * 8, (), [StoredLine(1.0, 0, -1, f"line {seq}") for seq in range(first, first + 10)], size=80
-    )
+    return Batch(first, first * 8, (), [Entry(1.0, 0, -1, f"line {seq}") for seq in range(first, first + 10)], size=80)

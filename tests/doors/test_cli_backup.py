@@ -17,8 +17,8 @@ import pytest
 
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.nats.resources import ensure
 from support.backup_commands import NAMES, RESOURCES, Admin, admin, write_fact
 from support.servers import NatsServer
 from support.waiting import eventually

@@ -16,7 +16,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
-from pyoco_server.wiring.backend import open_keys
+from pyoco_server.wiring.operating import open_keys
 from support.client_commands import Client, process, terminal
 from support.relays import relayed
 from support.sites import Site, open_site

@@ -15,8 +15,9 @@ import pytest
 from contracts.dead_letters import a_letter
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Owner, Run, claim, conclude
+from pyoco_server.core.run import Caller, Owner, Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State

@@ -17,8 +17,9 @@ import pytest
 from pyoco_server.actions import cancel_many as action
 from pyoco_server.actions.cancel_many import Selection, cancel_many
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run, claim
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import RunNotFound
 from pyoco_server.ports.nats.link import Link
 from support.backends import ANNA

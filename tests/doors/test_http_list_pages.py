@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.nats.link import Link
 from support.doors_support import check_refusal

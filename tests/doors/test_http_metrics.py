@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
-from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude, put_back
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_description import WorkerDescription

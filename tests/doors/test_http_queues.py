@@ -13,8 +13,9 @@ import pytest
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.actions.list_queues import crowds_by_tag
 from pyoco_server.actions.measure import Crowd, crowd_of
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, claim
+from pyoco_server.core.run import Owner
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import COUNTED, MEASURED, Trend
 from pyoco_server.core.worker_record import WorkerRecord

@@ -14,8 +14,9 @@ from pyoco_server.actions.watch import Watch, Watching, watch
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.state import State
 from pyoco_server.loops import feed
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support.gateways import Gateway, claimed, error, submit
 from support.waiting import eventually
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions.watch import RunVersion, Watch
+from pyoco_server.core.flow_moves import beat, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Run, beat, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.doors.http import watch as door
 from pyoco_server.doors.http.shown import shown_run

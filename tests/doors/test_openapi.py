@@ -15,8 +15,9 @@ from starlette.routing import Route
 
 from contracts.registry import a_worker
 from pyoco_server import errors as all_errors
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Failed, Progress
-from pyoco_server.core.run import Owner, ask_cancel, claim, conclude
+from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.answers import STATUS, error_body, status_of
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.v1.visit import is_of_payers

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions.watch import RunVersion
+from pyoco_server.core.flow_moves import accept, beat, claim
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import Caller, Owner, Run, Submission, accept, beat, claim
+from pyoco_server.core.run import Caller, Owner, Run, Submission
 from pyoco_server.errors import TooManyWatchers
 from pyoco_server.loops.hub import Follower, Hub, Lookout
 from pyoco_server.ports.runs.port import Changes, Removed, Stored

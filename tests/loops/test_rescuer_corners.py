@@ -15,8 +15,9 @@ from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.rescue import rescue, snapshot_queue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import Job, decode_job
-from pyoco_server.core.run import Caller, accept
+from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.loops import rescuer as loop
 from pyoco_server.loops.feeder import IndexFeeder

@@ -13,9 +13,10 @@ import pytest
 
 from pyoco_server.actions.rescue import rescue
 from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.core.flow_moves import beat, claim
 from pyoco_server.core.holds import REBUILT, Holds
 from pyoco_server.core.outcome import NOTHING_YET
-from pyoco_server.core.run import Run, beat, claim
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.resource_keeper import ResourceKeeper

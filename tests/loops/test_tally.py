@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import NOTHING_YET, Completed, Failed
 from pyoco_server.core.retries.course import after
 from pyoco_server.core.retries.matching import raised
-from pyoco_server.core.run import Run, ask_cancel, beat, changed, claim, conclude, put_back
+from pyoco_server.core.run import Run, changed
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.tally import OTHER_FLOWS, Histogram, Tally

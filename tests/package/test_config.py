@@ -444,7 +444,7 @@ def test_bad_log_settings_fall_back_and_are_remembered(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    """Stale? python -m pyoco_server.config > docs/reference/settings.md"""
+    """Stale? python docs/generate.py"""
     page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
     assert page.read_text(encoding="utf-8") == reference()
     assert all(f"| `{setting.variable}` |" in reference() for setting in VARIABLES)

@@ -22,10 +22,11 @@ from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.access import Access
 from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.grid_resources import all_resources
 from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
 from pyoco_server.ports.nats.permissions import Role, inbox_prefix, rights_of
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.wiring import backend as wiring
 from support.configured_nats import configured_nats

@@ -22,6 +22,7 @@ from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.slots.port import Cap, Slot
 from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_backups
 from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, quick_folder
 
@@ -90,7 +91,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
         HookedArchive(tmp_path / "b"),
         a_job("default"),
     )
-    async with opened(config) as programs, wiring.open_backups(config, grid=GRID) as streams:
+    async with opened(config) as programs, open_backups(config, grid=GRID) as streams:
         told = await write_some(programs)
 
         async def meanwhile() -> None:
@@ -108,7 +109,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
         other = NatsServer(folder)
         other.start()
         there = NatsBackendConfig(nats_url=other.url)
-        async with wiring.open_backups(there, grid=GRID) as streams:
+        async with open_backups(there, grid=GRID) as streams:
             await put_back(there, streams, archive)
         async with opened(there) as programs:
             await check(programs, told)
@@ -117,7 +118,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
 
 async def test_an_installation_without_programs_misses_nothing(own_nats_server: NatsServer, tmp_path: Path) -> None:
     config = NatsBackendConfig(nats_url=own_nats_server.url)
-    async with wiring.open_backend(config, "tests") as backend, wiring.open_backups(config, grid=GRID) as streams:
+    async with wiring.open_backend(config, "tests") as backend, open_backups(config, grid=GRID) as streams:
         assert backend.clock() == pytest.approx(time.time(), abs=60)
         manifest = await back_up(config, streams, HookedArchive(tmp_path / "backup"))
     assert manifest.missing == ()

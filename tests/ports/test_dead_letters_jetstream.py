@@ -19,8 +19,9 @@ from pyoco_server.ports.dead_letters import jetstream
 from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
 from pyoco_server.ports.dead_letters.port import DeadLetterChanges
 from pyoco_server.ports.nats.bucket import Entry
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.nats.watch import Batch
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.servers import NatsServer, config_for

@@ -32,7 +32,7 @@ from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeploymen
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 from support.backends import opened_backend, submitted
 from support.configured_nats import configured_nats
 from support.deployment_looks import deployment, patient

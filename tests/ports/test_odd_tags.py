@@ -12,8 +12,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, UsageError
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import BadSubject, Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.backends import dead_letters, jobs_left
 

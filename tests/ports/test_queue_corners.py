@@ -13,8 +13,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats import puller as puller_module
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Delivery, Reply

@@ -14,8 +14,9 @@ from typing import Any
 from pyoco_server.actions.authenticate import NOBODY
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import Job, job_of
-from pyoco_server.core.run import Caller, Owner, Run, Submission, accept
+from pyoco_server.core.run import Caller, Owner, Run, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, Rejected

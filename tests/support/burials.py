@@ -7,8 +7,9 @@ from typing import Any
 
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.core.dead_letter import DeadLetter, dead_letter_of
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import DeadReason, Failed
-from pyoco_server.core.run import Caller, Run, claim, conclude
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.dead_letters.port import DeadLetterFilter
 from pyoco_server.ports.runs.port import Stored

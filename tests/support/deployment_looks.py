@@ -12,7 +12,7 @@ from pyoco_server.core.diagnosis.facts import (
 )
 from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.jetstream import JetStreamDeployment
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 
 __all__ = ["deployment", "patient"]
 

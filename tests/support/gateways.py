@@ -19,8 +19,9 @@ import msgspec
 import uvicorn
 
 from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed, Progress
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.doors.http.app import Gateway as GatewayApp
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import CATALOGUE

@@ -13,8 +13,9 @@ import pytest
 
 from pyoco_server.actions.watch import Watch, WatchEvent, Watching, watch
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept, beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Caller, Run, accept, beat, claim, conclude
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub
 from pyoco_server.ports.backend import GatewayBackend

@@ -14,8 +14,9 @@ import pytest_asyncio
 import uvicorn
 
 from pyoco_server.actions.watch import Watch
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import Run, beat
+from pyoco_server.core.run import Run
 from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
 from pyoco_server.doors.http import watch as door
 from pyoco_server.doors.http.state import State

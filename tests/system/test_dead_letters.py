@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Caller, Owner, accept
+from pyoco_server.core.run import Caller, Owner
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link

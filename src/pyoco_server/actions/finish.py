@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
+from pyoco_server.core.flow_moves import conclude
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
 from pyoco_server.core.retries.course import after, has_failed_a_try
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Run, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend

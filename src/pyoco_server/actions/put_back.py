@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyoco_server.actions.attempt import Standing, standing_of
 from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
+from pyoco_server.core.flow_moves import put_back
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import HANDED_BACK, Run, put_back
+from pyoco_server.core.run import HANDED_BACK, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyoco_server.core.durations import INSTANT_MAX
-from pyoco_server.core.run_log.batch import Batch, StoredLine, encode_batch, encode_row, encode_rows
+from pyoco_server.core.run_log.batch import Batch, Entry, encode_batch, encode_row, encode_rows
 from pyoco_server.core.run_log.cutting import OpenLine, cut, cut_text, shown
 from pyoco_server.core.run_log.line import Stream
 from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX, Shipment
@@ -357,7 +357,7 @@ def _encoded(piece: _Piece, task: int) -> str:
     record = piece.record
     if record is not None:
         ts, text, exc = round(record.ts, 3), record.text, record.exc
-        return encode_row(StoredLine(ts, stream, task, text, piece.left_out, record.level, record.logger, exc))
+        return encode_row(Entry(ts, stream, task, text, piece.left_out, record.level, record.logger, exc))
     if piece.left_out:
-        return encode_row(StoredLine(ts, stream, task, shown(piece.body)[:-1], piece.left_out))
+        return encode_row(Entry(ts, stream, task, shown(piece.body)[:-1], piece.left_out))
     return encode_rows(ts, stream, task, shown(piece.body)[:-1].split("\n"))

@@ -13,16 +13,7 @@ from pyoco_server.core.run_log.line import LEVELS, Gap, Line, Stream, Why
 from pyoco_server.core.run_log.shipment import BYTES_MAX, LINES_MAX
 from pyoco_server.errors import Corrupt
 
-__all__ = [
-    "Batch",
-    "StoredLine",
-    "check_size",
-    "decode_batch",
-    "encode_batch",
-    "encode_gap",
-    "encode_row",
-    "encode_rows",
-]
+__all__ = ["Batch", "Entry", "check_size", "decode_batch", "encode_batch", "encode_gap", "encode_row", "encode_rows"]
 
 #: What a batch may unpack to. JSON needs up to six bytes for one, and each line has at least one byte of text.
 _UNPACKED_BYTES_MAX = 64 * 1024 * 1024
@@ -34,7 +25,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class StoredLine(NamedTuple):
+class Entry(NamedTuple):
     """One line as it is stored. Its attempt and its sequence follow from the batch."""
 
     ts: float
@@ -57,7 +48,7 @@ class Batch:
     #: The number of bytes of all lines before, including those that are missing.
     before: int
     tasks: Sequence[str] = ()
-    entries: Sequence[StoredLine] = ()
+    entries: Sequence[Entry] = ()
     #: No more lines follow in this attempt.
     is_last: bool = False
     #: Why the lines after the previous batch are missing; None: there is no gap, or the bound of the attempt.
@@ -101,7 +92,7 @@ def encode_batch(batch: Batch, rows: Sequence[str] | None = None) -> bytes:
     return zlib.compress(f'{_encode(document)[:-1]},"lines":[{lines}]}}'.encode("utf-8", "replace"), 1)
 
 
-def encode_row(entry: StoredLine) -> str:
+def encode_row(entry: Entry) -> str:
     """Encode one line for `encode_batch`, without the members at its end that most lines do not have."""
     if entry.level is not None:
         return _encode(entry)
@@ -137,7 +128,7 @@ def decode_batch(data: bytes) -> Batch:
             before=_count(document["before"]),
             size=_count(document["size"]),
             tasks=[str(name) for name in document["tasks"]],
-            entries=[StoredLine(*line) for line in document["lines"]],
+            entries=[Entry(*line) for line in document["lines"]],
             is_last=bool(document["last"]),
             gap=_gap_in(document),
         )
@@ -175,7 +166,7 @@ def _count(value: object) -> int:
     raise ValueError("not a count")
 
 
-def _is_valid(entry: StoredLine, tasks: int) -> bool:
+def _is_valid(entry: Entry, tasks: int) -> bool:
     return (
         isinstance(entry.text, str)
         and type(entry.ts) in (float, int)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyoco_server.core.run_log.selection import Selection
 
-__all__ = ["DecodingPlan", "Head", "plan_of", "read_head"]
+__all__ = ["Head", "Plan", "plan_of", "read_head"]
 
 #: `encode_batch` writes these members first.
 _HEAD = re.compile(rb'\{"v":1,"first":([0-9]{1,15}),"before":([0-9]{1,18}),"size":([0-9]{1,12}),')
@@ -35,7 +35,7 @@ def read_head(payload: bytes) -> Head | None:
 
 
 @dataclass(frozen=True)
-class DecodingPlan:
+class Plan:
     """Which batches to decode. Batches are identified by their index in the list."""
 
     #: Batches without selected lines that the next batch continues without a gap, with the heads of both.
@@ -46,7 +46,7 @@ class DecodingPlan:
     is_cut: bool
 
 
-def plan_of(batches: Sequence[tuple[int, bytes]], selection: Selection, tail: int | None) -> DecodingPlan:
+def plan_of(batches: Sequence[tuple[int, bytes]], selection: Selection, tail: int | None) -> Plan:
     """`batches`: attempt and payload, by attempt and number. O(batches), a few microseconds each."""
     heads = [read_head(payload) for _, payload in batches]
     attempts = [attempt for attempt, _ in batches]
@@ -70,7 +70,7 @@ def plan_of(batches: Sequence[tuple[int, bytes]], selection: Selection, tail: in
         is_before = selection.after is not None and (attempts[at], pair[1].first - 1) <= selection.after
         if is_before or at < start:
             skipped[at] = pair
-    return DecodingPlan(skipped, end, is_cut)
+    return Plan(skipped, end, is_cut)
 
 
 def _joined(attempts: Sequence[int], heads: Sequence[Head | None], at: int) -> tuple[Head, Head] | None:

@@ -103,7 +103,7 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     Stop gateways, keepers and workers before. If the restore is interrupted, run the same command again to continue.
     """
     from pyoco_server.logs import redact_url
-    from pyoco_server.wiring.backend import backup_folder
+    from pyoco_server.wiring.operating import backup_folder
 
     options = _RestoreOptions(**given)
     if options.no_ledger and "ledger" in options.only:
@@ -123,7 +123,8 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
     from pyoco_server.actions.backup import backup as back_up
     from pyoco_server.doors.cli.backup_view import Bars
-    from pyoco_server.wiring.backend import backup_folder, open_backups, versions
+    from pyoco_server.wiring.executors import versions
+    from pyoco_server.wiring.operating import backup_folder, open_backups
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
     priced = _priced()
@@ -150,7 +151,7 @@ def _grid() -> GridConfig:
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
     """Return the ledger file. None: the ledger is not a file."""
     from pyoco_server.config import priced_from_env
-    from pyoco_server.wiring.backend import ledger_file
+    from pyoco_server.wiring.operating import ledger_file
 
     return ledger_file(config, priced_from_env()[0])
 
@@ -173,7 +174,7 @@ def _explain_missing_ledger(config: NatsBackendConfig, manifest: Manifest, *, is
 
 async def _verify(path: Path) -> Manifest:
     from pyoco_server.actions.verify_backup import verify_backup
-    from pyoco_server.wiring.backend import backup_folder
+    from pyoco_server.wiring.operating import backup_folder
 
     return await verify_backup(backup_folder(path))
 
@@ -193,7 +194,7 @@ class _RestoreOptions:
 
 async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOptions) -> Restoration:
     from pyoco_server.actions.restore import plan_restore
-    from pyoco_server.wiring.backend import open_backups
+    from pyoco_server.wiring.operating import open_backups
 
     only = options.only
     if options.no_ledger:
@@ -213,7 +214,7 @@ async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOp
 async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, options: _RestoreOptions) -> None:
     from pyoco_server.actions.restore import restore as put_back
     from pyoco_server.doors.cli.backup_view import Bars
-    from pyoco_server.wiring.backend import open_backups
+    from pyoco_server.wiring.operating import open_backups
 
     async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=options.as_json) as bars:

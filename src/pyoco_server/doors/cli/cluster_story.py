@@ -15,7 +15,7 @@ from pyoco_server.doors.cli.cluster_plan import REPLICAS
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.ports.replicas.port import Replicas
-from pyoco_server.wiring.backend import open_replicas
+from pyoco_server.wiring.operating import open_replicas
 
 __all__ = ["Stage", "tell_story"]
 

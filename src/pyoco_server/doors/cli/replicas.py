@@ -81,7 +81,7 @@ def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
 
 async def _plan(config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, count: int) -> Planned:
     from pyoco_server.actions.change_replicas import plan_replicas
-    from pyoco_server.wiring.backend import open_replicas
+    from pyoco_server.wiring.operating import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         return await plan_replicas(replicas, count)
@@ -91,7 +91,7 @@ async def _change(
     config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, plan: Planned, view: _View
 ) -> None:
     from pyoco_server.actions.change_replicas import change_replicas
-    from pyoco_server.wiring.backend import open_replicas
+    from pyoco_server.wiring.operating import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         await change_replicas(replicas, plan, view.show, view.tell)

@@ -13,19 +13,10 @@ from pyoco_server.core.holds import Holds
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.ensuring import ensure, find, make_fitting
 from pyoco_server.ports.nats.expected import Expected
 from pyoco_server.ports.nats.link import Futile, Link, Rejected
-from pyoco_server.ports.nats.resources import (
-    Resource,
-    bucket,
-    ensure,
-    find,
-    make_fitting,
-    object_store,
-    priced_resources,
-    resources_of,
-    stream,
-)
+from pyoco_server.ports.nats.resources import Resource, bucket, object_store, priced_resources, resources_of, stream
 
 __all__ = [
     "ACL_BUCKET",

@@ -21,10 +21,11 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.consumers import PARKED_PULLS_MAX, BoundConsumer, durable, find_or_make
 from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.messages import StoredMessages
 from pyoco_server.ports.nats.puller import EXPIRES_SECONDS, JetStreamDelivery
-from pyoco_server.ports.nats.resources import ensure, pack_queue_resources, priced_bucket_resources
+from pyoco_server.ports.nats.resources import pack_queue_resources, priced_bucket_resources
 from pyoco_server.ports.nats.storing import store_once
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery

@@ -15,9 +15,9 @@ from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.replicas import StreamReplica, StreamReplicas
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.ensuring import Cluster, Info
 from pyoco_server.ports.nats.grid_resources import all_resources
 from pyoco_server.ports.nats.link import Link, Missing, NoConnection, Rejected
-from pyoco_server.ports.nats.resources import Cluster, Info
 
 __all__ = ["JetStreamReplicas"]
 
