@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core import attention
 from pyoco_server.core.attention import AttentionFacts, Kind, LostWorker, QueueFacts, Severity, findings
+from pyoco_server.core.attention_texts import TEXTS
 from pyoco_server.core.holds import Holds
 from pyoco_server.core.trend import FlowEnds, Trend
 
@@ -162,114 +162,114 @@ EVERYTHING = AttentionFacts(
 )
 
 
+#: FLOW-566
+SENTENCES = {
+    "nats_down": (
+        "This gateway has no connection to NATS: submissions are refused, and runs are not updated.",
+        "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
+    ),
+    "store_full": (
+        "NATS is out of storage: submissions are refused. Free disk space, and restart NATS.",
+        "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
+    ),
+    "resource_lost": (
+        "PYOCO_DLQ is missing in NATS. Lost: dead letters. Restore a backup with: pyoco-server-admin restore "
+        "--from DIR --only PYOCO_DLQ; or create it empty with: pyoco-server-admin prepare",
+        "NATSの PYOCO_DLQ がありません。失われたもの: dead letter。バックアップから復元してください: "
+        "pyoco-server-admin restore --from DIR --only PYOCO_DLQ。空で作り直す場合: pyoco-server-admin prepare",
+    ),
+    "record_unreadable": (
+        "Run records cannot be read: 2 or more. The first: u1. Restore a backup, or remove it with: "
+        "pyoco-server-admin run discard u1",
+        "読み取れないrunの記録があります: 2件以上。最初のもの: u1。バックアップから復元するか、"
+        "次のコマンドで削除してください: pyoco-server-admin run discard u1",
+    ),
+    "index_behind": (
+        "Lists of this gateway are incomplete or unavailable: its index is being built, is too slow, or receives "
+        "no changes.",
+        "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
+    ),
+    "priced_stores_silent": (
+        "Priced runs are impaired: no response from the ledger, the budgets in Redis, the queue, the result "
+        "store. For details run: pyoco-server doctor",
+        "課金runの保存先が応答していません: 台帳、予算 (Redis)、キュー、結果の保存先。"
+        "詳細は次のコマンドで確認してください: pyoco-server doctor",
+    ),
+    "money_differs": (
+        "Balances do not add up. Differences in the last audit: 3. Show them with: pyoco-server-admin budget verify",
+        "金額が一致していません。直近の監査で見つかった差異: 3件。次のコマンドで確認してください: "
+        "pyoco-server-admin budget verify",
+    ),
+    "disputed_runs": (
+        "Disputed priced runs wait for your decision: 2 or more. The oldest has waited 119 min. List them with: "
+        "pyoco-server-admin budget disputes",
+        "金額の記録が矛盾し、判断を待っている課金runがあります: 2件以上。最も古いもの: 119分前から。"
+        "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
+    ),
+    "pack_letters": (
+        "Dead letters of priced runs: 5. List them with: pyoco-server-admin packs letters",
+        "課金runのデッドレターがあります: 5件。次のコマンドで確認してください: pyoco-server-admin packs letters",
+    ),
+    "tag_without_worker": (
+        "No worker serves tag a; rm {x}. Waiting: 7. Start one with: "
+        "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
+        "タグ a; rm {x} を担当するworkerがいません。待機中: 7件。次のコマンドで起動してください: "
+        "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
+    ),
+    "packs_without_worker": (
+        "Priced runs are waiting, and no worker is alive. Waiting: 4.",
+        "課金runが待っていますが、実行するworkerがいません。待機中: 4件",
+    ),
+    "workers_lost": (
+        "Worker anna stopped responding while it executed runs. Affected runs: 3. Another worker takes them over "
+        "when their claim expires.",
+        "worker anna がrunを実行したまま応答していません。実行中だったrun: 3件。"
+        "占有期限が切れると別のworkerが引き継ぎます",
+    ),
+    "failing_flow": (
+        "Flow main is failing: 11 of 20 runs in the last 15 minutes.",
+        "フロー main が失敗しています。直近15分間の失敗: 11/20件",
+    ),
+    "growing_queue": (
+        "The queue of tag gpu is growing. Waiting: 200; 10 minutes ago: 100. Add workers or slots.",
+        "タグ gpu のキューが伸びています。待機中: 200件、10分前: 100件。workerまたはスロットの追加を検討してください",
+    ),
+    "dead_letters": (
+        "1234 failed runs need a decision (1000 or more new in the last hour). Redrive or delete them.",
+        "失敗したrunの対応が必要です: 1234件（直近1時間の新着: 1000件以上）。再投入するか削除してください",
+    ),
+    "stale_runs": (
+        "RUNNING runs without a recent heartbeat: 2.",
+        "RUNNINGのまま更新が途絶えているrunがあります: 2件",
+    ),
+    "schedule_overdue": (
+        "Schedules whose tick is due and not handled: 2. The first: nightly, due for 10 min. Check that a keeper runs.",
+        "予定時刻を過ぎても処理されていないスケジュールがあります: 2件。最初のもの: nightly（10分前から）。"
+        "keeperが動作しているか確認してください",
+    ),
+    "wheel_failures": (
+        "Workers that failed to install a wheel: 2. Their records show which wheel, and why.",
+        "wheelをインストールできなかったworkerがいます: 2台。wheel名と理由はworkerの情報を確認してください",
+    ),
+}
+
+
 def test_every_kind_is_told_in_both_languages() -> None:
     """FLOW-566"""
     found = findings(EVERYTHING) + findings(replace(WELL, is_up=False))
-    assert {each.kind: (each.message, each.message_ja) for each in found} == {
-        "nats_down": (
-            "This gateway has no connection to NATS: submissions are refused, and runs are not updated.",
-            "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
-        ),
-        "store_full": (
-            "NATS is out of storage: submissions are refused. Free disk space, and restart NATS.",
-            "NATSの保存領域に空きがなく、runの投入は拒否されます。空きを作り、NATSを再起動してください",
-        ),
-        "resource_lost": (
-            "PYOCO_DLQ is missing in NATS. Lost: dead letters. Restore a backup with: pyoco-server-admin restore "
-            "--from DIR --only PYOCO_DLQ; or create it empty with: pyoco-server-admin prepare",
-            "NATSの PYOCO_DLQ がありません。失われたもの: dead letter。バックアップから復元してください: "
-            "pyoco-server-admin restore --from DIR --only PYOCO_DLQ。空で作り直す場合: pyoco-server-admin prepare",
-        ),
-        "record_unreadable": (
-            "Run records cannot be read: 2 or more. The first: u1. Restore a backup, or remove it with: "
-            "pyoco-server-admin run discard u1",
-            "読み取れないrunの記録があります: 2件以上。最初のもの: u1。バックアップから復元するか、"
-            "次のコマンドで削除してください: pyoco-server-admin run discard u1",
-        ),
-        "index_behind": (
-            "Lists of this gateway are incomplete or unavailable: its index is being built, is too slow, or receives "
-            "no changes.",
-            "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
-        ),
-        "priced_stores_silent": (
-            "Priced runs are impaired: no response from the ledger, the budgets in Redis, the queue, the result "
-            "store. For details run: pyoco-server doctor",
-            "課金runの保存先が応答していません: 台帳、予算 (Redis)、キュー、結果の保存先。"
-            "詳細は次のコマンドで確認してください: pyoco-server doctor",
-        ),
-        "money_differs": (
-            "Balances do not add up. Differences in the last audit: 3. Show them with: "
-            "pyoco-server-admin budget verify",
-            "金額が一致していません。直近の監査で見つかった差異: 3件。次のコマンドで確認してください: "
-            "pyoco-server-admin budget verify",
-        ),
-        "disputed_runs": (
-            "Disputed priced runs wait for your decision: 2 or more. The oldest has waited 119 min. List them with: "
-            "pyoco-server-admin budget disputes",
-            "金額の記録が矛盾し、判断を待っている課金runがあります: 2件以上。最も古いもの: 119分前から。"
-            "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
-        ),
-        "pack_letters": (
-            "Dead letters of priced runs: 5. List them with: pyoco-server-admin packs letters",
-            "課金runのデッドレターがあります: 5件。次のコマンドで確認してください: pyoco-server-admin packs letters",
-        ),
-        "tag_without_worker": (
-            "No worker serves tag a; rm {x}. Waiting: 7. Start one with: "
-            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
-            "タグ a; rm {x} を担当するworkerがいません。待機中: 7件。次のコマンドで起動してください: "
-            "pyoco-worker --flow-resolver MODULE:CALLABLE --tags 'a; rm {x}'",
-        ),
-        "packs_without_worker": (
-            "Priced runs are waiting, and no worker is alive. Waiting: 4.",
-            "課金runが待っていますが、実行するworkerがいません。待機中: 4件",
-        ),
-        "workers_lost": (
-            "Worker anna stopped responding while it executed runs. Affected runs: 3. Another worker takes them over "
-            "when their claim expires.",
-            "worker anna がrunを実行したまま応答していません。実行中だったrun: 3件。"
-            "占有期限が切れると別のworkerが引き継ぎます",
-        ),
-        "failing_flow": (
-            "Flow main is failing: 11 of 20 runs in the last 15 minutes.",
-            "フロー main が失敗しています。直近15分間の失敗: 11/20件",
-        ),
-        "growing_queue": (
-            "The queue of tag gpu is growing. Waiting: 200; 10 minutes ago: 100. Add workers or slots.",
-            "タグ gpu のキューが伸びています。待機中: 200件、10分前: 100件。"
-            "workerまたはスロットの追加を検討してください",
-        ),
-        "dead_letters": (
-            "1234 failed runs need a decision (1000 or more new in the last hour). Redrive or delete them.",
-            "失敗したrunの対応が必要です: 1234件（直近1時間の新着: 1000件以上）。再投入するか削除してください",
-        ),
-        "stale_runs": (
-            "RUNNING runs without a recent heartbeat: 2.",
-            "RUNNINGのまま更新が途絶えているrunがあります: 2件",
-        ),
-        "schedule_overdue": (
-            "Schedules whose tick is due and not handled: 2. The first: nightly, due for 10 min. Check that a keeper "
-            "runs.",
-            "予定時刻を過ぎても処理されていないスケジュールがあります: 2件。最初のもの: nightly（10分前から）。"
-            "keeperが動作しているか確認してください",
-        ),
-        "wheel_failures": (
-            "Workers that failed to install a wheel: 2. Their records show which wheel, and why.",
-            "wheelをインストールできなかったworkerがいます: 2台。wheel名と理由はworkerの情報を確認してください",
-        ),
-    }
-    assert {each.kind for each in found} == set(Kind), "a kind without a rule"
+    assert {each.kind: (each.message, each.message_ja) for each in found} == SENTENCES
+    assert SENTENCES.keys() == set(Kind), "a kind without a rule"
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_both_sentences_of_a_kind_say_the_same_things(kind: Kind) -> None:
     """Each names the same figures; `x_ja` is the Japanese form of `x`."""
     english, japanese = (
-        {name.removesuffix("_ja") for _, name, _, _ in string.Formatter().parse(text) if name}
-        for text in attention._TEXTS[kind]
+        {name.removesuffix("_ja") for _, name, _, _ in string.Formatter().parse(text) if name} for text in TEXTS[kind]
     )
     assert english == japanese
-    assert re.search("[ぁ-ん]", attention._TEXTS[kind][1])
-    assert attention._TEXTS[kind][0].isascii()
+    assert re.search("[ぁ-ん]", TEXTS[kind][1])
+    assert TEXTS[kind][0].isascii()
 
 
 def test_dangers_come_first_and_then_what_may_be_the_cause() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from contracts.dead_letters import a_letter, changes, letter_ids, some_letters
+from contracts.dead_letter_index import changes, letter_ids, some_letters
+from contracts.dead_letters import a_letter
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops import feed

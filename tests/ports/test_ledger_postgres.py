@@ -25,6 +25,7 @@ from pyoco_server.ports.ledger.port import Exists, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
 from support.priced.ledgers import SPANS, Skew, a_new_run, a_reserved_run, migrated, open_ledger
+from support.priced.postgres import another, by_way_of
 from support.priced.servers import PostgresServer
 from support.relays import Relay, relayed
 from support.servers import unique
@@ -94,13 +95,6 @@ class TestWhatPostgresItselfDoes:
         LedgerContract.test_changes_are_read_in_their_order_and_none_twice
     )
     test_the_clock_is_the_ledgers = LedgerContract.test_the_clock_is_the_ledgers
-
-
-@contextlib.contextmanager
-def another(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody else, in the middle of a transaction."""
-    with contextlib.closing(psycopg.connect(url)) as connection:
-        yield connection
 
 
 def said(tx: LedgerTx, word: str) -> Any:
@@ -228,11 +222,6 @@ def relay(url: str) -> Iterator[Relay]:
     where = make_url(url)
     with relayed(f"{where.host}:{where.port}") as relay:
         yield relay
-
-
-def by_way_of(relay: Relay, url: str) -> str:
-    host, _, port = relay.url.removeprefix("http://").partition(":")
-    return make_url(url).set(host=host, port=int(port)).render_as_string(hide_password=False)
 
 
 async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
