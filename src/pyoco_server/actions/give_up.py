@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, is_forgotten
-from pyoco_server.actions.finish import write_after
+from pyoco_server.actions.finish import find_unended, write_after
 from pyoco_server.actions.rescue import life_seconds
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
@@ -95,13 +95,9 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
-        found = await backend.runs.find(run_id)
+        found = await find_unended(backend, run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack or found.run.is_exec:  # packs and programs have their own queues
-            return Withdrawn(found.revision)
-        if found.run.is_terminal:
-            return found.run
         seconds = await life_seconds(backend, found)
         if seconds > 0:
             return Busy(seconds)
