@@ -191,7 +191,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 
 
 def _tries(value: Any) -> tuple[Mapping[str, Any], ...] | None:
-    """Return what the letter says of each try, unless somebody else wrote it."""
+    """Return the listed tries. None: there are none, or a foreign client wrote something else."""
     if not isinstance(value, list) or not value or len(value) > TRIES_MAX:
         return None
     if not all(isinstance(entry, dict) and entry.keys() == set(TRY_MEMBERS) for entry in value):

@@ -102,8 +102,8 @@ def claim(run: Run, owner: Owner, attempt_id: str, now: float) -> Run:
 
 
 def kept_task_tries(run: Run) -> Mapping[str, Any]:
-    """Return the failed tries of tasks so far in this try of the run, as last reported: the next attempt goes on
-    counting."""
+    """Return the failed tries of tasks so far in this try of the run, as last reported: the next attempt continues
+    the count."""
     reported = {
         name: {"first_try_at": record.get("first_try_at"), "tries": record["tries"]}
         for name, record in run.task_records.items()
