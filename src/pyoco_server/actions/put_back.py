@@ -46,8 +46,8 @@ async def put_back_run(backend: Backend, held: FlowAttempt, why: str = HANDED_BA
 
 
 async def _put_back_before(backend: Backend, run: Run) -> Stored | None:
-    """Return the record if the write of this attempt took effect although its answer was lost: nobody else ends an
-    attempt so."""
+    """Return the record if the write of this attempt took effect although its answer was lost: no other process
+    puts a run back with this attempt."""
     found = await backend.runs.find(run.run_id)
     if not isinstance(found, Stored):
         return None

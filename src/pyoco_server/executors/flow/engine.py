@@ -93,7 +93,7 @@ class EngineRun:
         task_tries: Mapping[str, Any] | None = None,
         tell: Tell = lambda _: None,
     ) -> None:
-        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know while the run is in progress."""
+        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know during the run."""
         self._job, self._resolve = job, resolve
         self._trace = _SILENCE if tasks is None else _TaskTrace(tasks)
         #: The values that the run has returned, once `execute` has returned.

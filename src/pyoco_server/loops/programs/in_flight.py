@@ -88,8 +88,9 @@ class _Held(Live):
 class InFlight:
     """The attempts in flight in this process.
 
-    `events` contains what is not an answer to a request: cancel requests, attempts that this process no longer owns, and whether
-    JetStream answers. Slots of attempts that are over go back to `slots`, and its queues learn when jobs are due again.
+    `events` contains what is not an answer to a request: cancel requests, attempts that this process no longer owns,
+    and whether JetStream answers. Slots of attempts that are over go back to `slots`, and its queues learn when jobs
+    are due again.
 
     Limitation: it cannot keep a lease while this process is suspended or starved of CPU. After that it rechecks
     ownership of each attempt before it acknowledges or extends anything (GRID-10).

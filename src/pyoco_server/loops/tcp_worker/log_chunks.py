@@ -66,7 +66,7 @@ class DoorLines:
     async def _ask(session: Session, chunk: LogChunk) -> LogOutcome:
         with session.answers() as answers:
             answers.ask_in_background(Type.LOG_CHUNK, chunk.to_payload())
-            # While the store is unavailable, the door waits, too; the timers of the connection detect a door that is lost.
+            # While the store is unavailable, the door waits, too. The timers of the connection detect a lost door.
             frame: Frame = await answers.next(None)
         return LogCredit.read(frame.payload).outcome
 
