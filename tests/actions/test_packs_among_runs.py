@@ -12,7 +12,7 @@ import pytest
 from contracts.runs import a_run, stored
 from pyoco_server.actions.attend import attend
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
 from pyoco_server.actions.explain_wait import explain_wait
 from pyoco_server.actions.give_up import give_up
@@ -109,13 +109,13 @@ class TestNothingWrites:
         packs = [await shown(gateway, a_pack(row)) for row in OPEN]
         flow = await stored(gateway.runs, a_run())
         await listed(gateway, flow)
-        everything = await cancel_many(gateway, NOBODY, Selection(limit=100), None)
+        everything = await cancel_many(gateway, NOBODY, RunSelection(limit=100), None)
         assert (everything.asked, everything.failed, everything.matched) == (1, 0, 1)
         ids = tuple(pack.run.run_id for pack in packs)
-        assert (await cancel_many(gateway, ACME, Selection(run_ids=ids, limit=100), None)).failed == 2
-        asked = Selection(wanted=RunFilter(kind="pack"), limit=100)
+        assert (await cancel_many(gateway, ACME, RunSelection(run_ids=ids, limit=100), None)).failed == 2
+        asked = RunSelection(wanted=RunFilter(kind="pack"), limit=100)
         assert (await cancel_many(gateway, ACME, asked, None)).failed == 2
-        named = await cancel_many(gateway, NOBODY, Selection(run_ids=ids, limit=100), None)
+        named = await cancel_many(gateway, NOBODY, RunSelection(run_ids=ids, limit=100), None)
         assert (named.not_found, named.matched) == (2, 0)
         assert (await cancel_many(gateway, NOBODY, asked, None)).matched == 0
         assert [await gateway.runs.find(run_id) for run_id in ids] == packs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
 from pyoco_server.actions.finish import end_unclaimed
 from pyoco_server.actions.give_up import give_up
@@ -128,12 +128,12 @@ class TestCancelling:
         other = await job_submitted(gateway, client_id="clientB")
         await eventually(lambda: gateway.index.applied(other.revision, 1))
         wanted = RunFilter(kind="exec", client_id="clientA")
-        done = await cancel_many(gateway, NOBODY, Selection(wanted=wanted, limit=100), None)
+        done = await cancel_many(gateway, NOBODY, RunSelection(wanted=wanted, limit=100), None)
         assert (done.asked, done.failed) == (3, 0)
         for each in mine:
             assert (await run_of(gateway, each.run.run_id)).status is RunState.CANCELLED
         assert (await run_of(gateway, other.run.run_id)).status is RunState.PENDING
-        assert not Selection(wanted=RunFilter(client_id="clientA"), limit=1).fits(other.run)
+        assert not RunSelection(wanted=RunFilter(client_id="clientA"), limit=1).fits(other.run)
 
 
 class TestLastChange:

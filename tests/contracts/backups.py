@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.backup import Progress, backup
+from pyoco_server.actions.backup import BackupProgress, backup
 from pyoco_server.actions.restore import plan_restore, restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import Manifest, StoredFile
 from pyoco_server.core.backup_change import LateChange
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.port import LedgerFile, Streams
 
@@ -52,7 +52,7 @@ async def put_back(
         await restore(streams, archive, plan, replicas, _nobody, ledger)
 
 
-def _nobody(_: Progress) -> None:
+def _nobody(_: BackupProgress) -> None:
     """Nobody looks."""
 
 
@@ -220,7 +220,7 @@ class StreamsContract:
         await streams.restore(work, manifest.backup_id, replicas, archive.chunks(work.name, work.files[0]), _nothing())
         restored = await streams.find(work.name)
         assert restored is not None
-        assert mark_of(restored.config) == Mark(manifest.backup_id, (restored.last_sequence, 1))
+        assert mark_of(restored.config) == BackupMark(manifest.backup_id, (restored.last_sequence, 1))
         await streams.unmark(work.name)
         after = await streams.find(work.name)
         assert after is not None

@@ -20,7 +20,7 @@ from pyoco_server.core.backup import (
     with_replicas,
 )
 from pyoco_server.core.backup_change import LateChange, encode_change, read_changes
-from pyoco_server.core.backup_mark import Mark, mark_of, marked, unmarked
+from pyoco_server.core.backup_mark import BackupMark, mark_of, marked, unmarked
 from pyoco_server.errors import BackupFailed
 
 COPY = StreamCopy(
@@ -141,9 +141,13 @@ def test_no_text_of_a_manifest_does_anything_to_a_terminal(
 
 
 def test_a_mark_says_where_a_stream_came_from_and_leaves_what_is_not_the_servers() -> None:
-    unfinished = marked(COPY.config, Mark("b1"))
-    whole = marked(unfinished, Mark("b1", (9, 3)))
-    assert (mark_of(COPY.config), mark_of(unfinished), mark_of(whole)) == (None, Mark("b1"), Mark("b1", (9, 3)))
+    unfinished = marked(COPY.config, BackupMark("b1"))
+    whole = marked(unfinished, BackupMark("b1", (9, 3)))
+    assert (mark_of(COPY.config), mark_of(unfinished), mark_of(whole)) == (
+        None,
+        BackupMark("b1"),
+        BackupMark("b1", (9, 3)),
+    )
     assert whole["metadata"].keys() == {"mine", "pyoco.restored"}
     assert unmarked(whole) == {**COPY.config, "metadata": {"mine": "yes"}}
     assert mark_of({}) is None

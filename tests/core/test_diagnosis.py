@@ -13,7 +13,7 @@ from pyoco_server.core.diagnosis import BAD_SETTING, CHECKS, Level, diagnose, se
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Facts,
-    Machine,
+    MachineFacts,
     Monitor,
     Trouble,
     Unknown,
@@ -132,7 +132,7 @@ def test_a_fact_that_could_not_be_had_hides_no_other(name: str) -> None:
         "server": Unreachable(Trouble.NOBODY_ANSWERS, "x"),
         "streams": (),
         "orphans": (Unknown("x"),),
-        "machine": Machine(),
+        "machine": MachineFacts(),
         "gateway": None,
     }
     findings = diagnose(replace(HEALTHY, **{name: nothing.get(name, Unknown("x"))}))

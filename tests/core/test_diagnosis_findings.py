@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.core.diagnosis import CHECKS, Level, diagnose, worst
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
-    Machine,
+    MachineFacts,
     Off,
     Orphans,
     Trouble,
@@ -83,8 +83,8 @@ SICK: list[tuple[str, Change, str, Level]] = [
     ("listens to all", of("server", listens_on="0.0.0.0"), "nats.login", WARNING),
     ("no tls", of("server", listens_on="0.0.0.0", wants_login=True), "nats.tls", WARNING),
     ("other machine", of("wishes", nats_hosts=("127.0.0.1", "n2.example.com")), "nats.login", WARNING),
-    ("default sync", given(machine=Machine(own_nats=replace(OWN, sync_seconds=120.0))), "nats.sync", WARNING),
-    ("sync unseen", given(machine=Machine()), "nats.sync", NOTE),
+    ("default sync", given(machine=MachineFacts(own_nats=replace(OWN, sync_seconds=120.0))), "nats.sync", WARNING),
+    ("sync unseen", given(machine=MachineFacts()), "nats.sync", NOTE),
     ("other server's file", of("machine", own_nats=replace(OWN, server_name="x")), "nats.sync", NOTE),
     ("clock", given(clock_ahead_seconds=-20.0), "nats.clock", WARNING),
     ("wrong clock", given(clock_ahead_seconds=3600.0), "nats.clock", DANGER),

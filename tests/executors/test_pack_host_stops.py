@@ -22,7 +22,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.host.wire import CANCEL, number
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs.child import Child
-from pyoco_server.executors.packs.host import HostExecution, _Verdict
+from pyoco_server.executors.packs.host import PackExecution, _Verdict
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Executed, Stopped, TimedOut
 from support.priced.pack_hosts import begun, call, hosts, naughty, opened, outcome_of, pool, still_works
@@ -90,7 +90,7 @@ class TestTheTimebox:
         monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
         async with begun(hosts, call("leaves_a_child", {"begun": str(tmp_path / "begun")})) as execution:
             pid = await pid_in(tmp_path / "begun")
-            assert isinstance(execution, HostExecution)
+            assert isinstance(execution, PackExecution)
             execution._end(_Verdict.TIMED_OUT)  # as the timer of the timebox does
             assert await execution.outcome() == TimedOut()
         await eventually(lambda: is_gone(pid))
@@ -99,7 +99,7 @@ class TestTheTimebox:
         earlier = []
         for _ in range(5):
             async with begun(hosts, call("tells")) as execution:
-                assert isinstance(execution, HostExecution)
+                assert isinstance(execution, PackExecution)
                 assert isinstance(await execution.outcome(), Executed)
             assert execution._timebox.cancelled()
             earlier.append(execution)
@@ -130,7 +130,7 @@ class TestNothingIsLeftOf:
         async with begun(hosts, call("leaves_strays", inputs)) as execution:
             await eventually(note.exists)
             assert len(alive_with(token)) == COUNT
-            assert isinstance(execution, HostExecution)
+            assert isinstance(execution, PackExecution)
             execution._end(verdict)
             outcome = await execution.outcome()
             assert alive_with(token) == []

@@ -22,7 +22,7 @@ from pyoco_server.ports.nats.bucket import Entry
 from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import resources_of
-from pyoco_server.ports.nats.watch import Batch
+from pyoco_server.ports.nats.watch import WatchBatch
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
@@ -146,11 +146,11 @@ class TestALateMessage:
     """Word of a letter that was already missed in the stream when it arrived."""
 
     @pytest.fixture
-    def late(self, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[Batch]:
+    def late(self, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[WatchBatch]:
         """What the watch tells, and when."""
-        batches: asyncio.Queue[Batch] = asyncio.Queue()
+        batches: asyncio.Queue[WatchBatch] = asyncio.Queue()
 
-        async def watch(*_: object) -> AsyncGenerator[Batch, None]:
+        async def watch(*_: object) -> AsyncGenerator[WatchBatch, None]:
             while True:
                 yield await batches.get()
 
@@ -166,7 +166,7 @@ class TestALateMessage:
         link: Link,
         prepared: NatsBackendConfig,
         following: Any,
-        late: asyncio.Queue[Batch],
+        late: asyncio.Queue[WatchBatch],
         gone: list[int],
     ) -> None:
         await buried(link, prepared, 3)
@@ -174,19 +174,19 @@ class TestALateMessage:
         for letter_id in gone:
             await JetStreamDeadLetters(link, prepared).delete(letter_id)
         heard = following(prepared)
-        late.put_nowait(Batch((), False, epoch))
+        late.put_nowait(WatchBatch((), False, epoch))
         await eventually(lambda: len(heard) == 2)  # the look at the stream
-        late.put_nowait(Batch(tuple(Entry("a", letter_id, b"{}", 1.0) for letter_id in (1, 2, 3)), True, epoch))
+        late.put_nowait(WatchBatch(tuple(Entry("a", letter_id, b"{}", 1.0) for letter_id in (1, 2, 3)), True, epoch))
         await eventually(lambda: len(heard) == 3)
         assert came(heard) == [letter_id for letter_id in (1, 2, 3) if letter_id not in gone]
 
     async def test_of_a_stream_that_is_gone_is_not_mixed_with_what_is_there_now(
-        self, link: Link, prepared: NatsBackendConfig, following: Any, late: asyncio.Queue[Batch]
+        self, link: Link, prepared: NatsBackendConfig, following: Any, late: asyncio.Queue[WatchBatch]
     ) -> None:
         await buried(link, prepared, 3)
         await JetStreamDeadLetters(link, prepared).delete(1)
         heard = following(prepared)
-        late.put_nowait(Batch((Entry("a", 1, b"{}", 1.0),), True, "the old one"))
+        late.put_nowait(WatchBatch((Entry("a", 1, b"{}", 1.0),), True, "the old one"))
         await eventually(lambda: len(heard) == 1)
         await asyncio.sleep(4 * QUICK)
         assert len(heard) == 1, "a look at the new stream says nothing of the old one"

@@ -18,12 +18,12 @@ from pyoco_server.core.diagnosis.facts import (
     Keeper,
     Off,
     Orphans,
-    Queue,
     Server,
     Trouble,
     Unknown,
     Unreachable,
     Workers,
+    WorkQueueFacts,
 )
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker
@@ -158,7 +158,7 @@ async def test_jobs_are_counted_by_tag_also_of_tags_nobody_ever_served(
         await submitted(backend, "f", "gpu")
         await submitted(backend, "f", "gpu")
     queue = await deployment.queue()
-    assert isinstance(queue, Queue)
+    assert isinstance(queue, WorkQueueFacts)
     assert queue.jobs == {"default": 1, "gpu": 2}
     assert all(abs(time.time() - queue.oldest_at[tag]) < 60 for tag in ("default", "gpu"))
     (tag_queue,) = queue.tag_queues
@@ -177,7 +177,7 @@ async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
         prepared.work_stream, durable_name="audit", filter_subject=f"{prepared.work_subject_prefix}.x"
     )
     queue = await deployment.queue()
-    assert isinstance(queue, Queue)
+    assert isinstance(queue, WorkQueueFacts)
     assert queue.strangers == ("audit",)
     assert [tag_queue.is_paused for tag_queue in queue.tag_queues] == [True]
 

@@ -251,7 +251,7 @@ async def _until_given_up(lane: engine.TransactionThreads | None) -> None:
     assert lane is not None
     while not lane._distrusted_ns:
         with contextlib.suppress(DependencyUnavailable):
-            await lane.ask(engine.Job(lambda connection: connection.execute(text("SELECT 1"))), 1)
+            await lane.ask(engine.TransactionJob(lambda connection: connection.execute(text("SELECT 1"))), 1)
 
 
 async def _all_at_once(ledger: SqlLedger, threads: int) -> None:
@@ -291,7 +291,7 @@ async def test_a_connection_that_stands_still_while_it_is_opened_is_given_up(
     if is_late:
         event.listen(slow, "connect", lambda *_: left.wait(100), insert=True)
     with pytest.raises(DependencyUnavailable, match="within"):
-        await lane.ask(engine.Job(lambda _: None), 1)
+        await lane.ask(engine.TransactionJob(lambda _: None), 1)
     await eventually(lambda: len(lane._running) == (1 if is_late else 0))
     left.set()
     await eventually(lambda: not lane._running)

@@ -13,7 +13,7 @@ from pyoco_server.actions.restore import plan_restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import StreamCopy
 from pyoco_server.core.backup_change import LateChange
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
@@ -47,7 +47,7 @@ async def test_an_interrupted_restore_is_told_and_goes_on(
     assert f"not restored: {prepared.work_stream}, KV_{prepared.runs_kv_bucket}. Start nothing yet" in note
     unfinished = await streams.find(prepared.work_stream)
     assert unfinished is not None
-    assert mark_of(unfinished.config) == Mark(manifest.backup_id)
+    assert mark_of(unfinished.config) == BackupMark(manifest.backup_id)
     created = await _created(link, prepared.dlq_stream)
     await put_back(prepared, streams, archive)
     assert await _created(link, prepared.dlq_stream) == created  # not once more

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.ports.nats.memory.client import MemoryClient
-from pyoco_server.ports.nats.memory.server import MemoryNats, Wire
+from pyoco_server.ports.nats.memory.server import MemoryNats, MemoryWire
 from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.loop import SimLoop
 from simulation.process import CURRENT, Process
@@ -56,7 +56,7 @@ class Countdown:
     act: Callable[[Process], None]
 
 
-class FaultyWire(Wire):
+class FaultyWire(MemoryWire):
     """Delivers in order for each connection and direction, after a delay. Noise is added and removed by the faults."""
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:

@@ -15,7 +15,7 @@ from pyoco_server.core.backup_change import LateChange, encode_change
 from pyoco_server.errors import BackupFailed, PyocoError
 from pyoco_server.ports.backups.port import Archive, FoundStream, LedgerFile, Streams
 
-__all__ = ["Progress", "backup"]
+__all__ = ["BackupProgress", "backup"]
 
 #: Stored beside the messages of a stream: metadata that the `nats` command needs.
 _NATS_CLI = "backup.json"
@@ -25,7 +25,7 @@ _GATHERED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class Progress:
+class BackupProgress:
     """How much of a stream has been copied. The total is its size in NATS; its file may be smaller."""
 
     stream: str
@@ -40,7 +40,7 @@ async def backup(
     archive: Archive,
     facts: Mapping[str, str],
     clock: Callable[[], float],
-    report: Callable[[Progress], None],
+    report: Callable[[BackupProgress], None],
     ledger: LedgerFile | None = None,
 ) -> Manifest:
     """Copy every stream and bucket that exists, then the changes made meanwhile, then mark the backup as complete.
@@ -110,7 +110,7 @@ class _Work:
     streams: Streams
     archive: Archive
     found: tuple[FoundStream, ...]
-    report: Callable[[Progress], None]
+    report: Callable[[BackupProgress], None]
     ledger: LedgerFile | None
 
     @property
@@ -170,14 +170,14 @@ def _order_of_changes(config: NatsBackendConfig, found: tuple[FoundStream, ...])
 async def _copy_ledger(work: _Work) -> StoredFile | None:
     if work.ledger is None or not await work.ledger.exists():
         return None
-    work.report(Progress(LEDGER, 0, 0))
+    work.report(BackupProgress(LEDGER, 0, 0))
     file = await work.archive.keep_file(LEDGER, LEDGER_FILE, work.ledger.copy)
-    work.report(Progress(LEDGER, file.size_bytes, file.size_bytes, is_done=True))
+    work.report(BackupProgress(LEDGER, file.size_bytes, file.size_bytes, is_done=True))
     return file
 
 
 async def _copy(
-    streams: Streams, archive: Archive, found: FoundStream, report: Callable[[Progress], None]
+    streams: Streams, archive: Archive, found: FoundStream, report: Callable[[BackupProgress], None]
 ) -> StreamCopy:
     """Copy one stream.
 
@@ -188,7 +188,7 @@ async def _copy(
     async with streams.copy(found.name, with_consumers=is_tracked) as copying:
         chunks = _chunks(found, copying.chunks, report)
         data = await archive.keep(found.name, DATA, chunks)
-    report(Progress(found.name, data.size_bytes, found.size_bytes, is_done=True))
+    report(BackupProgress(found.name, data.size_bytes, found.size_bytes, is_done=True))
     about = await archive.keep(found.name, _NATS_CLI, _once(copying.config, copying.state))
     return StreamCopy(
         name=found.name,
@@ -200,14 +200,14 @@ async def _copy(
 
 
 async def _chunks(
-    found: FoundStream, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]
+    found: FoundStream, chunks: AsyncIterable[bytes], report: Callable[[BackupProgress], None]
 ) -> AsyncIterator[bytes]:
     done = 0
-    report(Progress(found.name, done, found.size_bytes))
+    report(BackupProgress(found.name, done, found.size_bytes))
     async for chunk in chunks:
         yield chunk
         done += len(chunk)
-        report(Progress(found.name, done, found.size_bytes))
+        report(BackupProgress(found.name, done, found.size_bytes))
 
 
 async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIterator[bytes]:

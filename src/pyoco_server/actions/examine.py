@@ -12,8 +12,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis.facts import (
     Account,
     Facts,
-    Gateway,
-    Machine,
+    GatewayFacts,
+    MachineFacts,
     Monitor,
     Off,
     Server,
@@ -45,10 +45,10 @@ _HEAD_BYTES = 128 * 1024
 class Surroundings:
     """Facts that do not come from NATS."""
 
-    machine: Machine
+    machine: MachineFacts
     #: None: not requested.
     monitor: Monitor | Unknown | None = None
-    gateway: Gateway | None = None
+    gateway: GatewayFacts | None = None
     #: None: this deployment has no priced runs.
     priced: PricedFacts | None = None
 

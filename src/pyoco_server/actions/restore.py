@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 
-from pyoco_server.actions.backup import Progress
+from pyoco_server.actions.backup import BackupProgress
 from pyoco_server.actions.verify_backup import verify_backup
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import CHANGES, DATA, LEDGER, Manifest, StoredFile, StreamCopy
 from pyoco_server.core.backup_change import LateChange, read_changes
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.errors import BackupFailed, PyocoError
 from pyoco_server.ports.backups.port import Archive, FoundLedger, FoundStream, LedgerFile, Streams
 
@@ -41,7 +41,7 @@ class Restoration:
     @property
     def lost(self) -> tuple[FoundStream, ...]:
         """The removed streams that hold data: all except the leftovers of an interrupted restore."""
-        return tuple(found for found in self.removed if mark_of(found.config) != Mark(self.manifest.backup_id))
+        return tuple(found for found in self.removed if mark_of(found.config) != BackupMark(self.manifest.backup_id))
 
 
 async def plan_restore(
@@ -136,7 +136,7 @@ async def restore(
     archive: Archive,
     plan: Restoration,
     replicas: int | None,
-    report: Callable[[Progress], None],
+    report: Callable[[BackupProgress], None],
     ledger: LedgerFile | None = None,
 ) -> None:
     """Remove the existing streams and restore those of the backup, one after the other.
@@ -164,14 +164,14 @@ async def restore(
         if plan.ledger is not None and ledger is not None:
             async with contextlib.aclosing(archive.chunks(LEDGER, plan.ledger)) as chunks:
                 await ledger.put(chunks)
-            report(Progress(LEDGER, plan.ledger.size_bytes, plan.ledger.size_bytes, is_done=True))
+            report(BackupProgress(LEDGER, plan.ledger.size_bytes, plan.ledger.size_bytes, is_done=True))
             done.append(LEDGER)
         for stream in plan.streams:
             if stream.name in in_the_way:
                 await streams.remove(stream.name)
             content = _chunks(archive, stream, report)
             await streams.restore(stream, plan.manifest.backup_id, replicas, content, _changes(archive, stream))
-            report(Progress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
+            report(BackupProgress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
             done.append(stream.name)
     except BaseException as error:
         left = [name for name in plan.names if name not in done]
@@ -186,14 +186,16 @@ async def restore(
                 await streams.unmark(name)
 
 
-async def _chunks(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
+async def _chunks(
+    archive: Archive, stream: StreamCopy, report: Callable[[BackupProgress], None]
+) -> AsyncIterator[bytes]:
     file, done = _file(stream, DATA), 0
-    report(Progress(stream.name, done, file.size_bytes))
+    report(BackupProgress(stream.name, done, file.size_bytes))
     async with contextlib.aclosing(archive.chunks(stream.name, file)) as chunks:
         async for chunk in chunks:
             yield chunk
             done += len(chunk)
-            report(Progress(stream.name, done, file.size_bytes))
+            report(BackupProgress(stream.name, done, file.size_bytes))
 
 
 async def _changes(archive: Archive, stream: StreamCopy) -> AsyncIterator[LateChange]:

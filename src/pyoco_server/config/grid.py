@@ -15,7 +15,7 @@ from pyoco_server.config.settings import (
     NAME,
     PATH,
     Audience,
-    Kind,
+    ValueKind,
     check_all,
     choice,
     declare,
@@ -38,20 +38,20 @@ _PATTERN = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
-GROUP = Kind(
+GROUP = ValueKind(
     str.strip,
     lambda value: None if isinstance(value, str) and _GROUP.fullmatch(value) else "may hold letters, digits, '_', '-'",
 )
 
 
-def _list_of(pattern: re.Pattern[str], what: str, example: str) -> Kind:
+def _list_of(pattern: re.Pattern[str], what: str, example: str) -> ValueKind:
     def problem(value: object) -> str | None:
         if not isinstance(value, tuple):
             return "is not a tuple of texts"
         bad = [item for item in value if not (isinstance(item, str) and pattern.fullmatch(item))]
         return f"has {str(bad[0])[:80]!r}, which is not {what}" if bad else None
 
-    return Kind(lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), problem, example)
+    return ValueKind(lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), problem, example)
 
 
 KEY_IDS = _list_of(_ID, "the id of an API key", "0123456789abcdef")
@@ -59,7 +59,7 @@ GLOBS = _list_of(_PATTERN, "a pattern of program names", "calc*,render")
 VARIABLES = _list_of(_VARIABLE, "the name of a variable", "LD_LIBRARY_PATH,MY_LICENCE")
 #: Safe to embed in the configuration of NATS and in URLs: no character that is special there.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
-SECRET_OR_NONE = Kind(
+SECRET_OR_NONE = ValueKind(
     str.strip,
     lambda value: (
         None
@@ -68,7 +68,7 @@ SECRET_OR_NONE = Kind(
     ),
     "$(openssl rand -hex 32)",
 )
-ID_OR_NONE = Kind(
+ID_OR_NONE = ValueKind(
     str.strip,
     lambda value: (
         None
@@ -91,7 +91,7 @@ def _read_cpu_cap(text: str) -> float:
     return used
 
 
-CPU_CAP = Kind(
+CPU_CAP = ValueKind(
     _read_cpu_cap,
     lambda value: (
         None
@@ -101,7 +101,7 @@ CPU_CAP = Kind(
 )
 
 
-def _own(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
+def _own(default: Any, kind: ValueKind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     return declare(default, kind, used_by, text, prefix="", **more)
 
 

@@ -18,7 +18,7 @@ from pyoco_server.config.settings import (
     NAME,
     PACKS,
     SUBJECT,
-    Kind,
+    ValueKind,
     check_all,
     declare,
     integer,
@@ -38,7 +38,7 @@ _MEMORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SPLIT_RESERVATION_SECONDS_MAX = constants.RESERVE_KEY_TTL_SECONDS - 86_400
 
 
-def _address(*schemes: str, example: str) -> Kind:
+def _address(*schemes: str, example: str) -> ValueKind:
     def problem(value: object) -> str | None:
         if value == "":
             return None
@@ -56,7 +56,7 @@ def _address(*schemes: str, example: str) -> Kind:
             known = False
         return None if known else f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
 
-    return Kind(str.strip, problem, example)
+    return ValueKind(str.strip, problem, example)
 
 
 _LEDGER = _address("sqlite", "postgresql", "memory", example="postgresql://pyoco@127.0.0.1:5432/pyoco")
@@ -109,7 +109,7 @@ class PricedConfig:
     )
     results_secret: str = declare(
         "",
-        Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
+        ValueKind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
         "G",
         "Secret that signs the URLs of results; not used with S3. Unset: one is generated and stored in NATS.",
         secret=True,

@@ -46,8 +46,8 @@ __all__ = [
     "USER",
     "Audience",
     "Elsewhere",
-    "Kind",
     "Setting",
+    "ValueKind",
     "check_all",
     "check_apart",
     "choice",
@@ -90,7 +90,7 @@ class Audience(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """Parses and checks one type of value."""
 
     #: Raises ValueError with the predicate of a sentence, such as "is not a whole number".
@@ -107,7 +107,7 @@ class Setting:
 
     name: str
     default: object
-    kind: Kind
+    kind: ValueKind
     #: Letters of `_USERS`.
     used_by: str
     help: str
@@ -160,7 +160,7 @@ def written(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def integer(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> ValueKind:
     def parse(text: str) -> int:
         if _INTEGER.fullmatch(text.strip()) is None:
             raise ValueError("is not a whole number")
@@ -171,10 +171,10 @@ def integer(low: int, high: int) -> Kind:
             return "is not a whole number"
         return None if low <= value <= high else f"must be from {low} to {high}"
 
-    return Kind(parse, problem)
+    return ValueKind(parse, problem)
 
 
-def _seconds(low: float) -> Kind:
+def _seconds(low: float) -> ValueKind:
     def parse(text: str) -> float:
         if _DECIMAL.fullmatch(text.strip()) is None:
             raise ValueError("is not a number of seconds")
@@ -185,18 +185,18 @@ def _seconds(low: float) -> Kind:
             return "is not a number of seconds"
         return None if low <= value <= _SECONDS_MAX else f"must be from {low:g} to {_SECONDS_MAX:.0f} seconds"
 
-    return Kind(parse, problem)
+    return ValueKind(parse, problem)
 
 
-def _text(allowed: Callable[[str], bool], problem: str, example: str = "") -> Kind:
-    return Kind(str.strip, lambda value: None if isinstance(value, str) and allowed(value) else problem, example)
+def _text(allowed: Callable[[str], bool], problem: str, example: str = "") -> ValueKind:
+    return ValueKind(str.strip, lambda value: None if isinstance(value, str) and allowed(value) else problem, example)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> ValueKind:
     def parse(text: str) -> str:
         return next((word for word in words if word.casefold() == text.strip().casefold()), text)
 
-    return Kind(parse, lambda value: None if value in words else f"must be one of {', '.join(words)}")
+    return ValueKind(parse, lambda value: None if value in words else f"must be one of {', '.join(words)}")
 
 
 def _parse_flag(text: str) -> bool:
@@ -267,7 +267,7 @@ def _matches(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
+FLAG = ValueKind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
 #: NATS sums the limits of its streams in 64 bits.
 BYTES = integer(1, 2**62)
 MESSAGE_BYTES = integer(1, _MESSAGE_BYTES_MAX)
@@ -283,16 +283,16 @@ FILE = _text(lambda text: "\0" not in text, "is not the path of a file", "/etc/p
 NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
 SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
 TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
-URL = Kind(str.strip, _nats_url_problem)
+URL = ValueKind(str.strip, _nats_url_problem)
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
-HOSTS = Kind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
+HOSTS = ValueKind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
 USER = _text(_matches(r"[^\s:]{0,200}"), "may hold no white space and no ':'", "pyoco-worker")
-PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
+PEPPER = ValueKind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
 INDEX = _text(
     _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
 )
-PACKS = Kind(
+PACKS = ValueKind(
     _parse_packs,
     lambda value: (
         None
@@ -301,12 +301,12 @@ PACKS = Kind(
     ),
     "decision,url",
 )
-MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
+MODULES = ValueKind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 #: An optional callable.
 RESOLVER = _text(_matches(r"([\w.]+:[\w.]+)?"), "is not module:callable", "my_flows:resolve")
 
 
-def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
+def declare(default: Any, kind: ValueKind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     """Declare a dataclass field with its metadata. Returns `Any`, so that the field's own annotation decides."""
     metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))

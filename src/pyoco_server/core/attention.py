@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyoco_server.core.attention_texts import TEXTS, Kind
+from pyoco_server.core.attention_texts import TEXTS, FindingKind
 from pyoco_server.core.holds import LOST, Holds
 from pyoco_server.core.trend import FLOW_MINUTES, QUEUE_MINUTES, FlowEnds
 from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
@@ -17,7 +17,7 @@ __all__ = [
     "NAMES_MAX",
     "AttentionFacts",
     "AttentionFinding",
-    "Kind",
+    "FindingKind",
     "LostWorker",
     "QueueFacts",
     "Severity",
@@ -135,7 +135,7 @@ class AttentionFacts:
 class AttentionFinding:
     """One thing that needs attention."""
 
-    kind: Kind
+    kind: FindingKind
     level: Severity
     #: How many runs, letters or workers are affected; 1 if there is nothing to count.
     count: int
@@ -157,7 +157,9 @@ def findings(facts: AttentionFacts) -> list[AttentionFinding]:
 _LEVELS = {level: place for place, level in enumerate(Severity)}
 
 
-def _finding(kind: Kind, level: Severity, count: int, facts: dict[str, Any], **values: object) -> AttentionFinding:
+def _finding(
+    kind: FindingKind, level: Severity, count: int, facts: dict[str, Any], **values: object
+) -> AttentionFinding:
     english, japanese = TEXTS[kind]
     values = {**facts, **values}
     return AttentionFinding(kind, level, count, english.format(**values), japanese.format(**values), facts)
@@ -165,7 +167,7 @@ def _finding(kind: Kind, level: Severity, count: int, facts: dict[str, Any], **v
 
 def _nats(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if not facts.is_up:
-        yield _finding(Kind.NATS_DOWN, Severity.DANGER, 1, {})
+        yield _finding(FindingKind.NATS_DOWN, Severity.DANGER, 1, {})
 
 
 def _store(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -173,7 +175,7 @@ def _store(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         advice = "Free disk space, and restart NATS." if facts.store_stuck else "Free disk space."
         advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
         details = {"stuck": facts.store_stuck}
-        yield _finding(Kind.STORE_FULL, Severity.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
+        yield _finding(FindingKind.STORE_FULL, Severity.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
 
 
 def _gone(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -181,7 +183,7 @@ def _gone(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     for name, holds in facts.gone:
         lost, lost_ja = LOST[holds]
         details = {"resource": name, "lost": lost}
-        yield _finding(Kind.RESOURCE_LOST, Severity.DANGER, 1, details, lost_ja=lost_ja)
+        yield _finding(FindingKind.RESOURCE_LOST, Severity.DANGER, 1, details, lost_ja=lost_ja)
 
 
 def _unreadable(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -190,13 +192,13 @@ def _unreadable(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         unreadable, unreadable_ja = _some(len(facts.unreadable), facts.unreadable_capped)
         details = {"run_ids": list(facts.unreadable[:NAMES_MAX])}
         values = {"unreadable": unreadable, "unreadable_ja": unreadable_ja, "run_id": facts.unreadable[0]}
-        yield _finding(Kind.RECORD_UNREADABLE, Severity.DANGER, len(facts.unreadable), details, **values)
+        yield _finding(FindingKind.RECORD_UNREADABLE, Severity.DANGER, len(facts.unreadable), details, **values)
 
 
 def _index(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """Skipped without NATS: the lists cannot change then, and NATS_DOWN is already reported."""
     if facts.is_up and not facts.lists_true:
-        yield _finding(Kind.INDEX_BEHIND, Severity.WARNING, 1, {})
+        yield _finding(FindingKind.INDEX_BEHIND, Severity.WARNING, 1, {})
 
 
 def _stores(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -205,7 +207,9 @@ def _stores(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         names = ", ".join(f"the {_STORES[each][0]}" for each in facts.silent_stores)
         names_ja = "、".join(_STORES[each][1] for each in facts.silent_stores)
         count = len(facts.silent_stores)
-        yield _finding(Kind.PRICED_STORES_SILENT, Severity.DANGER, count, details, names=names, names_ja=names_ja)
+        yield _finding(
+            FindingKind.PRICED_STORES_SILENT, Severity.DANGER, count, details, names=names, names_ja=names_ja
+        )
 
 
 _STORES = {
@@ -219,7 +223,9 @@ _STORES = {
 def _differing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.differences:
         details = {"audited_at": facts.audited_at}
-        yield _finding(Kind.MONEY_DIFFERS, Severity.DANGER, facts.differences, details, differences=facts.differences)
+        yield _finding(
+            FindingKind.MONEY_DIFFERS, Severity.DANGER, facts.differences, details, differences=facts.differences
+        )
 
 
 def _disputed(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -228,7 +234,7 @@ def _disputed(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         details = {"run_ids": list(facts.disputed[:NAMES_MAX]), "oldest_at": facts.disputed_oldest_at}
         since, since_ja = _since(facts.now - facts.disputed_oldest_at)
         values = {"disputed": disputed, "disputed_ja": disputed_ja, "since": since, "since_ja": since_ja}
-        yield _finding(Kind.DISPUTED_RUNS, Severity.DANGER, len(facts.disputed), details, **values)
+        yield _finding(FindingKind.DISPUTED_RUNS, Severity.DANGER, len(facts.disputed), details, **values)
 
 
 def _since(seconds: float) -> tuple[str, str]:
@@ -249,13 +255,15 @@ def _unserved(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         depth = queue.depth + queue.put_back
         if depth and _is_unserved(facts, queue):
             details = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
-            yield _finding(Kind.TAG_WITHOUT_WORKER, Severity.DANGER, depth, details, command=start_command(queue.tag))
+            yield _finding(
+                FindingKind.TAG_WITHOUT_WORKER, Severity.DANGER, depth, details, command=start_command(queue.tag)
+            )
 
 
 def _unserved_packs(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.packs and not facts.workers_alive and facts.now - facts.packs_oldest_at >= _UNSERVED_SECONDS:
         details = {"depth": facts.packs, "oldest_at": facts.packs_oldest_at}
-        yield _finding(Kind.PACKS_WITHOUT_WORKER, Severity.DANGER, facts.packs, details)
+        yield _finding(FindingKind.PACKS_WITHOUT_WORKER, Severity.DANGER, facts.packs, details)
 
 
 def _lost(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -264,7 +272,7 @@ def _lost(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     for worker in facts.lost:
         if worker.runs:
             details = {"worker_id": worker.worker_id, "run_ids": list(worker.run_ids[:NAMES_MAX])}
-            yield _finding(Kind.WORKERS_LOST, Severity.DANGER, worker.runs, details, runs=worker.runs)
+            yield _finding(FindingKind.WORKERS_LOST, Severity.DANGER, worker.runs, details, runs=worker.runs)
 
 
 def _failing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -272,7 +280,7 @@ def _failing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         if each.failed >= _FAILURES_MIN and each.failed >= _FAILURES_WARNING * each.ended:
             level = Severity.DANGER if each.failed >= _FAILURES_DANGER * each.ended else Severity.WARNING
             details = {"flow": each.flow, "failed": each.failed, "ended": each.ended}
-            yield _finding(Kind.FAILING_FLOW, level, each.failed, details, minutes=FLOW_MINUTES)
+            yield _finding(FindingKind.FAILING_FLOW, level, each.failed, details, minutes=FLOW_MINUTES)
 
 
 def _growing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -283,7 +291,7 @@ def _growing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         has_grown = queue.depth >= max(before * _GROWTH_RATIO, before + _GROWTH_MIN)
         if has_grown and not _is_draining(queue) and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
             details = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
-            yield _finding(Kind.GROWING_QUEUE, Severity.WARNING, queue.depth, details, minutes=QUEUE_MINUTES)
+            yield _finding(FindingKind.GROWING_QUEUE, Severity.WARNING, queue.depth, details, minutes=QUEUE_MINUTES)
 
 
 def _is_draining(queue: QueueFacts) -> bool:
@@ -303,13 +311,17 @@ def _dead_letters(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         failed = "1 failed run needs" if facts.dead_letters == 1 else f"{facts.dead_letters} failed runs need"
         failed_ja = f"{facts.dead_letters}件"
         values = {"letters": f"{failed} a decision", "letters_ja": failed_ja, "new": new, "new_ja": new_ja}
-        yield _finding(Kind.DEAD_LETTERS, Severity.WARNING, facts.dead_letters, details, **values)
+        yield _finding(FindingKind.DEAD_LETTERS, Severity.WARNING, facts.dead_letters, details, **values)
 
 
 def _pack_dead_letters(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.pack_dead_letters:
         yield _finding(
-            Kind.PACK_DEAD_LETTERS, Severity.WARNING, facts.pack_dead_letters, {}, letters=facts.pack_dead_letters
+            FindingKind.PACK_DEAD_LETTERS,
+            Severity.WARNING,
+            facts.pack_dead_letters,
+            {},
+            letters=facts.pack_dead_letters,
         )
 
 
@@ -317,7 +329,9 @@ def _stale(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.stale:
         stale, stale_ja = _some(len(facts.stale), facts.stale_capped)
         details = {"run_ids": list(facts.stale[:NAMES_MAX])}
-        yield _finding(Kind.STALE_RUNS, Severity.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja)
+        yield _finding(
+            FindingKind.STALE_RUNS, Severity.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja
+        )
 
 
 def _overdue(facts: AttentionFacts) -> Iterator[AttentionFinding]:
@@ -328,7 +342,7 @@ def _overdue(facts: AttentionFacts) -> Iterator[AttentionFinding]:
         since, since_ja = _since(facts.now - facts.overdue_oldest_at)
         values = {"schedule": facts.overdue[0], "since": since, "since_ja": since_ja}
         yield _finding(
-            Kind.SCHEDULE_OVERDUE, Severity.WARNING, schedules, details, **(values | {"schedules": schedules})
+            FindingKind.SCHEDULE_OVERDUE, Severity.WARNING, schedules, details, **(values | {"schedules": schedules})
         )
 
 
@@ -336,7 +350,7 @@ def _wheels(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     workers = len(facts.wheel_failures)
     if workers:
         details = {"worker_ids": list(facts.wheel_failures[:NAMES_MAX])}
-        yield _finding(Kind.WHEEL_FAILURES, Severity.WARNING, workers, details, workers=workers)
+        yield _finding(FindingKind.WHEEL_FAILURES, Severity.WARNING, workers, details, workers=workers)
 
 
 def _some(count: int, capped: bool) -> tuple[str, str]:

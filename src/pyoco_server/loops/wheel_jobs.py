@@ -12,7 +12,7 @@ from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Sur
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
-__all__ = ["Order", "WheelJobs", "WheelResult"]
+__all__ = ["WheelJobs", "WheelOrder", "WheelResult"]
 
 log = get_logger(__name__)
 
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Order:
+class WheelOrder:
     """One wheel to install."""
 
     wheel: Wheel
@@ -49,7 +49,9 @@ class WheelJobs:
         """The wheels being installed."""
         return list(self._wheels.values())
 
-    async def bring(self, orders: Iterable[Order], around: Surroundings, wanted: Collection[str]) -> list[WheelResult]:
+    async def bring(
+        self, orders: Iterable[WheelOrder], around: Surroundings, wanted: Collection[str]
+    ) -> list[WheelResult]:
         """Start these installations and wait for them for a limited time. Returns all results available by then.
 
         `wanted`: ids of uploads. Installations of other uploads are cancelled.
@@ -69,7 +71,7 @@ class WheelJobs:
             del self._wheels[name]
         return [self._tasks.pop(name).result() for name in ended]
 
-    async def _bring(self, order: Order, around: Surroundings) -> WheelResult:
+    async def _bring(self, order: WheelOrder, around: Surroundings) -> WheelResult:
         def read() -> AsyncGenerator[bytes, None]:
             return self._objects.read(order.info)
 

@@ -12,7 +12,7 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.programs.dedup import DedupStage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import an_assignment, open_door
@@ -132,7 +132,7 @@ async def test_assignments_for_a_finished_job_that_arrive_together_are_all_answe
         await _settled(worker, first.job_id)
         write, is_writing, may_write = worker.spool._write, threading.Event(), threading.Event()
 
-        def slow_write(finished: Finished) -> int:
+        def slow_write(finished: FinishedJob) -> int:
             is_writing.set()
             may_write.wait(120)
             return write(finished)

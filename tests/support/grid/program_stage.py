@@ -26,7 +26,7 @@ from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher, WorkerLost
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent, QuorumChanged
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
@@ -149,7 +149,7 @@ class Stage:
         self.quorum = Quorum(programs, wall=backend.clock, every_seconds=0.05, lost_seconds=0.3)
         self.clock = Clock()
         self.quorate: list[bool] = []
-        self.meter = Meter(programs.config.exec_group)
+        self.meter = ProgramMeter(programs.config.exec_group)
         self.slots = ClientSlots(backend, holder)
         self.in_flight = InFlight(backend, self.slots, self.meter, quorum=self.quorum, clock=self.clock)
         self.dispatcher = Dispatcher(backend, workers, self.in_flight, self.slots)

@@ -25,7 +25,7 @@ from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.loops.priced import fitness as fitness_module
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_lane import PackLane
-from pyoco_server.loops.priced.staging import Tries, prefix_of
+from pyoco_server.loops.priced.staging import StagingTries, prefix_of
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
 from support.priced import naughty_packs
@@ -55,7 +55,7 @@ FEE = 5_000
 FOR_EVER = 10**9
 #: Longer than any machine stands still. Who wants a lease to end moves the clock.
 LEASE_SECONDS = 60
-QUICK = Tries(seconds=60.0, pauses=(0.01, 0.01))
+QUICK = StagingTries(seconds=60.0, pauses=(0.01, 0.01))
 BRIEFLY = RetryLimit(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-__all__ = ["BRIEF", "NO_PATIENCE", "PATIENT", "RetryLimit", "Waiting"]
+__all__ = ["BRIEF", "NO_PATIENCE", "PATIENT", "RetryLimit", "RetryPause"]
 
 _PAUSE_MAX = timedelta(seconds=5)
 
@@ -19,11 +19,11 @@ class RetryLimit:
     total: timedelta
     first_pause: timedelta = timedelta(milliseconds=100)
 
-    def begin(self) -> Waiting:
-        return Waiting(self)
+    def begin(self) -> RetryPause:
+        return RetryPause(self)
 
 
-class Waiting:
+class RetryPause:
     """The retries of one operation; the time runs from construction."""
 
     def __init__(self, patience: RetryLimit) -> None:

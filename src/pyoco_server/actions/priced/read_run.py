@@ -17,7 +17,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Inline", "PricedRunReading", "SignedArtifact", "SignedResult", "read_run"]
+__all__ = ["InlineResult", "PricedRunReading", "SignedArtifact", "SignedResult", "read_run"]
 
 log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ class SignedArtifact:
 
 
 @dataclass(frozen=True)
-class Inline:
+class InlineResult:
     """The inline result that `options.inline` requested (PRICED-76): the envelope's data, or why it is left out."""
 
     data: Any = None
@@ -50,7 +50,7 @@ class SignedResult:
     expires_at: int
     artifacts: tuple[SignedArtifact, ...]
     #: None: not requested.
-    inline: Inline | None
+    inline: InlineResult | None
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,17 @@ async def _artifact(priced: Priced, item: Mapping[str, Any], expires_at: int) ->
     )
 
 
-async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inline | None:
+async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> InlineResult | None:
     if not run.inline:
         return None
     if result.size_bytes > INLINE_MAX_BYTES:
-        return Inline(omitted="TOO_LARGE")
+        return InlineResult(omitted="TOO_LARGE")
     try:
         data = await find_envelope(priced, run, result)
     except DependencyUnavailable as error:
         log.warning("could not read a result to show it inline", **facts.about(run), cause=error)
-        return Inline(omitted="UNAVAILABLE")
+        return InlineResult(omitted="UNAVAILABLE")
     if data is None:
         log.warning("result is missing; not shown inline", **facts.about(run))
-        return Inline(omitted="UNAVAILABLE")
-    return Inline(data=json.loads(data)["data"])
+        return InlineResult(omitted="UNAVAILABLE")
+    return InlineResult(data=json.loads(data)["data"])

@@ -15,7 +15,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.ledger.port import StorageFull
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["InputFile", "Uploaded", "upload_input"]
+__all__ = ["StoredInput", "Uploaded", "upload_input"]
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ assert _STORE_SECONDS < PENDING_SECONDS // 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputFile:
+class StoredInput:
     """A completely received file."""
 
     #: As named by the caller.
@@ -44,7 +44,7 @@ class Uploaded:
     is_new: bool
 
 
-async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploaded:
+async def upload_input(priced: Priced, tenant_id: str, file: StoredInput) -> Uploaded:
     """Reserve the room, store the bytes, confirm, in that order; two transactions and the bytes.
 
     A crash leaves behind:
@@ -79,7 +79,7 @@ async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploa
     return Uploaded(confirmed, is_new=True)
 
 
-def _new(priced: Priced, tenant_id: str, file: InputFile) -> NewUpload:
+def _new(priced: Priced, tenant_id: str, file: StoredInput) -> NewUpload:
     upload_id = priced.new_id()
     return NewUpload(
         upload_id=upload_id,
@@ -120,7 +120,7 @@ def _no_room(full: StorageFull, size_bytes: int, allowed: int) -> str:
     return f"{taken}; room comes back from {iso(-(-full.first_expires_at // SECOND_US) * SECOND_US)} on"
 
 
-async def _store(priced: Priced, new: NewUpload, file: InputFile) -> None:
+async def _store(priced: Priced, new: NewUpload, file: StoredInput) -> None:
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             await priced.inputs.put(new.key, file.chunks(), new.size_bytes, new.content_type, new.sha256)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyoco_server.core.diagnosis.facts import Facts, Found, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
-from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import Absent, BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 
 __all__ = [
     "bucket",
@@ -28,16 +28,16 @@ _NO_MONEY = "priced runs are neither accepted nor ended; flows continue"
 _SECRET_LENGTH_MIN = 16
 
 
-def _ledger(facts: Facts) -> Ledger | None:
+def _ledger(facts: Facts) -> LedgerFacts | None:
     known = facts.priced
-    return known.ledger if isinstance(known, PricedFacts) and isinstance(known.ledger, Ledger) else None
+    return known.ledger if isinstance(known, PricedFacts) and isinstance(known.ledger, LedgerFacts) else None
 
 
 def reachable(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts):
         return
-    if isinstance(known.ledger, Ledger):
+    if isinstance(known.ledger, LedgerFacts):
         yield ok(f"the ledger answers: {known.ledger.where}")
     elif isinstance(known.ledger, Absent):
         yield note(
@@ -81,7 +81,7 @@ def identity(facts: Facts) -> Iterator[Remark]:
     known, remembered = facts.priced, facts.remembered_ledger
     if not isinstance(known, PricedFacts) or isinstance(known.ledger, Unknown) or not isinstance(remembered, str):
         return
-    found = known.ledger.ledger_id if isinstance(known.ledger, Ledger) else None
+    found = known.ledger.ledger_id if isinstance(known.ledger, LedgerFacts) else None
     if found == remembered:
         yield ok(f"the ledger is the one that this deployment uses: {found}")
         return
@@ -208,7 +208,7 @@ def bucket(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts) or known.bucket is None:
         return
-    if isinstance(known.bucket, Bucket):
+    if isinstance(known.bucket, BucketFacts):
         yield ok(f"{known.bucket.name} answers")
     else:
         yield danger(
@@ -222,7 +222,7 @@ def inputs_bucket(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts) or known.inputs_bucket is None:
         return
-    if isinstance(known.inputs_bucket, Bucket):
+    if isinstance(known.inputs_bucket, BucketFacts):
         yield ok(f"{known.inputs_bucket.name} answers")
     else:
         yield danger(

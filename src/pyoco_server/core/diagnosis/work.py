@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, WaitingRuns, Workers
+from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Unknown, WaitingRuns, Workers, WorkQueueFacts
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
 from pyoco_server.core.waiting import start_command
 from pyoco_server.core.worker_record import WorkerRecord
@@ -70,7 +70,7 @@ def _receiving(facts: Facts, workers: Workers) -> list[WorkerRecord]:
 def unserved(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.queue, Unknown):
         yield from _unavailable(facts, "the queue", facts.queue)
-    if not isinstance(facts.queue, Queue) or not isinstance(facts.workers, Workers):
+    if not isinstance(facts.queue, WorkQueueFacts) or not isinstance(facts.workers, Workers):
         return
     served = {tag for record in _receiving(facts, facts.workers) for tag in record.tags}
     waiting = _waiting(facts, facts.queue)
@@ -87,7 +87,7 @@ def unserved(facts: Facts) -> Iterator[Remark]:
         yield ok(f"jobs in the queue: {sum(runs.depth for runs in waiting.values())}; every tag has a worker")
 
 
-def _waiting(facts: Facts, queue: Queue) -> Mapping[str, WaitingRuns]:
+def _waiting(facts: Facts, queue: WorkQueueFacts) -> Mapping[str, WaitingRuns]:
     """Return the runs that wait, by tag: as the gateway lists them, so that all doors tell the same (CLI-20).
 
     Without a gateway that says so, every job in the stream is counted, also those of runs that execute or have ended.
@@ -101,7 +101,7 @@ def _waiting(facts: Facts, queue: Queue) -> Mapping[str, WaitingRuns]:
 
 def tag_queues(facts: Facts) -> Iterator[Remark]:
     """Check for consumers that are stalled, or were created with other settings."""
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
     stream = facts.wishes.work_stream
     found: list[Remark] = []
@@ -140,7 +140,7 @@ def tag_queues(facts: Facts) -> Iterator[Remark]:
 
 
 def strangers(facts: Facts) -> Iterator[Remark]:
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
     for name in facts.queue.strangers:
         yield danger(
@@ -152,7 +152,7 @@ def strangers(facts: Facts) -> Iterator[Remark]:
 
 
 def repeats(facts: Facts) -> Iterator[Remark]:
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
     for queue in facts.queue.tag_queues:
         if queue.repeated >= _REPEATED_MAX:

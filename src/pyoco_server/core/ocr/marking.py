@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyoco_server.core.ocr.page import TextLine, TextWord
-from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.core.ocr.profiles import OcrProfile
 
 __all__ = ["DOUBTFUL", "UNREADABLE", "Block", "blocks_of", "mean_confidence", "readings_to_verify"]
 
@@ -32,7 +32,7 @@ class Block:
     is_title: bool = False
 
 
-def blocks_of(lines: Sequence[TextLine], profile: Profile) -> list[Block]:
+def blocks_of(lines: Sequence[TextLine], profile: OcrProfile) -> list[Block]:
     """Return the lines in order, grouped in blocks. Every word appears, or a mark in its place."""
     usual = statistics.median(line.box.height for line in lines) if lines else 0
     blocks: list[list[TextLine]] = []
@@ -61,7 +61,7 @@ def _continues(last: TextLine, line: TextLine) -> bool:
     return is_near and heights[1] <= 1.6 * heights[0] and line.box.across(last.box) > 0
 
 
-def _written(line: TextLine, profile: Profile) -> str:
+def _written(line: TextLine, profile: OcrProfile) -> str:
     """Return the text of a line, with one mark for adjacent words of the same kind, instead of one per word."""
     pieces: list[str] = []
     for index, word in enumerate(line.words):
@@ -79,7 +79,7 @@ def _written(line: TextLine, profile: Profile) -> str:
     return "".join(pieces)
 
 
-def _kind(word: TextWord, profile: Profile) -> str:
+def _kind(word: TextWord, profile: OcrProfile) -> str:
     if not word.text or word.confidence < profile.unreadable_below:
         return UNREADABLE
     return DOUBTFUL if word.confidence < profile.doubtful_below else ""
@@ -96,7 +96,7 @@ def _is_apart(left: TextWord, right: TextWord, height: int) -> bool:
     return gap > 0.3 * height if _HANGUL.search(edges) else True
 
 
-def readings_to_verify(lines: Sequence[TextLine], profile: Profile) -> list[str]:
+def readings_to_verify(lines: Sequence[TextLine], profile: OcrProfile) -> list[str]:
     """Return the doubtful readings as they are written, without marks, in order."""
     found: list[str] = []
     for line in lines:

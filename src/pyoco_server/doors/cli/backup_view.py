@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyoco_server.actions.backup import Progress
+from pyoco_server.actions.backup import BackupProgress
 from pyoco_server.core.backup import LEDGER
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
+    from rich.progress import BackupProgress as RichProgress
     from rich.progress import TaskID
 
     from pyoco_server.core.backup import Manifest
@@ -33,8 +33,8 @@ class Bars:
     def __enter__(self) -> Bars:
         if sys.stderr.isatty():
             from rich.console import Console  # only for a terminal
+            from rich.progress import BackupProgress as RichProgress
             from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-            from rich.progress import Progress as RichProgress
 
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -50,7 +50,7 @@ class Bars:
         if self._rich is not None:
             self._rich.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: BackupProgress) -> None:
         if self._rich is None:
             if progress.is_done and not self._is_quiet:
                 click.echo(f"{self._doing} {progress.stream}: {_size(progress.done_bytes)}", err=True)

@@ -16,7 +16,7 @@ from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX
 from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
 from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.filters import ClientId, ExecName, Group, JobId
-from pyoco_server.doors.http.forms import Part, parse_form
+from pyoco_server.doors.http.forms import FormPart, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
 from pyoco_server.doors.http.reading import members_of
 from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
@@ -104,7 +104,7 @@ class JobForm:
         #: The name of each new file, followed by its bytes.
         self._came: list[str | bytes] = []
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: FormPart) -> None:
         self._parts += 1
         if self._parts > _PARTS_MAX:
             raise _bad(f"the form has more than {_PARTS_MAX} parts", None)
@@ -124,7 +124,7 @@ class JobForm:
         else:
             self._unknown[part.name] = None
 
-    def take(self, part: Part, data: bytes) -> None:
+    def take(self, part: FormPart, data: bytes) -> None:
         if part.name == "file":
             self._came.append(data)
         elif part.name == "arg":
@@ -159,7 +159,7 @@ class JobForm:
         """Return a field, or None if it is missing."""
         return _decoded(self._fields[name], name) if name in self._fields else None
 
-    def _begin_file(self, part: Part) -> None:
+    def _begin_file(self, part: FormPart) -> None:
         """GRID-96: refuse a bad name before reading the file's bytes."""
         if part.file_name is None:
             raise _bad("file must be a file, not a field: give it a filename", "Files")

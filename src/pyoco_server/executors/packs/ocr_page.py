@@ -11,10 +11,10 @@ from pyoco_server.core.ocr.ink import unread
 from pyoco_server.core.ocr.layout import BLANK, LINE_HEIGHT_GOOD, Layout, needed, scale_of, sniff, zones
 from pyoco_server.core.ocr.merging import merge, with_gaps
 from pyoco_server.core.ocr.page import Box, Raster, TextLine
-from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.core.ocr.profiles import OcrProfile
 from pyoco_server.ports.ocr.port import Engine, Images, OutOfTime
 
-__all__ = ["PageRead", "Reader"]
+__all__ = ["PageRead", "PageReader"]
 
 #: A pass scales its lines to about this height: engines also misread very large letters.
 _TITLE_HEIGHT: Final = 48
@@ -44,12 +44,12 @@ class PageRead:
 
 
 @dataclass(frozen=True)
-class Reader:
+class PageReader:
     """Preflight, mode, preprocessing, passes: each step is done once and never revised."""
 
     images: Images
     engine: Engine
-    profile: Profile
+    profile: OcrProfile
     languages: tuple[str, ...]
     #: Returns the seconds left; raises if the run was cancelled.
     seconds_left: Callable[[], float]

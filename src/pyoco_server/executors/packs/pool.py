@@ -12,7 +12,7 @@ from pyoco_server.core.packs.spec import PackSpec
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host.warm_pool import Size, WarmPool
-from pyoco_server.executors.packs.host import HostExecution, PackHost
+from pyoco_server.executors.packs.host import PackExecution, PackHost
 from pyoco_server.executors.packs.port import Call
 from pyoco_server.executors.packs.wire import Greeting
 from pyoco_server.executors.strays.marks import end_abandoned
@@ -35,10 +35,10 @@ class _HostProcess:
 
     def __init__(self, hosts: PackHosts, group: _Group | None, host: PackHost | None) -> None:
         self._hosts, self._group, self._host = hosts, group, host
-        self._execution: HostExecution | None = None
+        self._execution: PackExecution | None = None
         self._is_left = self._is_over = False
 
-    async def begin(self, call: Call) -> HostExecution:
+    async def begin(self, call: Call) -> PackExecution:
         assert self._execution is None
         assert not self._is_left
         group = self._hosts.group_of(call.pack_type)
@@ -48,7 +48,7 @@ class _HostProcess:
         while self._host is None or not self._host.is_alive:
             self._release_process()
             self._host = await group.take()
-        self._execution = HostExecution(self._host, call, self._over)
+        self._execution = PackExecution(self._host, call, self._over)
         return self._execution
 
     def _over(self) -> None:

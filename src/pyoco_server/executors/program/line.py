@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyoco_server.executors.program.settings import Settings
-from pyoco_server.executors.program.wire import READY, Frames, frame
+from pyoco_server.executors.program.settings import RunnerSettings
+from pyoco_server.executors.program.wire import READY, RunnerFrames, frame
 from pyoco_server.logs import get_logger
 
 __all__ = ["RunnerConnection"]
@@ -33,13 +33,13 @@ class RunnerConnection(asyncio.Protocol):
         self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[RunnerConnection], None]
     ) -> None:
         self._on_message, self._on_lost = on_message, on_lost
-        self._frames = Frames()
+        self._frames = RunnerFrames()
         self._transport: asyncio.WriteTransport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._is_ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.is_open = False
 
-    async def open(self, settings: Settings, variables: Mapping[str, str]) -> None:
+    async def open(self, settings: RunnerSettings, variables: Mapping[str, str]) -> None:
         """Start the runner and return once it accepts orders. Raises OSError, after removing the process."""
         ours, theirs = socket.socketpair()
         try:

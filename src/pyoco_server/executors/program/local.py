@@ -25,7 +25,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
-from pyoco_server.executors.program.find import NotFound, find, names_in
+from pyoco_server.executors.program.find import ProgramNotFound, find, names_in
 from pyoco_server.executors.program.leftovers import (
     check_root,
     clean_root,
@@ -36,7 +36,7 @@ from pyoco_server.executors.program.line import RunnerConnection
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, pack_left
 from pyoco_server.executors.program.port import ProgramWork
 from pyoco_server.executors.program.printing import Captures
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.executors.program.staging import NotStaged, are_small, read_small, write_large
 from pyoco_server.executors.program.verdict import failure, verdict
 from pyoco_server.executors.program.wire import BEGIN, LINES, Input, ProcessEnded
@@ -62,7 +62,9 @@ class LocalPrograms:
     """Runs programs on this machine (`port.ProgramExecutor`). `variables` are the environment variables of this
     process; `collector` gets what programs print, beside their reports."""
 
-    def __init__(self, settings: Settings, variables: Mapping[str, str], collector: Collector | None = None) -> None:
+    def __init__(
+        self, settings: RunnerSettings, variables: Mapping[str, str], collector: Collector | None = None
+    ) -> None:
         self._captures = None if collector is None else Captures(collector)
         if collector is not None:
             settings = replace(settings, log_limits=astuple(collector.limits))
@@ -114,7 +116,7 @@ class LocalPrograms:
             return False
         try:
             os.close(find(self.settings.exec_dir, exec_name).descriptor)
-        except NotFound:
+        except ProgramNotFound:
             return False
         return True
 
@@ -174,7 +176,7 @@ class LocalPrograms:
             self._order(execution, await write_large(work.files, opened[0], self._in_thread), is_made=True)
         except NotStaged as error:
             execution.settle(failure(error.code, error.text))
-        except NotFound as error:
+        except ProgramNotFound as error:
             execution.settle(failure(ErrorCode.EXEC_NOT_FOUND, str(error)))
         except OSError as error:
             execution.settle(failure(ErrorCode.WORKER_ERROR, f"an input cannot be written: {error.strerror}"))

@@ -21,7 +21,7 @@ from pyoco_server.loops.priced.abilities import Abilities, Probe
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import PackProcessor, TakenMessage
-from pyoco_server.loops.priced.staging import Tries
+from pyoco_server.loops.priced.staging import StagingTries
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
@@ -58,13 +58,13 @@ class PackLane:
         packs: Collection[str] = (),
         *,
         files: Files,
-        tries: Tries | None = None,
+        tries: StagingTries | None = None,
         patience: RetryLimit = PATIENT,
     ) -> None:
         """`packs`: the packs to take; empty: all that the executor has."""
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
         self._outage = Outage(log)
-        self._files, self._tries, self._patience = files, tries or Tries(), patience
+        self._files, self._tries, self._patience = files, tries or StagingTries(), patience
         self._fitness = Fitness(priced)
         #: Reports what is missing for its packs; None: nothing ever is. Set it before the start.
         self.probe: Probe | None = None

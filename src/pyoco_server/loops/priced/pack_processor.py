@@ -37,7 +37,7 @@ from pyoco_server.loops.priced.abilities import Abilities
 from pyoco_server.loops.priced.fetching import Files, Unfetched, fetch_files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.lease import Lease
-from pyoco_server.loops.priced.staging import NotStaged, Tries, prefix_of, stage, stage_once
+from pyoco_server.loops.priced.staging import NotStaged, StagingTries, prefix_of, stage, stage_once
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.ledger.port import Lost
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -96,7 +96,7 @@ class PackProcessor:
         pulse: Pulse,
         *,
         files: Files,
-        tries: Tries,
+        tries: StagingTries,
         patience: RetryLimit = PATIENT,
     ) -> None:
         self._priced, self._abilities, self._fitness, self._pulse = priced, abilities, fitness, pulse

@@ -22,7 +22,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.counting import count_put_back
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvents, QuorumChanged
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.loops.programs.quorum import Quorum, QuorumChange
 from pyoco_server.loops.pulse import Live, Pulse, Rhythm
 from pyoco_server.ports.backend import Backend
@@ -100,7 +100,7 @@ class InFlight:
         self,
         backend: Backend,
         slots: ClientSlots,
-        meter: Meter,
+        meter: ProgramMeter,
         *,
         awaits_signs: bool = True,
         quorum: Quorum | None = None,

@@ -11,7 +11,7 @@ from pyoco_server.actions.programs.measure import SAMPLE, ProgramFigures
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
-__all__ = ["NAMES_MAX", "Gauges", "Meter"]
+__all__ = ["NAMES_MAX", "Gauges", "ProgramMeter"]
 
 #: Limit of programs counted separately; the others are counted together.
 NAMES_MAX = 1_000
@@ -19,7 +19,7 @@ NAMES_MAX = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Gauges:
-    """The state of a process when its metrics are read, as opposed to what a `Meter` has counted."""
+    """The state of a process when its metrics are read, as opposed to what a `ProgramMeter` has counted."""
 
     #: Open connections by role: `client`, `worker`, `new`.
     connections: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Gauges:
     inflight: Mapping[str, int] = field(default_factory=dict)
 
 
-class Meter:
+class ProgramMeter:
     """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs)."""
 
     def __init__(self, group: str) -> None:

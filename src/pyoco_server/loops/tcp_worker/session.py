@@ -13,7 +13,7 @@ from pyoco_server.frames.wire import Wire, WireClosed, fresh
 from pyoco_server.loops.tcp_worker.credits import CreditAccount
 from pyoco_server.loops.tcp_worker.spool import SpooledResult
 
-__all__ = ["Answers", "Key", "Refused", "Session"]
+__all__ = ["Answers", "DoorRefused", "DoorSession", "Key"]
 
 #: Of a result: JobId and token.
 Key = tuple[str, str]
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 _ANSWERS_MAX = 8
 
 
-class Refused(Exception):
+class DoorRefused(Exception):
     """A door answered with an Error."""
 
     def __init__(self, error: ErrorMessage) -> None:
@@ -32,7 +32,7 @@ class Refused(Exception):
 class Answers:
     """The answers to one request, or to several related ones, accepted within the context."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DoorSession) -> None:
         self._session = session
         self._queue: asyncio.Queue[Frame | None] = asyncio.Queue(_ANSWERS_MAX)
         self._asked: set[UUID] = set()
@@ -58,7 +58,7 @@ class Answers:
         if frame is None:
             raise WireClosed(self._session.wire.reason or "peer_closed")
         if frame.type == Type.ERROR:
-            raise Refused(ErrorMessage.read(frame.payload))
+            raise DoorRefused(ErrorMessage.read(frame.payload))
         return frame
 
     async def put(self, frame: Frame) -> None:
@@ -81,7 +81,7 @@ class Answers:
             self._queue.get_nowait()
 
 
-class Session:
+class DoorSession:
     """A connection from HelloAck to its end."""
 
     def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: CreditAccount) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.finished import Damaged, Finished, decode, encode
+from pyoco_server.loops.tcp_worker.finished import Damaged, FinishedJob, decode, encode
 
 __all__ = ["Spool", "SpooledResult"]
 
@@ -45,7 +45,7 @@ class SpooledResult:
     number: int
     is_settled: bool = False
     #: The result itself, if it could not be written to disk.
-    in_memory: Finished | None = None
+    in_memory: FinishedJob | None = None
 
 
 class Spool:
@@ -97,7 +97,7 @@ class Spool:
             self._add(_kept(each, size, number))
         return self.due()
 
-    async def put(self, finished: Finished) -> tuple[SpooledResult, Finished]:
+    async def put(self, finished: FinishedJob) -> tuple[SpooledResult, FinishedJob]:
         """Keep a result, in place of an earlier one of this job. Never raises.
 
         Returns it with the new path of its archive, in the spool.
@@ -121,7 +121,7 @@ class Spool:
         self._add(kept)
         return kept, finished
 
-    async def read(self, kept: SpooledResult) -> Finished | None:
+    async def read(self, kept: SpooledResult) -> FinishedJob | None:
         """Read a result. None: it was damaged and is set aside, or was deleted."""
         if kept.in_memory is not None:
             return kept.in_memory
@@ -136,7 +136,7 @@ class Spool:
             return None
         return finished.with_token(kept.token, kept.attempt)
 
-    async def retoken(self, kept: SpooledResult, token: str, attempt: int) -> tuple[SpooledResult, Finished] | None:
+    async def retoken(self, kept: SpooledResult, token: str, attempt: int) -> tuple[SpooledResult, FinishedJob] | None:
         """Make the result the answer to a newer attempt, and due again (GRID-107). None: as in `read`."""
         finished = await self.read(kept)
         return None if finished is None else await self.put(finished.with_token(token, attempt))
@@ -221,7 +221,7 @@ class Spool:
 
     # Methods below run in the spool's thread.
 
-    def _write(self, finished: Finished) -> int:
+    def _write(self, finished: FinishedJob) -> int:
         data, part = encode(finished), self._path(finished.job_id, _PART)
         with part.open("wb") as file:
             file.write(data)
@@ -233,11 +233,11 @@ class Spool:
             self._path(finished.job_id, _ARCHIVE).unlink(missing_ok=True)
         return len(data) + (finished.archive.size if finished.archive is not None else 0)
 
-    def _load(self) -> list[tuple[Finished, int]]:
+    def _load(self) -> list[tuple[FinishedJob, int]]:
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = [each for each in self._folder.iterdir() if each.is_file()]
-        found: list[tuple[float, Finished, int]] = []
+        found: list[tuple[float, FinishedJob, int]] = []
         for path in files:
             if path.suffix == _RESULT:
                 try:
@@ -265,7 +265,7 @@ class Spool:
                 self._path(job_id, ending).unlink(missing_ok=True)
 
 
-def _kept(finished: Finished, size: int, number: int) -> SpooledResult:
+def _kept(finished: FinishedJob, size: int, number: int) -> SpooledResult:
     return SpooledResult(
         job_id=finished.job_id,
         run_id=finished.run_id,
@@ -277,7 +277,7 @@ def _kept(finished: Finished, size: int, number: int) -> SpooledResult:
     )
 
 
-def _read_complete(path: Path) -> Finished:
+def _read_complete(path: Path) -> FinishedJob:
     """Raises OSError or Damaged."""
     archive_path = path.with_suffix(_ARCHIVE)
     finished = decode(path.read_bytes(), archive_path)

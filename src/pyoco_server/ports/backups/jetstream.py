@@ -20,7 +20,7 @@ import nats.errors
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy, with_replicas
 from pyoco_server.core.backup_change import LateChange
-from pyoco_server.core.backup_mark import Mark, dated, marked, unmarked
+from pyoco_server.core.backup_mark import BackupMark, dated, marked, unmarked
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
@@ -222,14 +222,14 @@ class JetStreamStreams:
         if stream.name in self._dated:
             config = dated(config, int(time.time() * 1_000_000))
         with _refusals(f"restore {stream.name}"):
-            await self._upload(marked(config, Mark(backup_id)), stream.state, chunks)
+            await self._upload(marked(config, BackupMark(backup_id)), stream.state, chunks)
             for consumer in stream.consumers:
                 where = f"CONSUMER.DURABLE.CREATE.{stream.name}.{consumer['durable_name']}"
                 request = {"stream_name": stream.name, "config": consumer}
                 await self._link.insist(where, request, dict[str, Any])
             await self._put(stream, changes)
             state = (await self._info(stream.name)).state
-            complete = Mark(backup_id, (state["last_seq"], state["messages"]))
+            complete = BackupMark(backup_id, (state["last_seq"], state["messages"]))
             await self._link.insist(f"STREAM.UPDATE.{stream.name}", marked(config, complete), dict[str, Any])
 
     async def unmark(self, name: str) -> None:

@@ -35,7 +35,7 @@ from pyoco_server.ports.budget.port import (
     Settled,
     TenantMismatch,
 )
-from pyoco_server.ports.budget.repair import Stock
+from pyoco_server.ports.budget.repair import BudgetStock
 from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.redis.link import RedisLink, Script, ScriptRefused
 
@@ -166,9 +166,9 @@ class RedisBudget:
         found = {each.run_id: each async for each in self._scan() if each.tenant_id == tenant_id}
         return list(found.values())  # a scan may return a key twice
 
-    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
+    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> BudgetStock:
         balance, *reservations = await self._run(_LOOK, (_balance_key(tenant_id), *map(_reserve_key, run_ids)), ())
-        return Stock(
+        return BudgetStock(
             tenant_id=tenant_id,
             balance=balance,
             reservations=tuple(zip(run_ids, reservations, strict=True)),
@@ -176,7 +176,7 @@ class RedisBudget:
         )
 
     async def restore(
-        self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
+        self, seen: BudgetStock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
     ) -> bool:
         if not 0 <= balance_usd_micros <= _BALANCE_MAX:
             raise AmountError("no budget holds so much")

@@ -19,7 +19,7 @@ from pyoco_server.ports.dead_letters.port import DeadLetterChanges, StoredDeadLe
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.messages import StoredMessages
-from pyoco_server.ports.nats.watch import Batch, watch
+from pyoco_server.ports.nats.watch import WatchBatch, watch
 
 __all__ = ["JetStreamDeadLetters"]
 
@@ -133,7 +133,7 @@ class JetStreamDeadLetters:
         return DeadLetterChanges((), gone, feed.first_id, feed.caught_up, feed.epoch)
 
 
-def _changes_in(feed: _FeedState, batch: Batch) -> DeadLetterChanges:
+def _changes_in(feed: _FeedState, batch: WatchBatch) -> DeadLetterChanges:
     feed.caught_up = batch.caught_up
     items = []
     invalid = 0

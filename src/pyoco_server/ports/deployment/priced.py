@@ -14,12 +14,12 @@ from urllib.parse import quote, urlsplit
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import Unknown
-from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import Absent, BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 from pyoco_server.errors import PyocoError, SettingError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.connect import address, file_of
-from pyoco_server.ports.ledger.port import Ledger as LedgerPort
+from pyoco_server.ports.ledger.port import LedgerFacts as LedgerPort
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def _known(looking: Awaitable[T]) -> T | Unknown:
         return Unknown(type(error).__name__)
 
 
-async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> Ledger | Absent:
+async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> LedgerFacts | Absent:
     url = priced.ledger_address(config.data_dir)
     where = address(url)
     path = file_of(where)
@@ -101,7 +101,7 @@ async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: Stor
     shown = str(path) if path is not None else redact_url(url)
     schema = await asyncio.to_thread(migrate.status, url)
     ledger_id = await asyncio.to_thread(migrate.stored_id_at, url)
-    found = Ledger(
+    found = LedgerFacts(
         where=shown,
         version=schema.version,
         wanted=schema.wanted,
@@ -171,9 +171,9 @@ async def _sqs(priced: PricedConfig, openers: StoreOpeners) -> Sqs | Absent | No
         return Sqs(name, *counts)
 
 
-async def _bucket(name: str, openers: StoreOpeners) -> Bucket | None:
+async def _bucket(name: str, openers: StoreOpeners) -> BucketFacts | None:
     async with openers.s3() as client:
         if client is None:
             return None
-        await client.head_bucket(Bucket=name)
-        return Bucket(name)
+        await client.head_bucket(BucketFacts=name)
+        return BucketFacts(name)

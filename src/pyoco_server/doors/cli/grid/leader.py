@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from pyoco_server.config import GridConfig, NatsBackendConfig
-    from pyoco_server.doors.cli.grid.beside import Beside, Running
+    from pyoco_server.doors.cli.grid.beside import Beside, RunningNats
     from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.doors.frames.settings import DoorOptions
     from pyoco_server.doors.frames.tls import ServerTls
@@ -185,7 +185,7 @@ async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, b
             await asyncio.gather(opening, return_exceptions=True)
 
 
-async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: Running) -> int:
+async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: RunningNats) -> int:
     """Like `_open`, but on the NATS server started here, once it is usable."""
     usable, stopping = asyncio.create_task(running.until_usable()), asyncio.create_task(stop.wait())
     try:
