@@ -36,6 +36,8 @@ from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.ports.ledger.migrate import service_rights
+from pyoco_server.ports.nats.grid_resources import grid_resources
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
 from support.documented import BLOCKS, PAGES, ROOT, Block, with_info
 from support.wheels import build_wheel
 
@@ -181,6 +183,18 @@ def test_every_decision_is_listed() -> None:
     assert [name for _, _, name in listed] == pages
     for number, title, name in listed:
         assert (ROOT / "docs" / "adr" / name).read_text().startswith(f"# {number}. {title}\n")
+
+
+def test_every_stream_and_bucket_is_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    settings = config.NatsBackendConfig()
+    stores = (
+        *resources_of(settings),
+        *priced_resources(settings, config.PricedConfig()),
+        *grid_resources(settings, config.GridConfig()),
+    )
+    names = [each.name.removeprefix("KV_").removeprefix("OBJ_") for each in stores]
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_every_room_is_in_the_architecture() -> None:
