@@ -26,7 +26,7 @@ from pyoco_server.ports.queue.port import Delivery
 from pyoco_server.ports.slots.port import Slot
 from pyoco_server.ports.wakeups.port import Listening, Wakeup
 
-__all__ = ["Dispatcher", "ReservedCredit", "WorkerLost", "CreditSource"]
+__all__ = ["CreditSource", "Dispatcher", "ReservedCredit", "WorkerLost"]
 
 log = get_logger(__name__)
 
