@@ -35,7 +35,7 @@ async def run_died(
 
 
 async def bury_letters(backend: GatewayBackend, *letters: DeadLetter) -> list[int]:
-    """Returns their ids, oldest first, once lists show all of them. Nobody else writes letters meanwhile."""
+    """Returns their ids, oldest first, once lists show all of them. No other dead letters may be written meanwhile."""
     known = set(await letter_ids_of(backend))
     for letter in letters:
         await backend.queue.bury(letter, backend.new_id())

@@ -27,7 +27,7 @@ def patient() -> Iterator[None]:
 
 @pytest.fixture
 async def deployment(prepared: NatsBackendConfig) -> AsyncIterator[JetStreamDeployment]:
-    """A look at streams that are there, and that nobody uses."""
+    """A view of existing streams that are not used otherwise."""
     async with open_deployment(prepared) as deployment:
         assert isinstance(await deployment.reach(), Server)
         yield deployment

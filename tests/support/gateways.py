@@ -119,7 +119,7 @@ async def listening(app: GatewayApp, http: Literal["httptools", "h11"] = "httpto
 
 @contextlib.asynccontextmanager
 async def fresh_gateway(link: Link, url: str, data_dir: Path, **settings: Any) -> AsyncIterator[Gateway]:
-    """A gateway whose streams and buckets nobody else uses; they are deleted afterwards. Those of programs, whose
+    """A gateway with streams and buckets of its own, which are deleted afterwards. Those of programs, whose
     settings are `grid`, are shared: tests keep apart by their group."""
     grid: GridConfig | None = settings.pop("grid", None)
     config = config_for(url, data_dir=str(data_dir), **settings)

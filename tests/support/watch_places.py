@@ -43,7 +43,7 @@ class Place:
             self._held.append(changes)
 
     def hold_feed(self) -> None:
-        """Changes arrive, and reach nobody until they are let go."""
+        """Changes arrive, and are held back until they are released."""
         self._held = []
 
     def let_feed_go(self) -> None:
@@ -75,7 +75,7 @@ class Place:
         return await self.change(lambda run: conclude(run, Completed(progress=Progress()), now))
 
     async def told(self, stored: Stored) -> None:
-        """Returns once the feed has told somebody who follows the run of this revision."""
+        """Returns once the feed has passed this revision to a follower of the run."""
         with self.hub.follow(self.run_id) as follower:
             await eventually(lambda: follower.word is not None and follower.word.stored.revision >= stored.revision)
 

@@ -83,7 +83,7 @@ def server(server_of_module: _Server) -> _Server:
 @pytest_asyncio.fixture(loop_scope="module")
 async def port(gateway: Gateway, server: _Server) -> AsyncIterator[int]:
     yield int(server.servers[0].sockets[0].getsockname()[1])
-    await eventually(lambda: state_of(gateway).hub.count == 0)  # whoever leaves gives the place back
+    await eventually(lambda: state_of(gateway).hub.count == 0)  # a client that disconnects frees its place
 
 
 def state_of(gateway: Gateway) -> State:

@@ -118,7 +118,7 @@ class Workers:
         self.on_start(attempt)
 
     def ended(self, attempt: ProgramAttempt) -> None:
-        """Its program is over; nobody has heard of it yet."""
+        """Its program has ended, and that is not reported yet."""
         if self.running.pop(attempt.run.run_id, None) is not None:
             self.tally.add(attempt.job.client_id, -1)
 

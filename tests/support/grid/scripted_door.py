@@ -225,7 +225,7 @@ class ScriptedDoor:
         self._tasks.discard(task)
 
     async def stop(self) -> None:
-        """As a killed door does: nobody is told."""
+        """Disconnect without notice, like a killed door."""
         if self._server is not None:
             self._server.close()
         for visitor in self.visitors:

@@ -1,4 +1,4 @@
-"""A gateway beside the test, in a thread of its own, and somebody who ends its jobs: for commands, which wait."""
+"""A gateway in a thread of its own, and a worker that ends its jobs: for tests of commands, which block."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ BRIEFLY = RetryLimit(total=timedelta(milliseconds=300), first_pause=timedelta(mi
 
 
 class Watched:
-    """A port that notes what it is asked, and does not answer while it is told so."""
+    """A port that records its calls, and can be made unavailable."""
 
     def __init__(self, port: object) -> None:
         self._port = port

@@ -14,7 +14,7 @@ from support.relays import Relay
 
 @contextlib.contextmanager
 def another(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody else, in the middle of a transaction."""
+    """Another connection, in the middle of a transaction."""
     with contextlib.closing(psycopg.connect(url)) as connection:
         yield connection
 
