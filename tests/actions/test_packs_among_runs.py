@@ -22,7 +22,7 @@ from pyoco_server.actions.rerun import UNCHANGED, rerun
 from pyoco_server.actions.rescue import end_cancelled, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.attention import Kind
+from pyoco_server.core.attention import FindingKind
 from pyoco_server.core.job import encode_job, job_of
 from pyoco_server.core.priced.projection import TAG
 from pyoco_server.core.priced.run import PricedRun
@@ -284,13 +284,13 @@ class TestFigures:
         assert (queues.packs.depth, queues.packs.workers_alive) == (1, 1)
         assert (queues.packs.oldest_age_seconds or 0) >= LONG_AGO
         told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
-        assert [each.kind for each in told] == [Kind.INDEX_BEHIND], "of the letters, which nobody feeds here"
+        assert [each.kind for each in told] == [FindingKind.INDEX_BEHIND], "of the letters, which nobody feeds here"
 
     async def test_packs_that_wait_without_any_worker_are_told(self, gateway: GatewayBackend) -> None:
         found = await shown(gateway, age(a_pack(), LONG_AGO))
         await listed(gateway, found)
         told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
-        assert [each.kind for each in told] == [Kind.PACKS_WITHOUT_WORKER, Kind.INDEX_BEHIND]
+        assert [each.kind for each in told] == [FindingKind.PACKS_WITHOUT_WORKER, FindingKind.INDEX_BEHIND]
 
     async def test_they_are_measured_by_status_and_money(self, gateway: GatewayBackend) -> None:
         packs = [await shown(gateway, a_pack(row)) for row in [*OPEN, *ENDED]]

@@ -133,7 +133,7 @@ class TestQueues:
             run = left_running(claim(found.run, Owner("anna", "i"), "1", at - 1), at)
             written = await gateway.backend.runs.replace(run, found.revision)
             assert isinstance(written, Stored)
-            state(gateway).told(written.revision)
+            state(gateway).note_revision(written.revision)
         items = (await get(gateway, "/queues"))["items"]
         assert {item["tag"]: item["depth"] for item in items} == {"late": 2, "other": 1}
         assert 50 <= items[0]["oldest_age_seconds"] <= 50 + time.time() - began

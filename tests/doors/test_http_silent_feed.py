@@ -178,7 +178,7 @@ async def test_a_watcher_is_told_the_truth_by_the_leader(gateway: Gateway, link:
             while (event := await watching.next()) is not None and event.kind != "snapshot":
                 """A heartbeat that was due."""
         assert event is not None
-        assert event.word.stored.run.status == "RUNNING"
+        assert event.version.stored.run.status == "RUNNING"
     await eventually(lambda: state.hub.is_current)
     watching.close()
 

@@ -19,7 +19,7 @@ from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.executors.port import Execution, Work
 from pyoco_server.executors.threads import ThreadExecutor
-from pyoco_server.wiring.executors import thread_executor
+from pyoco_server.wiring.backend import thread_executor
 from support import naughty
 from support.waiting import eventually
 

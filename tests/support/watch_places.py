@@ -77,7 +77,9 @@ class Place:
     async def told(self, stored: Stored) -> None:
         """Returns once the feed has passed this revision to a follower of the run."""
         with self.hub.follow(self.run_id) as follower:
-            await eventually(lambda: follower.word is not None and follower.word.stored.revision >= stored.revision)
+            await eventually(
+                lambda: follower.version is not None and follower.version.stored.revision >= stored.revision
+            )
 
     async def watch(self, backend: GatewayBackend | None = None, **asked: Any) -> Watching:
         ask = Watch(run_id=self.run_id, **{"timeout_seconds": 280.0, "heartbeat_seconds": 250.0, **asked})
@@ -109,7 +111,7 @@ async def told(watching: Watching) -> tuple[str, str, int]:
     """The next event: its kind, the status and the revision it shows."""
     event = await take(watching)
     assert event is not None
-    return str(event.kind), str(event.word.stored.run.status), event.word.stored.revision
+    return str(event.kind), str(event.version.stored.run.status), event.version.stored.revision
 
 
 async def rest(watching: Watching) -> list[WatchEvent]:

@@ -41,9 +41,10 @@ from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.grid_resources import ensure_product
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import beyond_door, beyond_keeper, beyond_worker, ensure, resources_of
+from pyoco_server.ports.nats.resources import beyond_door, beyond_keeper, beyond_worker, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.outputs.jetstream import JetStreamOutputs
 from pyoco_server.ports.queue.jetstream import JetStreamQueue

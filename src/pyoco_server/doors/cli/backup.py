@@ -123,7 +123,7 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
     from pyoco_server.actions.backup import backup as back_up
     from pyoco_server.doors.cli.backup_view import Bars
-    from pyoco_server.wiring.executors import versions
+    from pyoco_server.wiring.backend import versions
     from pyoco_server.wiring.operating import backup_folder, open_backups
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}

@@ -13,7 +13,7 @@ from pyoco_server.actions.backup import BackupProgress
 from pyoco_server.core.backup import LEDGER
 
 if TYPE_CHECKING:
-    from rich.progress import BackupProgress as RichProgress
+    from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
     from pyoco_server.core.backup import Manifest
@@ -33,8 +33,8 @@ class Bars:
     def __enter__(self) -> Bars:
         if sys.stderr.isatty():
             from rich.console import Console  # only for a terminal
-            from rich.progress import BackupProgress as RichProgress
             from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+            from rich.progress import Progress as RichProgress
 
             columns = (
                 TextColumn("{task.description}", markup=False),

@@ -42,7 +42,7 @@ from pyoco_server.errors import SettingError, UsageError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, temporary_place
 from pyoco_server.ports.deployment.priced import look_at_priced
-from pyoco_server.wiring.executors import versions
+from pyoco_server.wiring.backend import versions
 from pyoco_server.wiring.offer import packs_here
 from pyoco_server.wiring.operating import ledger_file, open_deployment
 from pyoco_server.wiring.priced import priced_openers

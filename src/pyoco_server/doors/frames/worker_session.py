@@ -15,7 +15,7 @@ from pyoco_server.core.frames.messages import (
     LOG_CREDITS,
     LOGS,
     CancelJob,
-    Credit,
+    CreditGrant,
     Heartbeat,
     HelloAck,
     HelloWorker,
@@ -129,7 +129,7 @@ class WorkerPeer:
     async def take(self, frame: Frame) -> None:
         match frame.type:
             case Type.CREDIT:
-                self._context.worker_credits.add_credits(self, Credit.read(frame.payload).count)
+                self._context.worker_credits.add_credits(self, CreditGrant.read(frame.payload).count)
                 self._context.nudge()
             case Type.HEARTBEAT:
                 await self._handle_heartbeat(frame.payload)

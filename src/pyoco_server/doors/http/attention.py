@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.attend import attend
-from pyoco_server.core.attention import FINDINGS_MAX, Kind, Severity
+from pyoco_server.core.attention import FINDINGS_MAX, FindingKind, Severity
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.shapes import Answer, one_of
@@ -22,7 +22,7 @@ __all__ = ["OPERATIONS"]
 class AttentionItem(msgspec.Struct):
     """One finding. More kinds may be added."""
 
-    kind: Annotated[str, one_of(Kind)]
+    kind: Annotated[str, one_of(FindingKind)]
     level: Annotated[
         str,
         one_of(

@@ -89,7 +89,7 @@ class ProgramMeter:
             inflight={(self._group, name): count for name, count in gauges.inflight.items()},
             ended=dict(self._ended),
             retries=dict(self._retries),
-            dead_letters=dict(self._dead_letters),
+            dead_letters_written=dict(self._dead_letters),
             seconds={name: (tuple(counts), self._sums[name]) for name, counts in sorted(self._buckets.items())},
             p95={name: seconds for name, seconds in recent.items() if seconds is not None},
             stale={self._group: self._stale},

@@ -13,7 +13,7 @@ from pyoco_server.core.programs.faults import GridRefused
 from pyoco_server.errors import UsageError
 from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.frames.calling import PAUSE_SECONDS_MAX, Caller, search
-from pyoco_server.frames.calling import DoorSession as Attachment
+from pyoco_server.frames.calling import Session as Attachment
 from pyoco_server.frames.wire import Timers, WireClosed
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.credits import CreditAccount

@@ -7,7 +7,7 @@ from collections import deque
 from uuid import UUID
 
 from pyoco_server.core.frames.codec import NIL, Frame, Type
-from pyoco_server.core.frames.messages import LOGS, Credit, ErrorMessage, HelloAck
+from pyoco_server.core.frames.messages import LOGS, CreditGrant, ErrorMessage, HelloAck
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
 from pyoco_server.loops.tcp_worker.credits import CreditAccount
@@ -127,7 +127,7 @@ class DoorSession:
 
     def give_credit(self, count: int) -> bool:
         """Grant credits without waiting. Returns False if they could not be sent, and are still owed."""
-        if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, Credit(count).to_payload())):
+        if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, CreditGrant(count).to_payload())):
             return False
         self.credits.gave(count)
         return True

@@ -19,7 +19,7 @@ from pyoco_server.errors import PyocoError, SettingError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.connect import address, file_of
-from pyoco_server.ports.ledger.port import LedgerFacts as LedgerPort
+from pyoco_server.ports.ledger.port import Ledger as LedgerPort
 from pyoco_server.ports.ledger.port import LedgerTx, Scan
 
 if TYPE_CHECKING:
@@ -175,5 +175,5 @@ async def _bucket(name: str, openers: StoreOpeners) -> BucketFacts | None:
     async with openers.s3() as client:
         if client is None:
             return None
-        await client.head_bucket(BucketFacts=name)
+        await client.head_bucket(Bucket=name)
         return BucketFacts(name)

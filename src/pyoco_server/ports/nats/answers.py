@@ -73,7 +73,7 @@ def stream_of(api_subject: str) -> str:
 
 
 def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:
-    """Return the exception for a refused write. Full: there is no room for `answer.stream`."""
+    """Return the exception for a refused write. StreamFull: there is no room for `answer.stream`."""
     if fault.err_code == _NOT_YET:
         return NotStored(f"{subject} has no leader yet")
     if fault.err_code in _FULL or _NO_SPACE in fault.description:
