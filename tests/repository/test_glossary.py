@@ -38,7 +38,7 @@ NAMED_IN_CODE = {
     "outcome": "core.outcome:Outcome",
     "patience": "ports.nats.patience:Patience",
     "pulse": "loops.pulse:Pulse",
-    "put back": "core.run:put_back",
+    "put back": "core.flow_moves:put_back",
     "reason": "core.outcome:DeadReason",
     "receipt": "ports.receipts.port:Receipt",
     "registration": "loops.registration:Registration",
@@ -52,7 +52,7 @@ NAMED_IN_CODE = {
     "stray": "executors.strays",
     "wakeup": "ports.wakeups.port:Wakeup",
     "warm pool": "executors.host.warm_pool:WarmPool",
-    "worker credit": "loops.tcp_worker.credits:Credits",
+    "worker credit": "loops.tcp_worker.credits:CreditAccount",
     "worker description": "core.worker_description:WorkerDescription",
 }
 

@@ -277,8 +277,8 @@ class Link:
     ) -> int:
         """Publish to `stream` and wait for the acknowledgement. Returns the sequence.
 
-        Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; StreamFull if there is
-        no room, so nothing was stored; NoRoom if the disk of NATS has failed, so the message may have been stored.
+        Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; StreamFull if the
+        stream has no room, so nothing was stored; NoRoom if the disk of NATS has failed, so it may have been stored.
         """
         before = self.connection, self._pending.late
         try:

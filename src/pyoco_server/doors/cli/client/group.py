@@ -33,7 +33,7 @@ COMMANDS = {
         _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"), hidden=True
     ),
     "run": _entry("groups:run", "Submit, follow, list and stop runs; its verbs also work without `run`.", "Groups"),
-    "dlq": _entry("dead_letters:letters", "Show, redrive or delete dead letters.", "Groups"),
+    "dlq": _entry("dead_letters:dead_letters", "Show, redrive or delete dead letters.", "Groups"),
     "worker": _entry("groups:worker", "List workers, show or hide one.", "Groups"),
     "wheel": _entry("groups:wheel", "List, upload, download or delete wheels.", "Groups"),
     "program": _entry("groups:program", "Run programs on workers, and fetch the files they produce.", "Groups"),

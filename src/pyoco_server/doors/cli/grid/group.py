@@ -30,7 +30,7 @@ COMMANDS = {
     "state": _old("operate:state", "Show queues, running jobs, caps, doors and replicas."),
     "cap": _old("operate:cap", "Show or set how many programs of a client run at once."),
     "acl": _old("operate:acl", "Manage who may submit and who may run which programs."),
-    "dlq": _old("operate:letters", "Show, requeue or delete dead letters of programs."),
+    "dlq": _old("operate:dead_letters", "Show, requeue or delete dead letters of programs."),
 }
 
 
