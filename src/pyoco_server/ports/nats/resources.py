@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,70 +142,71 @@ def resources_of(config: NatsBackendConfig, without: Collection[str] = ()) -> tu
 
 
 def _resources_of(config: NatsBackendConfig) -> tuple[Resource, ...]:
+    logs = (log_stream(config),) if config.logs_enabled else ()
+    return (*_queues(config), *_records(config), *_files(config), *_signals(config), *logs)
+
+
+def _queues(config: NatsBackendConfig) -> Iterator[Resource]:
     replicas = config.jetstream_replicas
-    return (
-        stream(
-            config.work_stream,
-            replicas,
-            [f"{config.work_subject_prefix}.>"],
-            holds=Holds.JOBS,
-            retention="workqueue",
-        ),
-        stream(
-            config.dlq_stream,
-            replicas,
-            [f"{config.dlq_subject_prefix}.>"],
-            holds=Holds.DEAD_LETTERS,
-            retention="limits",
-            discard="old",
-            max_age=int(config.dlq_max_age_sec * NANO),
-            max_msgs=config.dlq_max_msgs,
-            max_bytes=config.dlq_max_bytes,
-        ),
-        # Terminal runs expire by a per-message TTL; an index that was down for a day still sees the marker.
-        bucket(
-            config.runs_kv_bucket,
-            replicas,
-            holds=Holds.RUNS,
-            allow_msg_ttl=True,
-            subject_delete_marker_ttl=_DAY * NANO,
-        ),
-        # With a TTL for the tombstones of removed workers.
-        bucket(config.workers_kv_bucket, replicas, holds=Holds.WORKERS, allow_msg_ttl=True),
-        bucket(config.auth_kv_bucket, replicas, holds=Holds.KEYS),
-        bucket(
-            config.wheel_history_kv_bucket,
-            replicas,
-            holds=Holds.WHEEL_HISTORY,
-            max_age=int(config.wheel_history_ttl_sec * NANO),
-        ),
-        bucket(config.receipts_kv_bucket, replicas, holds=Holds.RECEIPTS, max_age=int(_receipt_seconds(config) * NANO)),
-        # With a TTL for the tombstones of deleted schedules and of their history.
-        bucket(config.schedules_kv_bucket, replicas, holds=Holds.SCHEDULES, allow_msg_ttl=True),
-        object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS),
-        object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS),
-        outputs_resource(config),
-        # The server publishes an advisory only once when it stops delivering a job: this stream stores it.
-        stream(
-            config.advisory_stream,
-            replicas,
-            [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{config.work_stream}.>"],
-            holds=Holds.ADVISORIES,
-            retention="workqueue",
-            max_age=7 * _DAY * NANO,
-        ),
-        # Below `at.`, scheduled messages; the server publishes each below `due.` at its time, where keepers take it.
-        stream(
-            config.clock_stream,
-            replicas,
-            [f"{config.clock_stream}.at.>", f"{config.clock_stream}.due.>"],
-            holds=Holds.ALARMS,
-            retention="workqueue",
-            discard="old",
-            max_msgs_per_subject=1,
-            allow_msg_schedules=True,
-        ),
-        *((log_stream(config),) if config.logs_enabled else ()),
+    subjects = [f"{config.work_subject_prefix}.>"]
+    yield stream(config.work_stream, replicas, subjects, holds=Holds.JOBS, retention="workqueue")
+    yield stream(
+        config.dlq_stream,
+        replicas,
+        [f"{config.dlq_subject_prefix}.>"],
+        holds=Holds.DEAD_LETTERS,
+        retention="limits",
+        discard="old",
+        max_age=int(config.dlq_max_age_sec * NANO),
+        max_msgs=config.dlq_max_msgs,
+        max_bytes=config.dlq_max_bytes,
+    )
+
+
+def _records(config: NatsBackendConfig) -> Iterator[Resource]:
+    replicas = config.jetstream_replicas
+    # Terminal runs expire by a per-message TTL; an index that was down for a day still sees the marker.
+    marker = {"allow_msg_ttl": True, "subject_delete_marker_ttl": _DAY * NANO}
+    yield bucket(config.runs_kv_bucket, replicas, holds=Holds.RUNS, **marker)
+    # With a TTL for the tombstones of removed workers.
+    yield bucket(config.workers_kv_bucket, replicas, holds=Holds.WORKERS, allow_msg_ttl=True)
+    yield bucket(config.auth_kv_bucket, replicas, holds=Holds.KEYS)
+    history_ns = int(config.wheel_history_ttl_sec * NANO)
+    yield bucket(config.wheel_history_kv_bucket, replicas, holds=Holds.WHEEL_HISTORY, max_age=history_ns)
+    receipts_ns = int(_receipt_seconds(config) * NANO)
+    yield bucket(config.receipts_kv_bucket, replicas, holds=Holds.RECEIPTS, max_age=receipts_ns)
+    # With a TTL for the tombstones of deleted schedules and of their history.
+    yield bucket(config.schedules_kv_bucket, replicas, holds=Holds.SCHEDULES, allow_msg_ttl=True)
+
+
+def _files(config: NatsBackendConfig) -> Iterator[Resource]:
+    replicas = config.jetstream_replicas
+    yield object_store(config.wheel_object_store_bucket, replicas, holds=Holds.WHEELS)
+    yield object_store(config.workflow_object_store_bucket, replicas, _workflow_seconds(config), holds=Holds.WORKFLOWS)
+    yield outputs_resource(config)
+
+
+def _signals(config: NatsBackendConfig) -> Iterator[Resource]:
+    replicas = config.jetstream_replicas
+    # The server publishes an advisory only once when it stops delivering a job: this stream stores it.
+    yield stream(
+        config.advisory_stream,
+        replicas,
+        [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{config.work_stream}.>"],
+        holds=Holds.ADVISORIES,
+        retention="workqueue",
+        max_age=7 * _DAY * NANO,
+    )
+    # Below `at.`, scheduled messages; the server publishes each below `due.` at its time, where keepers take it.
+    yield stream(
+        config.clock_stream,
+        replicas,
+        [f"{config.clock_stream}.at.>", f"{config.clock_stream}.due.>"],
+        holds=Holds.ALARMS,
+        retention="workqueue",
+        discard="old",
+        max_msgs_per_subject=1,
+        allow_msg_schedules=True,
     )
 
 
