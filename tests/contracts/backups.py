@@ -1,4 +1,4 @@
-"""What every store of streams promises whoever backs it up."""
+"""The contract of stores of streams for backups: what every adapter promises."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def put_back(
 
 
 def _nobody(_: BackupProgress) -> None:
-    """Nobody looks."""
+    """Progress is not shown."""
 
 
 @dataclass

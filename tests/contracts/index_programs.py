@@ -66,7 +66,7 @@ class IndexProgramsContract:
             assert await index.program_seconds("calcA", 10) == []
 
     async def test_each_job_ends_once(self, make_index: MakeIndex) -> None:
-        """GRID-171: whatever of its story is told, and however often"""
+        """GRID-171: whichever part of its history is fed, and however often"""
         async with opened(make_index()) as index:
             tell = Telling(index)
             for _ in range(3):

@@ -1,4 +1,4 @@
-"""What every index promises to whoever walks through a list page by page while runs change."""
+"""The contract of the index: reading a list page by page while runs change."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ Key = tuple[float, str]
 
 @dataclass
 class World:
-    """Runs that live and change by dice, and an index that is told of it."""
+    """Runs that change at random, and an index that is fed with them."""
 
     index: Index
     dice: random.Random

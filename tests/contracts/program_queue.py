@@ -51,7 +51,7 @@ class ProgramQueueContract:
         await eventually(lambda: not_there(queue, job))
 
     async def test_an_empty_lane_gives_nothing_at_once(self, make_queue: MakeProgramQueue, group: str) -> None:
-        """GRID-63: also when nobody has ever asked it"""
+        """GRID-63: also if it was never read before"""
         queue, client_queue = make_queue(), ClientQueue(group, "calcA", "nobody")
         assert await queue.counts(client_queue) is None
         assert await queue.take(client_queue) == []
@@ -118,7 +118,7 @@ class ProgramQueueContract:
         assert again.count == 2
 
     async def test_whoever_is_cancelled_loses_no_job(self, make_queue: MakeProgramQueue, group: str) -> None:
-        """A job that comes when nobody waits for it any more goes back at once, and not after its ack timer."""
+        """A job that arrives after its caller has left is returned at once, and not after its ack timer."""
         queue, jobs = make_queue(), [a_job(group) for _ in range(20)]
         for job in jobs:
             await queue.put(job)

@@ -30,7 +30,7 @@ def process_of(client: MemoryClient) -> Process:
 
 
 def _is_repeatable(subject: str) -> bool:
-    """Publishes, reads and acknowledgements. Nobody repeats a request of a consumer: a second one would be another."""
+    """Publishes, reads and acknowledgements. Requests of a consumer are never repeated: a second one would be another pull."""
     return bool(subject) and not subject.startswith("$JS.API.CONSUMER.")
 
 

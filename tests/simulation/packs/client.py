@@ -91,7 +91,7 @@ class PackClient:
         return replace(ask, payload_hash=_hash_of(ask))
 
     async def submit(self, until: float) -> None:
-        """Repeated until it is answered, as a careful client does, sometimes twice at once; and once more later."""
+        """Repeated until it is answered, as a careful client does, sometimes twice at once; and again later."""
         ask = self._ask()
         while True:
             answer, *others = await asyncio.gather(*(self._once(ask) for _ in range(self.dice.choice((1, 1, 1, 2)))))
