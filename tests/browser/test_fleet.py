@@ -77,7 +77,7 @@ def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page
     assert page.url.endswith("worker=worker-1")
     expect(row.locator(".row-detail")).to_contain_text(
         "--wheel-sync"
-    )  # it does not sync wheels, and the page says how to enable that
+    )  # how to enable the sync
     row.get_by_role("button", name="Hide from lists").click()
     until(lambda: stack.get("/workers/worker-1")["hidden"])
     try:

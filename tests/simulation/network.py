@@ -30,7 +30,7 @@ def process_of(client: MemoryClient) -> Process:
 
 
 def _is_repeatable(subject: str) -> bool:
-    """Publishes, reads and acknowledgements. Requests of a consumer are never repeated: a second one would be another pull."""
+    """Publishes, reads and acknowledgements. A repeated request of a consumer would be another pull."""
     return bool(subject) and not subject.startswith("$JS.API.CONSUMER.")
 
 
