@@ -197,6 +197,14 @@ def test_every_stream_and_bucket_is_in_the_architecture() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+def test_the_files_of_a_change_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Which files a change has")[2].partition("\n## ")[0]
+    places = re.findall(r"`((?:core|config|client|doors|errors|loops|ports|wiring|tests)/[\w/.]+)`", text)
+    assert places
+    roots = (ROOT, ROOT / "src" / "pyoco_server")
+    assert [place for place in places if not any((root / place).exists() for root in roots)] == []
+
+
 def test_every_room_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     rooms = [path.parent.name for path in (ROOT / "src" / "pyoco_server").glob("*/__init__.py")]
