@@ -1,4 +1,4 @@
-"""A look at a deployment, put together: what is asked for, what is asked for twice, and what is left out."""
+"""The facts of a deployment: what is read, what is read twice, and what is left out."""
 
 from __future__ import annotations
 

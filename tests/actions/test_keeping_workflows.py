@@ -75,7 +75,7 @@ class TestKeeping:
         assert await keep(other) == []
 
     async def test_the_store_is_asked_again_after_a_while(self, backend: GatewayBackend) -> None:
-        """Somebody may have emptied it."""
+        """An operator may have emptied it."""
         await keep(backend)
         await backend.workflows.delete(SHA256)
         assert await keep(backend) == []

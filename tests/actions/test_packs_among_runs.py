@@ -59,7 +59,7 @@ async def shown(backend: Backend, pack: Run) -> Stored:
 
 
 def age(pack: Run, seconds: float) -> Run:
-    """Last heard of so long ago."""
+    """Its last heartbeat was so long ago."""
     at = time.time() - seconds
     return replace(pack, submitted_at=at, updated_at=at, heartbeat_at=at)
 
@@ -259,7 +259,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("row", [disputed(a_row()), disputed(started(a_row()))], ids=lambda row: row.status)
     async def test_a_disputed_one_waits_for_an_operator(self, gateway: GatewayBackend, row: PricedRun) -> None:
-        """Whatever its status says: no worker goes on with it, and nothing ends it by itself."""
+        """Whatever its status is: no worker continues it, and nothing ends it automatically."""
         found = await shown(gateway, a_pack(row))
         wait = await explain_wait(gateway, NOBODY, found.run)
         assert wait is not None

@@ -77,7 +77,7 @@ async def test_not_even_one_whose_arrival_was_never_noted(split: Stack, request:
 
 
 async def test_a_credit_that_redis_knows_and_the_ledger_had_lost_is_told_to_be_missing(split: Stack) -> None:
-    """PRICED-61: a ledger restored from an older copy, a budget rebuilt from it, and then the credit once more"""
+    """PRICED-61: a ledger restored from an older copy, a budget rebuilt from it, and then the same credit again"""
     assert isinstance(split.priced.budget, RedisBudget)
     await split.priced.budget.note_credits([CreditNote(topup_key("r1"), 1_000)])
     assert await credit(split.priced, "anna", 1_000, "r1") == CreditResult(0, is_new=True, off_usd_micros=-1_000)

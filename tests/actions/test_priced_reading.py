@@ -1,4 +1,4 @@
-"""Showing priced runs to their owners, and to nobody else."""
+"""Showing priced runs to their owners only."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def _live(backend: Backend, client_id: str) -> str:
     try:
         attempt = await claimed(backend, run)
     except Unavailable:
-        return run.run_id  # the delivery comes again, to anybody
+        return run.run_id  # the job is redelivered, to any worker
     with contextlib.suppress(Unavailable):
         await beat(backend, attempt)
     for _ in range(_TRIES):

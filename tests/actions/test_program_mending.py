@@ -1,4 +1,4 @@
-"""What a crash left between a record and its message is mended, by anybody, and nothing else is touched."""
+"""What a crash left between a record and its message is repaired, by any process, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def quick(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["gateway or keeper", "door"])
 async def test_a_sweeper_finds_all_of_it_by_itself(quick: Backend, has_index: bool) -> None:
-    """GRID-57, GRID-74: also what comes later, and slots that nobody stands behind"""
+    """GRID-57, GRID-74: also what comes later, and slots without a holder"""
     lost = [await without_message(quick) for _ in range(3)]
     left = [await ended_with_message(quick), await ended_with_message(quick, point="finish.told")]
     waiting = (await job_submitted(quick)).run

@@ -79,7 +79,7 @@ async def test_a_tenant_at_its_cap_delays_no_other(grid: Backend) -> None:
 
 
 async def test_a_message_of_a_version_without_tenants_is_moved_to_its_tenants_lane(grid: Backend) -> None:
-    """SAFE-4: nobody may be assigned it meanwhile, and it is run once"""
+    """SAFE-4: it is not assigned meanwhile, and it is run once"""
     run = await submitted(grid, ANNA)
     old, delivery = await _queued_as_before(grid, run)
     slot = await take_slot(grid, old.group, "clientA", "me")

@@ -1,4 +1,4 @@
-"""The same submission once more."""
+"""The same submission again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def again(backend: GatewayBackend, old: Stored, **change: Any) -> Run:
 
 
 async def rewritten(backend: GatewayBackend, old: Stored, **change: Any) -> Stored:
-    """The record as somebody else might have left it."""
+    """The record as a foreign client might have left it."""
     written = await backend.runs.replace(replace(old.run, **change), old.revision)
     assert isinstance(written, Stored)
     return written
@@ -259,7 +259,7 @@ class TestWho:
         assert (run.tenant_id, run.api_key_id) == ("acme", "k2")
 
     async def test_what_one_may_not_see_one_may_not_run(self, backend: GatewayBackend, link: Link) -> None:
-        """FLOW-273, FLOW-275. Not even whether it could be run is told."""
+        """FLOW-273, FLOW-275. Not even whether it could be repeated is shown."""
         theirs = await submitted(backend, replace(UPLOADED, tag="default"), Caller("acme", "k1"))
         nobodys = await submitted(backend, NAMED)
         before = await stock_of(backend.config, link)

@@ -1,4 +1,4 @@
-"""A run that nobody will ever take is ended; one that merely waits is left alone."""
+"""A run that no worker will ever take is ended; one that merely waits is left alone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TestRescue:
         assert ended.status is RunState.CANCELLED
 
     async def test_a_run_cancelled_before_it_began_need_not_wait_for_its_job(self, backend: Backend) -> None:
-        """FLOW-17, FLOW-184: its tag may have no worker, and whoever takes the job finds it ended."""
+        """FLOW-17, FLOW-184: its tag may have no worker, and a worker that takes the job later finds it ended."""
         stored = await submit(replace(backend, clock=lambda: backend.clock() - 200), Caller(), ASK)
         earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
         await cancel(earlier, Caller(), stored.run.run_id, None)
@@ -186,7 +186,7 @@ class TestRescue:
             await rescuer.start()
 
             async def cleared() -> bool:
-                await submit(backend, Caller(), ASK)  # the queue goes on, and sees that the first is not coming again
+                await submit(backend, Caller(), ASK)  # the queue continues, and sees that the first is not redelivered
                 taken = await intake.take(60)
                 assert taken is not None
                 await taken.answer(Reply.ACK)

@@ -70,7 +70,7 @@ class TestWithoutTrouble:
         assert len(await jobs_left(link, backend.config)) == 1
 
 
-#: Which call fails how; what is left of record and job. Nobody is told of success in any of these.
+#: Which call fails how; what is left of record and job. None of these reports success.
 FAILURES = [
     ({"runs.create": [BEFORE]}, None, 0),  # FLOW-74
     ({"runs.create": [UNHEARD]}, None, 0),  # FLOW-74
@@ -81,7 +81,11 @@ FAILURES = [
     ({"queue.put": [BEFORE], "runs.withdraw": [BEFORE]}, RunState.PENDING, 0),  # FLOW-76
     ({"queue.put": [UNHEARD], "runs.withdraw": [UNHEARD]}, RunState.PENDING, 0),  # FLOW-76
     ({"queue.put": [BEFORE], "runs.withdraw": [AFTER]}, "withdrawn", 0),
-    ({"queue.put": [AFTER], "runs.withdraw": [BEFORE]}, RunState.PENDING, 1),  # it runs, though nobody knows
+    (
+        {"queue.put": [AFTER], "runs.withdraw": [BEFORE]},
+        RunState.PENDING,
+        1,
+    ),  # it runs, although the caller got no answer
     ({"queue.put": [AFTER], "runs.withdraw": [AFTER]}, "withdrawn", 1),
 ]
 

@@ -1,4 +1,4 @@
-"""Watching one run, on a real store: what is told, when, and when it is over."""
+"""Watching one run, on a real store: which events are sent, when, and when the watch ends."""
 
 from __future__ import annotations
 

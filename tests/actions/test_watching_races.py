@@ -122,7 +122,7 @@ class TestRaces:
         watching.close()
 
     async def test_an_answer_newer_than_the_feed_is_told_once(self, place: Place) -> None:
-        """The feed tells of it later."""
+        """The feed reports it later."""
         place.hold_feed()
         taken = await place.claim()
         watching = await place.watch()

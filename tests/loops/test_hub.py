@@ -45,7 +45,7 @@ def words_alive() -> int:
 
 
 async def wakes(follower: Follower) -> bool:
-    """Whether somebody wakes it. If nobody does, it is not waited for for long."""
+    """Whether it is woken. If not, the wait is short."""
     loop, is_left = asyncio.get_running_loop(), False
 
     def leave() -> None:
@@ -354,7 +354,7 @@ class TestLookout:
         hub, facts = Hub(), self.Facts()
         lookout = self._lookout(hub, facts)
         with hub.follow("a") as follower:
-            seen = [follower.is_current]  # nobody has looked yet
+            seen = [follower.is_current]  # not read yet
             for fed in (True, False, True):
                 facts.fed = fed
                 await lookout.turn()

@@ -240,7 +240,7 @@ class TestCaps:
 
 
 class TestWithoutAWord:
-    """GRID-60: hints may be lost, and of what comes again the queue does not tell."""
+    """GRID-60: wakeups may be lost, and the queue does not announce redeliveries."""
 
     async def test_a_lane_that_gave_all_it_had_is_looked_at_again(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ class TestALease:
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
-        """GRID-12, GRID-56: longer than the ack timer and the lease, and nobody else gets the job"""
+        """GRID-12, GRID-56: longer than the ack timer and the lease, and no other process gets the job"""
         async with (
             a_store(ack_timers(config, 1.0), unique("g"), **leases(1.0)) as backend,
             a_stage(backend) as stage,

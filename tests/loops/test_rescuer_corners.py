@@ -132,7 +132,7 @@ class TestALostSubmission:
         assert await rescue(later, stored.run.run_id, 0.0) is None
         later = replace(backend, clock=lambda: time.time() + 41)
         early = await snapshot_queue(backend, "default")
-        assert await rescue(later, stored.run.run_id, 0.0, early) is None  # nobody knows what came since that look
+        assert await rescue(later, stored.run.run_id, 0.0, early) is None  # what came since then is unknown
         ended = await rescue(later, stored.run.run_id, 0.0)
         assert ended is not None
         assert ended.reason == "abandoned"

@@ -105,7 +105,7 @@ async def test_what_runs_or_has_ended_is_left_alone(
 async def test_a_submission_that_may_still_be_withdrawn_is_left_to_a_later_turn(
     backend: Backend, link: Link, config: NatsBackendConfig, tmp_path: Path
 ) -> None:
-    """SAFE-14, SAFE-15: whoever was just refused must not find the run executed."""
+    """SAFE-14, SAFE-15: a run whose submission was just refused must not be executed."""
     made, _ = await recorded(backend)
     await delete(link, config.work_stream)
     async with keeper_of(backend, tmp_path, young_seconds=60.0) as keeper:

@@ -330,7 +330,7 @@ def test_a_change_that_is_no_end_costs_next_to_nothing() -> None:
 
 
 def test_retries_are_counted_by_flow_and_kind(tally: Tally) -> None:
-    """RETRY-20: a failed try after which there is no other is none."""
+    """RETRY-20: the last failed try does not count as a retry."""
     feed = Feed(tally)
     run = changed(a_run(), retry={"tries": 3, "delay": 0})
     failed = Failed(message="oh", cause=raised(["builtins.OSError"]))

@@ -129,7 +129,7 @@ async def test_a_worker_of_an_earlier_version_that_lacks_it_leaves_it_to_one_tha
         await other.credit(1)
         job = await other.assigned()
         assert (job.run_id, job.attempt) == (ack.run_id, 1)
-        # Now nobody is left who might have it.
+        # Now no worker is left that might have it.
         await eventually(lambda: _knows(second, old.worker_id, lacks=exec_name))
         await other.settled(job, **missing)
         result = await client.result()
@@ -152,7 +152,7 @@ async def test_a_job_waits_for_a_worker_that_is_away_and_had_its_program(nats_ur
         async with working(tmp_path / "without", door, "other"):
             ack = await client.accepted(exec_name="render")
             await client.accepted(exec_name="never")
-            result = await client.result()  # of the one that nobody ever had
+            result = await client.result()  # of the one that no worker ever had
             assert (result.exec_name, result.error_code) == ("never", ErrorCode.EXEC_NOT_FOUND)
             assert (await door.run(ack.run_id)).status is RunState.PENDING
             async with working(tmp_path / "again", door, "render"):

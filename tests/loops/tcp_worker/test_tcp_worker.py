@@ -202,7 +202,7 @@ async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
 
 
 async def test_a_job_that_ran_again_after_its_time_is_known_for_as_long_as_any_other(tmp_path: Path) -> None:
-    """GRID-107: also when nobody has swept yet."""
+    """GRID-107: also before the first sweep."""
     executor, clock = PretendedExecutor(ends_at_once=True), Clock()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor, clock=clock) as worker:
         visitor = await door.welcomed()
@@ -229,7 +229,7 @@ async def test_a_fault_of_the_worker_is_not_kept_as_the_jobs_result(tmp_path: Pa
         visitor.assign(job)
         (await executor.begun()).end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR))
         assert (await visitor.result(job)).error_code is ErrorCode.WORKER_ERROR
-        visitor.assign(job)  # nobody has asked for another attempt yet: the same answer
+        visitor.assign(job)  # no other attempt was requested yet: the same answer
         await visitor.heard(Type.ACK_JOB, 2)
         new = an_assignment(job_id=job.job_id, attempt=2)
         visitor.assign(new)

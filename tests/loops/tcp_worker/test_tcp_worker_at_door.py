@@ -31,7 +31,7 @@ SAMPLES = Path(samples.__path__[0])
 
 @contextlib.asynccontextmanager
 async def working(root: Path, *doors: OpenDoor, **settings: Any) -> AsyncIterator[TcpWorker]:
-    """A worker with the programs of the examples, and one that tells of its start."""
+    """A worker with the programs of the examples, and one that reports its start."""
     programs = root / "exe"
     programs.mkdir(exist_ok=True)
     for path in SAMPLES.glob("*.sh"):
