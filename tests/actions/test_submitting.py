@@ -85,7 +85,7 @@ FAILURES = [
         {"queue.put": [AFTER], "runs.withdraw": [BEFORE]},
         RunState.PENDING,
         1,
-    ),  # it runs, although the caller got no answer
+    ),  # it runs without an answer
     ({"queue.put": [AFTER], "runs.withdraw": [AFTER]}, "withdrawn", 1),
 ]
 

@@ -212,7 +212,7 @@ async def test_a_wheel_that_hosts_do_not_start_with_is_not_shown(worker: Worker)
 
 
 async def test_a_wheel_that_hosts_do_not_start_without_stays(worker: Worker) -> None:
-    """A worker continues when a wheel that its resolver needs leaves the registry; that wheel is identified among many."""
+    """A worker continues when a wheel that its resolver needs leaves the registry; it is identified among many."""
     worker.vital = "my_tasks"
     worker.poison = "poison"
     await worker.put("a-poison", modules={"poison.py": ""})
