@@ -137,7 +137,7 @@ BAD = {
 
 @pytest.fixture(scope="session")
 def good_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a server that has everything; nobody writes to it."""
+    """Of a server with data of every kind, without writers."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     folder = tmp_path_factory.mktemp("backup") / "good"

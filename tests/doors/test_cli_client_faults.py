@@ -33,7 +33,7 @@ def client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return Client(capsys, monkeypatch)
 
 
-# Nobody, or somebody else
+# No server, or another one
 
 
 @pytest.mark.parametrize("words", [["health"], ["get", "x"], ["watch", "x"], ["wait", "x"], ["list", "--follow"]])
@@ -131,7 +131,7 @@ def test_a_key_comes_from_a_file_and_a_wrong_or_missing_one_is_told_without_show
 def test_an_interrupt_ends_the_command_with_130_and_nothing_else(
     site: Site, words: list[str], number: signal.Signals
 ) -> None:
-    """FLOW-425, FLOW-429: the run goes on"""
+    """FLOW-425, FLOW-429: the run continues"""
     with site.held() as run_id, process(site.url, words[0], run_id, *words[1:]) as waiting:
         if words[0] == "watch":
             assert waiting.stdout is not None

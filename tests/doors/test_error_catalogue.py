@@ -77,7 +77,7 @@ CONTRACT = {
     24: ("The wheel synchronisation failed (best effort).", "wheelの同期に失敗しました（best-effort）"),
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
-#: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
+#: Those of priced runs are reported with the reason codes of `/v1`; `test_v1_problems.py` provokes them.
 ELSEWHERE = {
     1,
     4,
@@ -279,7 +279,7 @@ async def _asks_for_files_too_early(gateway: Gateway) -> httpx.Response:
 
 
 def gateway_group(gateway: Gateway) -> str:
-    """Nobody else's: gateways of tests share the queue of programs."""
+    """Its own: gateways of tests share the queue of programs."""
     programs = gateway.backend.programs
     assert programs is not None
     object.__setattr__(programs.config, "exec_group", unique("g"))
@@ -349,7 +349,7 @@ OPEN = [
     Provoked(75, 503, "record unreadable", _spoils_a_record, "GET /runs/{run_id}"),
     Provoked(42, 409, "not for runs of this kind", _cancels_a_priced_run, "POST /runs/{run_id}/cancel"),
     Provoked(64, 422, "packs are executed once", _repeats_a_priced_run_under_a_policy, "POST /runs/{run_id}/rerun"),
-    Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is gone then
+    Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is deleted then
 ]
 
 

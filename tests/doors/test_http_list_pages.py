@@ -61,7 +61,7 @@ class TestForms:
         assert answer.content == b'{"items":[],"next_cursor":null}'
 
     async def test_whole_snapshots_come_in_pages_too(self, gateway: Gateway) -> None:
-        """FLOW-101, FLOW-111, FLOW-112: a record that is gone is left out, and the walk goes on behind it."""
+        """FLOW-101, FLOW-111, FLOW-112: a deleted record is left out, and the walk continues behind it."""
         runs = [run_at(float(n + 1), n, params={"n": n}) for n in range(6)]
         await put(gateway, *runs)
         items, cursor = await page(gateway, envelope="true", include="full", limit=2)

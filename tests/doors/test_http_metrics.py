@@ -155,7 +155,7 @@ class TestRuns:
         """FLOW-130, FLOW-134"""
         zeros = dict.fromkeys(RunState, 0.0)
         a, b, c = [await submit(gateway) for _ in range(3)]
-        assert await runs_by_status(gateway) == zeros | {"PENDING": 3}  # whoever was given an id is counted at once
+        assert await runs_by_status(gateway) == zeros | {"PENDING": 3}  # a returned run id is counted at once
         await claimed(gateway, a)
         await write(gateway, b, lambda run: ask_cancel(run, None, time.time()))
         await shows(gateway, "pyoco_runs_in_flight", 2)
@@ -227,7 +227,7 @@ class TestEnds:
     async def test_a_gateway_that_starts_does_not_count_history(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
-        """Neither with an index that goes on where it stopped, nor with one that is built anew"""
+        """Neither with an index that continues where it stopped, nor with one that is built anew"""
         config = config_for(nats_url, data_dir=str(tmp_path / "a"))
         try:
             async with open_gateway(config) as gateway:

@@ -108,7 +108,7 @@ async def test_dead_letters_of_packs_are_told(priced_door: PricedDoor) -> None:
 async def test_stores_that_do_not_answer_are_told_and_the_rest_is_told_all_the_same(
     priced_door: PricedDoor, payer: Payer
 ) -> None:
-    """Also one that hangs: nobody waits longer than a second for it."""
+    """Also one that hangs: the answer takes at most a second."""
 
     async def gone() -> None:
         raise DependencyUnavailable("gone")

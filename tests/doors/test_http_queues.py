@@ -58,7 +58,7 @@ async def announce(gateway: Gateway, worker_id: str, age: float = 0.0, **more: A
 
 
 class Counted(WorkerRecord):
-    """A worker that counts how often somebody asks whether it lives."""
+    """A worker that counts how often its liveness is checked."""
 
     asked = 0
 

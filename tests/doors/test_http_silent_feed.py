@@ -1,4 +1,4 @@
-"""The connection to NATS is up, and yet no change is heard of: lists must not pass off what they knew for what is."""
+"""The connection to NATS is up, but no changes arrive: lists must not show outdated states as current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /runs/{id}` of a run that nobody has taken says why."""
+"""`GET /runs/{id}` of a run that no worker has taken says why."""
 
 from __future__ import annotations
 

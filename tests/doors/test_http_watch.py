@@ -215,7 +215,7 @@ class TestMerging:
             await claimed(gateway, run_id)
             assert {(await first(stream)).status for stream in streams} == {"RUNNING"}
         assert made == ["PENDING"] * 2 + ["RUNNING"] * 2
-        await eventually(lambda: gc.collect() >= 0 and not any(door._DATA))  # kept no longer than somebody needs it
+        await eventually(lambda: gc.collect() >= 0 and not any(door._DATA))  # kept no longer than it is needed
 
     async def test_hundreds_of_watchers_hear_of_a_change(self, gateway: Gateway, port: int) -> None:
         run_id = await submit(gateway)

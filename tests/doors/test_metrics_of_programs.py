@@ -1,4 +1,4 @@
-"""`/metrics` of programs: exact after a known set of jobs, at a gateway and at whoever counts for itself."""
+"""`/metrics` of programs: exact after a known set of jobs, at a gateway and at processes with counters of their own."""
 
 from __future__ import annotations
 

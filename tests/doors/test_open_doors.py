@@ -81,7 +81,7 @@ def test_an_open_door_beside_closed_http_needs_a_flag_and_warns(
     said = capsys.readouterr().err
     assert "ERR-PYOCO-0047" in said
     assert "--open-frames" in said
-    assert outcome(cli, "pyoco-grid", [*command, *nowhere, "--open-frames"]) == 1  # goes on, and finds no NATS
+    assert outcome(cli, "pyoco-grid", [*command, *nowhere, "--open-frames"]) == 1  # continues, and finds no NATS
     assert "ERR-PYOCO-0047" not in capsys.readouterr().err
     assert "clients and workers need no key here, although HTTP requires one" in caplog.text
 

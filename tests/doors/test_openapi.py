@@ -34,7 +34,7 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 NOT_OPERATIONS = {"/openapi.json"}
 
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
-#: Nobody pays twice for one submission.
+#: A submission is never charged twice.
 REQUIRED = {("POST", "/v1/runs", "Idempotency-Key")}
 #: The letter, or the run, says all.
 BODILESS = {
@@ -266,7 +266,7 @@ class TestDocument:
         method, path = operation.split()
         item = DOCUMENT["paths"][path][method.lower()]
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
-        assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
+        assert ("408" in item["responses"]) == ("requestBody" in item)  # reading a body may time out
         # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
         assert ("429" in item["responses"]) == (
             "403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs"))

@@ -1,4 +1,4 @@
-"""What a router is told: backends and rules (GRID-134, GRID-136)."""
+"""The configuration of a router: groups and rules (GRID-134, GRID-136)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_keeper_that_gives_up_by_itself_is_not_killed_in_the_same_moment(tmp_p
 def test_a_gateway_of_this_machine_alone_answers_to_no_name_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, given: str | None, told: str | None
 ) -> None:
-    """A page whose name was made to lead to the loopback address is somebody else's."""
+    """A page whose name was made to lead to the loopback address is a foreign page."""
     if given is not None:
         monkeypatch.setenv("PYOCO_HTTP_HOSTS", given)
     assert part_of("gateway", tmp_path, host=host).environment().get("PYOCO_HTTP_HOSTS") == told

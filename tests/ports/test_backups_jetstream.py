@@ -64,7 +64,7 @@ async def pulled(link: Link, stream: str, consumer: str) -> Raw:
 async def test_a_queues_consumers_come_back_and_begin_with_what_is_left(
     link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
 ) -> None:
-    """FLOW-288, FLOW-292: with their settings; and a job that somebody had in hand is delivered again at once."""
+    """FLOW-288, FLOW-292: with their settings; and a delivered job is redelivered at once."""
     config = {
         "durable_name": "pyoco_worker_default",
         "ack_policy": "explicit",

@@ -55,7 +55,7 @@ async def write_some(programs: Programs) -> Told:
     await programs.queue.add_client_queue(client_queue_of(jobs[0]))
     for job in jobs:
         await programs.queue.put(job)
-    await programs.queue.take(client_queue_of(jobs[0]))  # in somebody's hand: it comes again after the restore
+    await programs.queue.take(client_queue_of(jobs[0]))  # delivered: it is redelivered after the restore
     slot = await programs.slots.take(a_slot("default", 1))
     await programs.slots.set_cap("default", "clientA", Cap(7, 1.0, "hello"))
     for cap in (1, 2):

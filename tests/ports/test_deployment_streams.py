@@ -121,7 +121,7 @@ async def test_a_connection_that_is_lost_says_nothing_about_jetstream(tmp_path: 
 async def test_a_look_that_fails_as_nobody_foresaw_is_unknown_with_the_reason(
     prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever lies on NATS: the doctor says so, and goes on."""
+    """Whatever is stored in NATS: the doctor reports it, and continues."""
 
     async def surprise(*_: object, **__: object) -> object:
         raise KeyError("no such thing")

@@ -327,7 +327,7 @@ class TestMoves:
         assert {run.run_id for run in still} <= set(seen)
 
     async def test_a_walk_older_than_they_are_goes_by_the_places_of_now(self, tmp_path: Path) -> None:
-        """FLOW-111: what lies below the place is shown, whoever put it there and when."""
+        """FLOW-111: everything below the position is shown, whenever it was written."""
         async with opened(SqliteIndex(tmp_path / "index.db")) as index:
             await index.mark_complete()
             runs = [a_run(updated_at=NOW + n) for n in range(6)]

@@ -1,4 +1,4 @@
-"""What a process learns of a stream that somebody deleted: which one, at once, and that nothing was stored."""
+"""What a process learns of a deleted stream: which one, at once, and that nothing was stored."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class TestAStray:
     async def test_is_as_young_as_what_was_added_last(
         self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
     ) -> None:
-        """A put that goes on is another one each time it is looked at."""
+        """A put in progress looks different each time."""
         await leave(link, prepared, "left", 128 * 1024, 128 * 1024, 1000)
         (first,) = await store.strays(ANY_AGE)
         assert first == Stray("left", first.last_sequence, 2 * 128 * 1024 + 1000)

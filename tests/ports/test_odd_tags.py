@@ -54,7 +54,7 @@ class TestATagThatCanBeNoLane:
     async def test_still_has_letters(
         self, link: Link, queue: JetStreamQueue, config: NatsBackendConfig, tag: str
     ) -> None:
-        """FLOW-330: a run that failed is told of, whatever its tag."""
+        """FLOW-330: a failed run gets a dead letter, whatever its tag is."""
         await queue.bury(DeadLetter(timestamp=1.0, reason=DeadReason.ABANDONED, error="e", tag=tag), "id")
         [letter] = await dead_letters(link, config)
         assert letter["subject"] == f"{config.dlq_subject_prefix}._"

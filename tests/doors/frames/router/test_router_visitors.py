@@ -1,4 +1,4 @@
-"""Who may come to a router, and what it does with frames that cannot be."""
+"""Which clients a router accepts, and what it does with invalid frames."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_client_gets_to_the_groups_that_its_record_names(keyed: OpenRout
 
 
 async def _looked_at(peer: RouterPeer) -> None:
-    """The router has tried to place a job elsewhere once more."""
+    """The router has tried again to place a job elsewhere."""
     tries, try_move = 0, peer._try_move
 
     async def counted(placed: PlacedJob) -> None:
