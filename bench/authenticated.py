@@ -23,6 +23,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.errors import KeyRefused
 from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_keys
 
 _BODY = json.dumps({"flow_name": "noop", "params": {"name": "bench"}}).encode()
 _CONNECTIONS = 32
@@ -32,7 +33,7 @@ _CHECKS = 50_000
 
 
 async def _key(nats_url: str) -> str:
-    async with wiring.open_keys(NatsBackendConfig(nats_url=nats_url)) as keys:
+    async with open_keys(NatsBackendConfig(nats_url=nats_url)) as keys:
         plain, record = make_key("bench", "", time.time(), secrets.token_hex, secrets.token_urlsafe)
         assert await keys.add(record)
         return plain

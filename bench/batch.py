@@ -15,8 +15,9 @@ import uvloop
 from bench.report import heading, median, spread, table
 from bench.stack import Stack
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import encode_job, job_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.wiring import backend as wiring

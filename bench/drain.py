@@ -31,13 +31,13 @@ import sys, time
 from pyoco.core.engine import Engine
 from pyoco.core.models import RunContext
 from examples.flows import FLOWS
-from pyoco_server.executors.flow.engine import _SILENCE
+from pyoco_server.executors.flow.engine import SILENCE
 flow, n = FLOWS["noop"], int(sys.argv[1])
 for i in range(200):
-    Engine(trace_backend=_SILENCE).run(flow, params={}, run_context=RunContext(run_id=str(i)))
+    Engine(trace_backend=SILENCE).run(flow, params={}, run_context=RunContext(run_id=str(i)))
 began = time.perf_counter()
 for i in range(n):
-    Engine(trace_backend=_SILENCE).run(flow, params={}, run_context=RunContext(run_id=str(i)))
+    Engine(trace_backend=SILENCE).run(flow, params={}, run_context=RunContext(run_id=str(i)))
 print(n / (time.perf_counter() - began))
 """
 

@@ -15,7 +15,8 @@ from bench.report import heading, median, percentiles, table
 from bench.stack import Stack
 from bench.talking import FLOOD_LINES, TICKS
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.run import Caller, Owner, Submission, accept, claim
+from pyoco_server.core.flow_moves import accept, claim
+from pyoco_server.core.run import Caller, Owner, Submission
 from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
 from pyoco_server.core.run_log.line import Stream
 from pyoco_server.http_client import AsyncPyocoHttpClient, PyocoHttpClient

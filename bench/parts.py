@@ -16,9 +16,10 @@ from bench import drain, submit
 from bench.report import heading, table
 from bench.stack import Stack, serve, stack
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept, beat
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import NOTHING_YET
-from pyoco_server.core.run import Caller, Submission, accept, beat
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
 from pyoco_server.executors.port import Executor, Work

@@ -25,7 +25,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.config.priced import AwsSettings, PricedConfig
 from pyoco_server.core.api_key import make_key
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_keys
 from pyoco_server.wiring.priced import open_money
 
 __all__ = ["Measured", "Site", "open_site"]
@@ -136,7 +136,7 @@ async def _tenants(nats_url: str, config: PricedConfig, count: int = _TENANTS) -
     """The keys of so many tenants, each with more money than it can spend."""
     plain: list[str] = []
     nats = NatsBackendConfig(nats_url=nats_url)
-    async with wiring.open_keys(nats) as keys, open_money(nats, config, AwsSettings()) as money:
+    async with open_keys(nats) as keys, open_money(nats, config, AwsSettings()) as money:
         for number in range(count):
             tenant_id = f"tenant-{number}"
             key, record = make_key(tenant_id, nats.auth_pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)

@@ -25,8 +25,9 @@ from pyoco_server import PyocoHttpClient
 from pyoco_server.app.clients import Clients
 from pyoco_server.app.submitting import Submitter
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 
 _APP, _BY_HAND = "App: submit().result()", "PyocoHttpClient by hand"

@@ -18,8 +18,8 @@ from bench.soak_load import ByClock
 from bench.soak_site import MIB, SoakSite, Verdict, loading
 from bench.watching import _Clients
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import beat
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring import backend as wiring

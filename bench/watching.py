@@ -19,8 +19,9 @@ import uvloop
 from bench.report import heading, percentiles, table
 from bench.stack import Stack
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept, beat, claim
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import Caller, Owner, Submission, accept, beat, claim
+from pyoco_server.core.run import Caller, Owner, Submission
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import open_link

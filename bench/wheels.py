@@ -17,8 +17,9 @@ from bench.stack import Stack
 from bench.wheel_files import make_wheel
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.http_client import PyocoHttpClient
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 
 _SIZE = 200_000_000

@@ -128,7 +128,7 @@ _STEP_TEXTS = {
         "or its worker lacks what the pack needs.",
     ),
     "T16": ("expire", "keeper", "Its retention is over: inputs and result are deleted, the money facts stay."),
-    "T17": ("dispute", "any", "The money facts contradict each other; nobody moves any more money."),
+    "T17": ("dispute", "any", "The money facts contradict each other; no more money is moved."),
     "T18": ("resolve", "operator", "`pyoco-server-admin budget resolve` says what it costs."),
 }
 

@@ -1,4 +1,4 @@
-"""What many tests need: a real NATS server, a link to it, and names nobody else uses."""
+"""Fixtures that many tests need: a real NATS server, a link to it, and unique names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from pyoco_server import logs
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.executors.wheels import pip
 from pyoco_server.logs import outages
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support import warm_processes
 from support.collection import import_share, without_garbage_collector
 from support.order import shared_out
@@ -160,7 +161,7 @@ async def link(nats_url: str) -> AsyncIterator[Link]:
 
 @pytest.fixture
 def hasty_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever connects to nobody gives up after a second, not five."""
+    """A connection attempt that gets no answer is given up after one second instead of five."""
     monkeypatch.setattr(open_link, "__defaults__", (None, 1.0))
 
 
@@ -186,7 +187,7 @@ def cold_pip() -> None:
 
 @pytest.fixture
 def warm_pip(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Workers run the real pip, in a process that has imported it already; unless somebody asks for `cold_pip`."""
+    """Workers run the real pip, in a process that has imported it already, unless a test uses `cold_pip`."""
 
     async def spawn(command: list[str], environment: Mapping[str, str], place: Path) -> WarmProcess:
         assert command[:4] == [sys.executable, "-P", "-m", "pip"]
@@ -201,8 +202,8 @@ def warm_pip(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A port nobody listens on. It is held, so that no server of another test is given it meanwhile; who asks for this
-    very one, as servers do, with SO_REUSEADDR, gets it all the same."""
+    """A port without a listener. It is reserved, so that the system gives it to no other server; a server that binds to
+    it explicitly, with SO_REUSEADDR, still gets it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

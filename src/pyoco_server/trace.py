@@ -10,8 +10,8 @@ from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from pyoco.core.models import RunContext
 from pyoco.trace.backend import TraceBackend
 
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import beat
 from pyoco_server.core.snapshot import encode_fitting, read_snapshot
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.logs import get_logger

@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.actions.priced.adopt_ledger import adopt_ledger, plan_adoption
 from pyoco_server.actions.priced.agree_on_ledger import (
-    Standing,
+    LedgerAgreement,
     agree_on_ledger,
     compare_ledger,
     refuse_missing_ledger,
@@ -69,7 +69,7 @@ async def test_the_first_ledger_is_remembered_and_another_is_refused_with_both_i
 async def test_a_ledger_of_an_older_version_is_adopted_where_none_is_remembered(
     known: JetStreamKnownLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SAFE-12: an upgrade needs nobody, and is logged once"""
+    """SAFE-12: an upgrade needs no operator, and is logged once"""
     caplog.set_level("INFO")
     async with opened(None) as old:
         for _ in range(3):
@@ -156,7 +156,7 @@ class TestAdopting:
                 await compare_ledger(first, known)
 
     async def test_without_a_ledger_the_next_gateway_decides(self, known: JetStreamKnownLedger) -> None:
-        """SAFE-12: the old file is gone"""
+        """SAFE-12: the old file was deleted"""
         assert await known.remember("first", await known.get())
         await adopt_ledger(known, await plan_adoption(known, None))
         await refuse_missing_ledger(known)
@@ -180,14 +180,14 @@ class TestAdopting:
 
 class TestStanding:
     def test_a_ledger_that_was_not_compared_yet_may_not_be_used(self) -> None:
-        standing = Standing()
+        standing = LedgerAgreement()
         assert not standing.is_own
         with pytest.raises(OtherLedger, match="not been compared yet"):
             standing.check()
 
     def test_each_problem_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
-        standing = Standing()
+        standing = LedgerAgreement()
         for problem in ("one", "one", "two", "two"):
             standing.refuse(OtherLedger(problem))
             with pytest.raises(OtherLedger, match=problem):

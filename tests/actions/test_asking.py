@@ -1,4 +1,4 @@
-"""Cancelling, reading, and who may."""
+"""Cancelling and reading, and the rights to do so."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class TestReading:
     async def test_and_cancelling_know_only_runs_of_ones_own_tenant(self, backend: Backend, run: Run) -> None:
         """FLOW-188, FLOW-273, FLOW-275"""
         mine = (await submit(backend, Caller("acme", "k"), a_submission())).run
-        for run_id in (mine.run_id, run.run_id):  # somebody's, and nobody's
+        for run_id in (mine.run_id, run.run_id):  # of a tenant, and of none
             for ask in (read_run(backend, Caller("other"), run_id), cancel(backend, Caller("other"), run_id, None)):
                 with pytest.raises(RunNotFound):
                     await ask

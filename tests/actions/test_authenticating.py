@@ -1,4 +1,4 @@
-"""Who asks is found out in one place, and what that needs of the world."""
+"""Authentication, in the one place that decides it, and the stores that it needs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_key_that_cannot_be_looked_up_is_neither_right_nor_wrong(backend
 
 @pytest.mark.parametrize("plain", ["nonsense", "*", ">", "pyoco_0123456789abcdef_short", "é", " ", "x" * 100_000])
 async def test_what_cannot_be_a_key_is_refused_without_a_question(backend: GatewayBackend, plain: str) -> None:
-    """FLOW-263, FLOW-269: nobody makes the store work by guessing"""
+    """FLOW-263, FLOW-269: guessing keys causes no work in the store"""
     trouble = Trouble()
     with pytest.raises(KeyRefused):
         await authenticate(with_trouble(backend, trouble, "keys"), plain)
@@ -110,7 +110,7 @@ async def test_whoever_pays_is_a_tenant_the_ledger_can_have(backend: GatewayBack
 
 
 async def test_a_suspended_tenant_does_not_pay() -> None:
-    """PRICED-62: one the ledger has never heard of may"""
+    """PRICED-62: a tenant unknown to the ledger is allowed"""
     check_payer(None)
     check_payer(Tenant(tenant_id="a", display_name="a"))
     with pytest.raises(KeyRefused):

@@ -13,7 +13,7 @@ import pytest
 
 from contracts.backups import back_up, put_back
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_change import LateChange
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.link import Link
@@ -35,7 +35,7 @@ class Watched(JetStreamStreams):
         async with super().copy(name, with_consumers=with_consumers) as copying:
             yield copying
 
-    async def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+    async def changes(self, name: str, after: int) -> AsyncGenerator[LateChange, None]:
         self.calls.append(f"changes {name}")
         async for change in super().changes(name, after):
             yield change

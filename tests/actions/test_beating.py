@@ -116,7 +116,7 @@ async def test_progress_that_does_not_fit_is_skipped_and_said(
 async def test_a_lost_heartbeat_costs_nothing_but_itself(
     backend: Backend, held: FlowAttempt, call: str, fate: str
 ) -> None:
-    """FLOW-374: the next one goes on from what is there."""
+    """FLOW-374: the next one continues from what is stored."""
     if call == "runs.find":  # it is read only after a conflict
         await cancel(backend, Caller(), held.run.run_id, None)
     with pytest.raises(Unavailable):

@@ -15,7 +15,7 @@ from pyoco_server.errors import DeploymentRefused, Unavailable
 
 
 class PretendedCopies:
-    """Streams that take two looks to be whole. Some never come, some are away, some refuse."""
+    """Streams that are complete at the second look. Some never are, some are unavailable, some refuse."""
 
     def __init__(self, names: Sequence[str], replicas: int = 1) -> None:
         self.names = tuple(names)
@@ -168,7 +168,7 @@ async def test_consumers_that_come_up_one_by_one_are_waited_for(monkeypatch: pyt
     async def slow(stream: str) -> StreamReplicas | None:
         clock.now += 10.0
         found = await look(stream)
-        # At first nobody has been chosen to follow: no lag, and no consumer that was looked at.
+        # At first no followers are chosen: no lag, and no consumers reported.
         return replace(found, followers=()) if found is not None and clock.now < 15.0 else found
 
     monkeypatch.setattr(replicas, "look", slow)

@@ -70,7 +70,7 @@ class TestTheFirstDelivery:
     async def test_does_not_trust_a_revision_that_is_not_the_newest(self, backend: Backend) -> None:
         _, job = await recorded(backend)
         held = await taken(backend, job, first=True)
-        # The same job once more, as a redrive would send it: its revision is old by now.
+        # The same job again, as a redrive would send it: its revision is outdated by now.
         assert isinstance(await claim_run(backend, job, BERT, first_delivery=True), Busy)
         assert await run_now(backend, job.run_id) == held.run
 
@@ -163,7 +163,7 @@ class TestARunThat:
         assert len(run.earlier_attempts) < 17
 
     async def test_is_being_cancelled_by_a_live_worker_is_left_to_it(self, backend: Backend, clock: Clock) -> None:
-        """FLOW-184: and when that worker is gone, the next one ends it without executing anything."""
+        """FLOW-184: and if that worker is lost, the next one ends it without executing anything."""
         _, job = await recorded(backend)
         held = await taken(backend, job)
         await cancel(backend, Caller(), job.run_id, None)

@@ -19,14 +19,15 @@ from pyoco_server.actions.delete_dead_letters import delete_dead_letters
 from pyoco_server.actions.list_dead_letters import list_dead_letters
 from pyoco_server.actions.redrive import redrive
 from pyoco_server.actions.redrive_many import PROBLEMS_MAX, redrive_many
-from pyoco_server.actions.rerun import Change
+from pyoco_server.actions.rerun import RerunChange
 from pyoco_server.actions.show_dead_letter import show_dead_letter
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.actions.walk_dead_letters import Span, walk_dead_letters
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.dead_letter import letter_of
+from pyoco_server.core.dead_letter import dead_letter_of
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Caller, claim
+from pyoco_server.core.run import Caller
 from pyoco_server.errors import DeadLetterNotFound, KeyReused, NotRepeatable, Refused, Unavailable
 from pyoco_server.loops.dead_letter_feeder import DeadLetterFeeder
 from pyoco_server.ports.backend import GatewayBackend
@@ -69,7 +70,7 @@ class TestSeeing:
     async def test_a_letter_and_its_run(self, backend: GatewayBackend) -> None:
         letter_id, run = await died(backend, flow_name="f", params={"n": 1})
         view = await show_dead_letter(backend, NOBODY, str(letter_id))
-        assert (view.found.letter.run_id, view.run_status, view.redrivable) == (run.run_id, "FAILED", True)
+        assert (view.found.dead_letter.run_id, view.run_status, view.redrivable) == (run.run_id, "FAILED", True)
 
     async def test_a_letter_whose_run_is_gone_or_never_was(self, backend: GatewayBackend) -> None:
         for letter in (a_letter(), a_letter(run_id=backend.new_id()), a_letter(run_id="no uuid")):
@@ -78,7 +79,7 @@ class TestSeeing:
 
     async def test_a_letter_whose_run_has_not_ended(self, backend: GatewayBackend) -> None:
         accepted = await submit_once(backend, NOBODY, a_submission())
-        letter = letter_of(accepted.stored.run, DeadReason.TIMEOUT, 1.0)
+        letter = dead_letter_of(accepted.stored.run, DeadReason.TIMEOUT, 1.0)
         view = await show_dead_letter(backend, NOBODY, str(await bury_letter(backend, letter)))
         assert (view.run_status, view.redrivable) == ("PENDING", False)
 
@@ -93,11 +94,13 @@ class TestSeeing:
         run = claim(accepted.stored.run, ANNA, "1", 2.0)
         cut = replace(run, params_truncated=True, status=(await run_died(backend)).status)
         await backend.runs.replace(cut, accepted.stored.revision)
-        letter_id = await bury_letter(backend, letter_of(cut, DeadReason.TIMEOUT, 1.0))
+        letter_id = await bury_letter(backend, dead_letter_of(cut, DeadReason.TIMEOUT, 1.0))
         assert not (await show_dead_letter(backend, NOBODY, str(letter_id))).redrivable
         with pytest.raises(NotRepeatable):
             await redrive(backend, NOBODY, str(letter_id))
-        assert (await redrive(backend, NOBODY, str(letter_id), Change(params={"n": 1}))).stored.run.params == {"n": 1}
+        assert (await redrive(backend, NOBODY, str(letter_id), RerunChange(params={"n": 1}))).stored.run.params == {
+            "n": 1
+        }
 
     @pytest.mark.parametrize("letter_id", ["0", "99", "x", "", "-1", "01", "9" * 18, "9" * 30, "1 ", "١"])
     async def test_an_id_nobody_has(self, backend: GatewayBackend, letter_id: str) -> None:
@@ -172,11 +175,11 @@ class TestRedriving:
 
     async def test_may_change_params_of_a_named_flow_and_not_of_an_uploaded_one(self, backend: GatewayBackend) -> None:
         named, _ = await died(backend, params={"a": 1, "b": 2})
-        changed = await redrive(backend, NOBODY, str(named), Change(params={"b": 3}))
+        changed = await redrive(backend, NOBODY, str(named), RerunChange(params={"b": 3}))
         assert changed.stored.run.params == {"a": 1, "b": 3}
         by_file, _ = await died(backend, **uploaded(backend))
         with pytest.raises(Refused):
-            await redrive(backend, NOBODY, str(by_file), Change(params={"x": 2}))
+            await redrive(backend, NOBODY, str(by_file), RerunChange(params={"x": 2}))
         assert await letter_ids_of(backend) == [by_file]
         again = await redrive(backend, NOBODY, str(by_file))
         assert again.stored.run.params == {"x": 1}
@@ -200,10 +203,10 @@ class TestRedriving:
 
     async def test_two_letters_of_one_run_lead_to_one_new_run(self, link: Link, backend: GatewayBackend) -> None:
         first, run = await died(backend)
-        second = await bury_letter(backend, letter_of(run, DeadReason.MAX_DELIVER, 1.0))
+        second = await bury_letter(backend, dead_letter_of(run, DeadReason.MAX_DELIVER, 1.0))
         one = await redrive(backend, NOBODY, str(first))
         with pytest.raises(KeyReused):
-            await redrive(backend, NOBODY, str(second), Change(params={"other": 1}))
+            await redrive(backend, NOBODY, str(second), RerunChange(params={"other": 1}))
         two = await redrive(backend, NOBODY, str(second))
         assert (two.stored.run.run_id, two.replayed) == (one.stored.run.run_id, True)
         assert await reruns(link, backend, run.run_id) == {one.stored.run.run_id}
@@ -328,7 +331,7 @@ class TestManyAtOnce:
         trouble = Trouble()
 
         async def fails_again() -> None:
-            await bury_letter(backend, letter_of(await run_died(backend), DeadReason.TIMEOUT, time.time()))
+            await bury_letter(backend, dead_letter_of(await run_died(backend), DeadReason.TIMEOUT, time.time()))
 
         trouble.meanwhile["queue.put"] = fails_again
         done = await redrive_many(with_trouble(backend, trouble, "queue"), NOBODY, DeadLetterFilter(), EVERYTHING)

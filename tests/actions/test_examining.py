@@ -1,4 +1,4 @@
-"""A look at a deployment, put together: what is asked for, what is asked for twice, and what is left out."""
+"""The facts of a deployment: what is read, what is read twice, and what is left out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pyoco_server.actions.claim import claim_run
 from pyoco_server.actions.examine import Surroundings, examine
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis import diagnose
-from pyoco_server.core.diagnosis.facts import Facts, Machine, Packs, Unknown, Unreachable, Workers
-from pyoco_server.core.diagnosis.priced_facts import Absent, Ledger, PricedFacts
+from pyoco_server.core.diagnosis.facts import Facts, MachineFacts, Packs, Unknown, Unreachable, Workers
+from pyoco_server.core.diagnosis.priced_facts import Absent, LedgerFacts, PricedFacts
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.port import Deployment
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 from support.backends import BERT, opened_backend, recorded, run_now, submitted
 
-HERE = Surroundings(Machine())
+HERE = Surroundings(MachineFacts())
 
 
 def a_worker(worker_id: str, **more: Any) -> WorkerRecord:
@@ -90,8 +90,8 @@ async def test_a_worker_that_seems_deaf_is_looked_at_again_after_its_next_heartb
 @pytest.mark.virtual_time
 async def test_a_worker_that_is_loading_its_packs_is_looked_at_again(prepared: NatsBackendConfig, link: Link) -> None:
     config = replace(prepared, worker_heartbeat_interval_sec=0.1)
-    offered = Machine(packs=Packs(offered=("decision",), known=("decision",)))
-    ledger = Ledger(where="l.db", version="1", wanted="1")
+    offered = MachineFacts(packs=Packs(offered=("decision",), known=("decision",)))
+    ledger = LedgerFacts(where="l.db", version="1", wanted="1")
     around = Surroundings(offered, priced=PricedFacts(ledger=ledger))
     for packs, remarks in ((("decision",), []), ((), [""])):
         await announce(link, config, a_worker("anna", packs=()))

@@ -45,7 +45,7 @@ async def held(backend: Backend, job: Job) -> FlowAttempt:
     return held
 
 
-#: FLOW-379 to FLOW-384: what the work did, whether a cancel was asked for, and how the run ends.
+#: FLOW-379 to FLOW-384: what the work did, whether a cancel was requested, and how the run ends.
 ENDS: list[tuple[Outcome, bool, RunState, str | None]] = [
     (Completed(progress=DONE), False, RunState.COMPLETED, None),
     (Cancelled(progress=DONE), True, RunState.CANCELLED, None),

@@ -1,4 +1,4 @@
-"""A job that the queue will never deliver again: its run ends, a letter tells of it, and it goes."""
+"""A job that the queue will never deliver again: its run ends, gets a dead letter, and the job is removed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pyoco_server.actions.put_back import put_back_run
 from pyoco_server.actions.rescue import end_cancelled, worked_on_seconds
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.job import Job, job_of
 from pyoco_server.core.outcome import Completed, DeadReason, Failed
-from pyoco_server.core.run import Caller, Run, claim
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.ports.backend import Backend
@@ -48,7 +49,7 @@ async def backend(config: NatsBackendConfig, clock: Clock) -> AsyncIterator[Back
 
 
 async def left_over(backend: Backend) -> tuple[Stored, Job, Leftover]:
-    """A run whose job nobody will get any more."""
+    """A run whose job is not delivered any more."""
     stored = await submit(backend, Caller(), ASK)
     intake = await backend.queue.open_intake(["default"], lambda _: None)
     delivery = await intake.take(60)
@@ -116,7 +117,7 @@ async def test_many_keepers_at_once_end_it_once(link: Link, backend: Backend) ->
 async def test_a_worker_that_gave_it_up_and_died_before_its_ack_has_written_the_same_letter(
     link: Link, backend: Backend
 ) -> None:
-    """One run, one letter, whoever writes it."""
+    """One dead letter per run, whichever process writes it."""
     stored, job, leftover = await left_over(backend)
     held = await claim_run(backend, job, ANNA, first_delivery=True)
     assert isinstance(held, FlowAttempt)
@@ -258,5 +259,5 @@ def test_a_keeper_is_as_patient_as_the_more_patient_of_two_rules(
 ) -> None:
     config = NatsBackendConfig(worker_disconnect_timeout_sec=disconnect, run_heartbeat_interval_sec=heartbeat)
     run = Run(run_id="r", flow_name="f", tag="t", submitted_at=0.0, updated_at=0.0, heartbeat_at=0.0)
-    assert worked_on_seconds(run, 100.0, config) <= 0  # nobody's
+    assert worked_on_seconds(run, 100.0, config) <= 0  # without an owner
     assert worked_on_seconds(claim(run, ANNA, "a", 100.0), 100.0, config) == seconds

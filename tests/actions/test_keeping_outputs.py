@@ -11,8 +11,9 @@ import pytest
 
 from pyoco_server.actions import keep_outputs as keeping
 from pyoco_server.actions.keep_outputs import TenantUse, keep_outputs
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run, claim, conclude
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.values.kept import Kept
 from pyoco_server.errors import NotStored, ObjectNotFound
 from pyoco_server.loops.output_sweeper import OutputSweeper

@@ -20,7 +20,7 @@ from pyoco_server.core.run import Caller, Submission
 from pyoco_server.errors import ObjectNotFound, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.objects.kept import Kept, Sight
+from pyoco_server.ports.objects.kept import ConfirmedObjects, Sight
 from support.backends import Clock, a_submission
 from support.faulty_ports import AFTER, BEFORE, UNHEARD, Trouble, with_trouble
 from support.gateway_backends import opened_gateway_backend
@@ -70,12 +70,12 @@ class TestKeeping:
 
     async def test_a_file_that_another_gateway_stored_costs_a_look(self, backend: GatewayBackend) -> None:
         await keep(backend)
-        other = replace(backend, kept_workflows=Kept())
+        other = replace(backend, kept_workflows=ConfirmedObjects())
         assert await keep(other) == [LOOK]
         assert await keep(other) == []
 
     async def test_the_store_is_asked_again_after_a_while(self, backend: GatewayBackend) -> None:
-        """Somebody may have emptied it."""
+        """An operator may have emptied it."""
         await keep(backend)
         await backend.workflows.delete(SHA256)
         assert await keep(backend) == []
@@ -92,16 +92,16 @@ class TestKeeping:
         first = await backend.workflows.info(SHA256)
         soon = replace(backend, clock=Clock(backend.clock() + RETENTION - 10))
         assert await keep(soon) == []
-        assert await keep(replace(soon, kept_workflows=Kept())) == [LOOK]
+        assert await keep(replace(soon, kept_workflows=ConfirmedObjects())) == [LOOK]
         late = replace(backend, clock=Clock(backend.clock() + RETENTION + 10))
         assert await keep(late) == [LOOK, STORE]
-        assert await keep(replace(late, kept_workflows=Kept())) == [LOOK, STORE]
+        assert await keep(replace(late, kept_workflows=ConfirmedObjects())) == [LOOK, STORE]
         assert (await backend.workflows.info(SHA256)).object_id != first.object_id
 
     async def test_without_retention_a_file_is_good_for_ever(self, backend: GatewayBackend) -> None:
         config = replace(backend.config, runs_retention_sec=0)
         await keep(backend)
-        century = replace(backend, config=config, clock=Clock(backend.clock() + 3e9), kept_workflows=Kept())
+        century = replace(backend, config=config, clock=Clock(backend.clock() + 3e9), kept_workflows=ConfirmedObjects())
         assert await keep(century) == [LOOK]
 
     async def test_something_else_under_the_name_is_replaced(self, backend: GatewayBackend) -> None:
@@ -160,7 +160,7 @@ class TestTrouble:
 
 class TestMemory:
     def test_it_is_bounded_and_the_longest_unused_goes_first(self) -> None:
-        kept = Kept(count_max=3)
+        kept = ConfirmedObjects(count_max=3)
         for n in range(3):
             kept.saw(str(n), Sight(n, n))
         assert kept.find("0") == Sight(0, 0)
@@ -170,7 +170,7 @@ class TestMemory:
         assert kept.find("0") == Sight(9, 9)
 
     async def test_nobody_waits_for_another_name_and_nothing_is_left(self) -> None:
-        kept, order = Kept(), []
+        kept, order = ConfirmedObjects(), []
 
         async def one(name: str, n: int) -> None:
             async with kept.alone(name):

@@ -12,7 +12,7 @@ import pytest
 from contracts.runs import a_run, stored
 from pyoco_server.actions.attend import attend
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
 from pyoco_server.actions.explain_wait import explain_wait
 from pyoco_server.actions.give_up import give_up
@@ -22,7 +22,7 @@ from pyoco_server.actions.rerun import UNCHANGED, rerun
 from pyoco_server.actions.rescue import end_cancelled, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.attention import Kind
+from pyoco_server.core.attention import FindingKind
 from pyoco_server.core.job import encode_job, job_of
 from pyoco_server.core.priced.projection import TAG
 from pyoco_server.core.priced.run import PricedRun
@@ -59,7 +59,7 @@ async def shown(backend: Backend, pack: Run) -> Stored:
 
 
 def age(pack: Run, seconds: float) -> Run:
-    """Last heard of so long ago."""
+    """Its last heartbeat was so long ago."""
     at = time.time() - seconds
     return replace(pack, submitted_at=at, updated_at=at, heartbeat_at=at)
 
@@ -109,13 +109,13 @@ class TestNothingWrites:
         packs = [await shown(gateway, a_pack(row)) for row in OPEN]
         flow = await stored(gateway.runs, a_run())
         await listed(gateway, flow)
-        everything = await cancel_many(gateway, NOBODY, Selection(limit=100), None)
+        everything = await cancel_many(gateway, NOBODY, RunSelection(limit=100), None)
         assert (everything.asked, everything.failed, everything.matched) == (1, 0, 1)
         ids = tuple(pack.run.run_id for pack in packs)
-        assert (await cancel_many(gateway, ACME, Selection(run_ids=ids, limit=100), None)).failed == 2
-        asked = Selection(wanted=RunFilter(kind="pack"), limit=100)
+        assert (await cancel_many(gateway, ACME, RunSelection(run_ids=ids, limit=100), None)).failed == 2
+        asked = RunSelection(wanted=RunFilter(kind="pack"), limit=100)
         assert (await cancel_many(gateway, ACME, asked, None)).failed == 2
-        named = await cancel_many(gateway, NOBODY, Selection(run_ids=ids, limit=100), None)
+        named = await cancel_many(gateway, NOBODY, RunSelection(run_ids=ids, limit=100), None)
         assert (named.not_found, named.matched) == (2, 0)
         assert (await cancel_many(gateway, NOBODY, asked, None)).matched == 0
         assert [await gateway.runs.find(run_id) for run_id in ids] == packs
@@ -259,7 +259,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("row", [disputed(a_row()), disputed(started(a_row()))], ids=lambda row: row.status)
     async def test_a_disputed_one_waits_for_an_operator(self, gateway: GatewayBackend, row: PricedRun) -> None:
-        """Whatever its status says: no worker goes on with it, and nothing ends it by itself."""
+        """Whatever its status is: no worker continues it, and nothing ends it automatically."""
         found = await shown(gateway, a_pack(row))
         wait = await explain_wait(gateway, NOBODY, found.run)
         assert wait is not None
@@ -283,14 +283,14 @@ class TestFigures:
         assert [(queue.tag, queue.depth) for queue in queues.items] == [("default", 0)]
         assert (queues.packs.depth, queues.packs.workers_alive) == (1, 1)
         assert (queues.packs.oldest_age_seconds or 0) >= LONG_AGO
-        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, letters_listed=False)
-        assert [each.kind for each in told] == [Kind.INDEX_BEHIND], "of the letters, which nobody feeds here"
+        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
+        assert [each.kind for each in told] == [FindingKind.INDEX_BEHIND], "of the letters, which nobody feeds here"
 
     async def test_packs_that_wait_without_any_worker_are_told(self, gateway: GatewayBackend) -> None:
         found = await shown(gateway, age(a_pack(), LONG_AGO))
         await listed(gateway, found)
-        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, letters_listed=False)
-        assert [each.kind for each in told] == [Kind.PACKS_WITHOUT_WORKER, Kind.INDEX_BEHIND]
+        told = await attend(gateway, Trend(), NOBODY, runs_listed=True, dead_letters_listed=False)
+        assert [each.kind for each in told] == [FindingKind.PACKS_WITHOUT_WORKER, FindingKind.INDEX_BEHIND]
 
     async def test_they_are_measured_by_status_and_money(self, gateway: GatewayBackend) -> None:
         packs = [await shown(gateway, a_pack(row)) for row in [*OPEN, *ENDED]]

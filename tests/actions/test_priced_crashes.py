@@ -30,7 +30,7 @@ async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
 
 
 async def recover(stack: Stack) -> None:
-    """Time passes, and nobody works but the keepers and workers that are alive."""
+    """Let time pass: only the live keepers and workers act."""
     for seconds in (61, 121, 301, 301, 601):
         stack.skew.move(seconds)
         await stack.keep()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pyoco_server.actions.priced.audit import audit
-from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.actions.priced.credit import CreditResult, credit
 from pyoco_server.actions.priced.rebuild import refill
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.core.priced.journal import topup_key
@@ -33,9 +33,9 @@ async def split(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
 
 async def test_a_credit_counts_once_per_ref(stack: Stack) -> None:
     """PRICED-58"""
-    assert await credit(stack.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=True)
-    assert await credit(stack.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=False)
-    assert await credit(stack.priced, "anna", 500, "r2") == Credit(1_500, is_new=True)
+    assert await credit(stack.priced, "anna", 1_000, "r1") == CreditResult(1_000, is_new=True)
+    assert await credit(stack.priced, "anna", 1_000, "r1") == CreditResult(1_000, is_new=False)
+    assert await credit(stack.priced, "anna", 500, "r2") == CreditResult(1_500, is_new=True)
     tenant = await stack.priced.ledger.read(lambda tx: tx.tenants.get("anna"))
     assert tenant is not None
     sums = await stack.balances("anna")
@@ -61,7 +61,7 @@ async def test_a_ref_is_not_granted_again_by_a_redis_that_lost_everything(
     await split.submitted()
     await split.work()
     request.getfixturevalue("redis_server").empty()
-    assert await credit(split.priced, ACME, 250_000, "seed") == Credit(0, is_new=False, off_usd_micros=-200_000)
+    assert await credit(split.priced, ACME, 250_000, "seed") == CreditResult(0, is_new=False, off_usd_micros=-200_000)
     assert await split.balance() == 0
 
 
@@ -72,17 +72,17 @@ async def test_not_even_one_whose_arrival_was_never_noted(split: Stack, request:
     await split.submitted()
     await split.work()
     request.getfixturevalue("redis_server").empty()
-    assert await credit(split.priced, ACME, 250_000, "seed") == Credit(0, is_new=False, off_usd_micros=-200_000)
+    assert await credit(split.priced, ACME, 250_000, "seed") == CreditResult(0, is_new=False, off_usd_micros=-200_000)
     assert await split.balance() == 0
 
 
 async def test_a_credit_that_redis_knows_and_the_ledger_had_lost_is_told_to_be_missing(split: Stack) -> None:
-    """PRICED-61: a ledger restored from an older copy, a budget rebuilt from it, and then the credit once more"""
+    """PRICED-61: a ledger restored from an older copy, a budget rebuilt from it, and then the same credit again"""
     assert isinstance(split.priced.budget, RedisBudget)
     await split.priced.budget.note_credits([CreditNote(topup_key("r1"), 1_000)])
-    assert await credit(split.priced, "anna", 1_000, "r1") == Credit(0, is_new=True, off_usd_micros=-1_000)
+    assert await credit(split.priced, "anna", 1_000, "r1") == CreditResult(0, is_new=True, off_usd_micros=-1_000)
     await refill(split.priced.ledger, split.priced.budget, "anna")
-    assert await credit(split.priced, "anna", 1_000, "r1") == Credit(1_000, is_new=False)
+    assert await credit(split.priced, "anna", 1_000, "r1") == CreditResult(1_000, is_new=False)
 
 
 @pytest.mark.parametrize("tenant_id", ["x" * 65, "", "a b", "a/b", "ä"])
@@ -113,5 +113,5 @@ async def test_a_crash_between_journal_and_budget_is_repaired_by_repeating(split
     report = await audit(split.priced)
     assert [each.tenant_id for each in report.differences] == (["anna"] if fate == BEFORE else [])
     given = await credit(split.priced, "anna", 1_000, "r1")
-    assert given == Credit(1_000, is_new=fate == BEFORE)
+    assert given == CreditResult(1_000, is_new=fate == BEFORE)
     await split.check_money("anna")

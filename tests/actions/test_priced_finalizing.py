@@ -11,7 +11,7 @@ import pytest
 
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import Disputed, Finished, Unfinished, claim_end, finish
-from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
+from pyoco_server.actions.priced.patience import NO_PATIENCE, RetryLimit
 from pyoco_server.actions.priced.settle_answer import AGAIN, Again, Charged, Contradiction, judge
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
@@ -28,8 +28,8 @@ from support.priced.stacks import ACME, BOTH_MODES, QUICK_SPLIT, SQLITE, Killed,
 
 DOLLAR = 1_000_000
 #: Some tries, and no time lost.
-QUICK = Patience(total=timedelta(milliseconds=200), first_pause=timedelta(milliseconds=1))
-#: For whoever is to succeed, on a machine as busy as it likes.
+QUICK = RetryLimit(total=timedelta(milliseconds=200), first_pause=timedelta(milliseconds=1))
+#: Long enough to succeed on a busy machine.
 LONG = replace(QUICK, total=timedelta(seconds=60))
 
 SETTLE_5000 = Intent(status=Status.FAILED, money_op=MoneyOp.SETTLE, charge_usd_micros=5_000, reason_code="PACK_FAILED")
@@ -343,7 +343,7 @@ async def test_a_slow_holder_meets_a_closed_reservation(split: Stack) -> None:
 
 @pytest.mark.parametrize("fate", [BEFORE, AFTER])
 async def test_every_call_of_an_end_may_fail(stack: Stack, fate: str) -> None:
-    """PRICED-22, PRICED-193, PRICED-229: each call in turn; keepers mend what is left; charged once"""
+    """PRICED-22, PRICED-193, PRICED-229: each call in turn; keepers repair what is left; charged once"""
     watch = Trouble()
     run = await stack.started(await stack.submitted(an_ask(usd_micros=60_000)))
     await replace(stack, priced=with_trouble(stack.priced, watch)).end(run)

@@ -232,7 +232,7 @@ class PricedRuns(RuleBasedStateMachine):
         return runs[number % len(runs)] if runs else None
 
     async def _turn(self, duty: Duty) -> None:
-        """What died with one row leaves the others of its batch at work; nobody looks before they are done."""
+        """What died with one row leaves the others of its batch at work; the model is compared after they are done."""
         before = asyncio.all_tasks()
         try:
             await duty.turn()

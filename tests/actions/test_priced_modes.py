@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.change_mode import agree_on_mode, change_mode, plan_mode_change
-from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.actions.priced.credit import CreditResult, credit
 from pyoco_server.errors import Conflict, SettingError
 from pyoco_server.ports.budget.redis import RedisBudget
 from pyoco_server.ports.budget.sql import SqlBudget
@@ -105,11 +105,11 @@ async def test_a_credit_of_the_one_mode_is_not_given_again_in_the_other(split: S
     """PRICED-58"""
     await credit(split.priced, ACME, 1_000, "first")
     await change_mode(joint.priced, None, await plan_mode_change(joint.priced, JOINT))
-    assert await credit(joint.priced, ACME, 1_000, "first") == Credit(1_000, is_new=False)
+    assert await credit(joint.priced, ACME, 1_000, "first") == CreditResult(1_000, is_new=False)
     await credit(joint.priced, ACME, 500, "second")
     await change_mode(split.priced, redis_of(split), await plan_mode_change(split.priced, SPLIT))
     for ref, amount in (("first", 1_000), ("second", 500)):
-        assert await credit(split.priced, ACME, amount, ref) == Credit(1_500, is_new=False)
+        assert await credit(split.priced, ACME, amount, ref) == CreditResult(1_500, is_new=False)
     assert (await audit(split.priced)).differences == ()
 
 

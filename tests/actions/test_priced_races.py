@@ -1,4 +1,4 @@
-"""The race gate (contract 23.3): whoever comes second has done nothing."""
+"""The race gate (contract 23.3): the second of two processes has no effect."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ async def test_a_nearly_empty_budget_is_never_overdrawn(stack: Stack, other: Sta
 
 
 async def test_the_first_requests_of_an_unknown_tenant_come_at_once(stack: Stack, other: Stack) -> None:
-    """The ledger makes a tenant once, whoever is first."""
+    """The ledger creates a tenant once, whichever process is first."""
     sides = [stack.priced, other.priced] * 4
     ends = await all_at_once(*(submit(side, an_ask(tenant_id="newcomer")) for side in sides))
     assert {type(end) for end in ends} == {OverBudget}, ends

@@ -1,4 +1,4 @@
-"""Showing priced runs to their owners, and to nobody else."""
+"""Showing priced runs to their owners only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.finalize import claim_end, finish
-from pyoco_server.actions.priced.read_run import Inline, read_run
+from pyoco_server.actions.priced.read_run import InlineResult, read_run
 from pyoco_server.core.priced.constants import INLINE_MAX_BYTES
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
@@ -120,7 +120,7 @@ async def test_a_result_can_be_shown_inline(stack: Stack) -> None:
     run = await completed(stack, data={"answer_text": "yes"}, inline=1)
     reading = await read_run(stack.priced, run.run_id, ACME)
     assert reading.result is not None
-    assert reading.result.inline == Inline({"answer_text": "yes"})
+    assert reading.result.inline == InlineResult({"answer_text": "yes"})
 
 
 async def test_a_large_result_is_not_shown_inline(stack: Stack) -> None:
@@ -139,7 +139,7 @@ async def test_a_store_that_cannot_be_read_leaves_the_inline_out(stack: Stack) -
     for priced in (away, stack.priced):
         reading = await read_run(priced, run.run_id, ACME)
         assert reading.result is not None
-        assert reading.result.inline == (Inline(omitted="UNAVAILABLE") if priced is away else Inline("yes"))
+        assert reading.result.inline == (InlineResult(omitted="UNAVAILABLE") if priced is away else InlineResult("yes"))
 
 
 async def test_a_result_that_is_missing_or_was_changed_is_not_shown_inline(stack: Stack) -> None:
@@ -150,4 +150,4 @@ async def test_a_result_that_is_missing_or_was_changed_is_not_shown_inline(stack
         done = await completed(stack, pointer, inline=1)
         reading = await read_run(stack.priced, done.run_id, ACME)
         assert reading.result is not None
-        assert reading.result.inline == Inline(omitted="UNAVAILABLE")
+        assert reading.result.inline == InlineResult(omitted="UNAVAILABLE")

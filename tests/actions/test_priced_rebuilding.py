@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions.priced.audit import audit
-from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.actions.priced.credit import CreditResult, credit
 from pyoco_server.actions.priced.rebuild import plan_rebuild, rebuild
 from pyoco_server.actions.priced.show_budget import list_budgets, show_budget
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
@@ -128,7 +128,7 @@ async def test_a_credit_that_a_refused_rebuild_had_noted_can_still_be_given(spli
     assert [each.op_key for each in plan.credits] == ["topup:late"]
     with pytest.raises(Conflict):
         await rebuild(split.priced, _Meanwhile(redis, split.submitted), plan)
-    assert await credit(split.priced, ACME, 500, "late") == Credit(750_500, is_new=True)
+    assert await credit(split.priced, ACME, 500, "late") == CreditResult(750_500, is_new=True)
     await split.check_money()
 
 
@@ -139,7 +139,7 @@ async def test_a_credit_that_a_rebuild_has_given_is_not_given_again(split: Stack
         await credit(away, ACME, 500, "late")
     await rebuild(split.priced, redis, await plan_rebuild(split.priced, redis, ACME))
     assert await redis.balance(ACME) == DOLLAR + 500
-    assert await credit(split.priced, ACME, 500, "late") == Credit(DOLLAR + 500, is_new=False)
+    assert await credit(split.priced, ACME, 500, "late") == CreditResult(DOLLAR + 500, is_new=False)
     assert (await redis.credit(ACME, 500, "late")) == AlreadyApplied()
     await split.check_money()
 
@@ -157,7 +157,7 @@ async def test_a_rebuild_that_died_before_the_balance_leaves_too_little_and_can_
     plan = await plan_rebuild(split.priced, redis, ACME)
     with pytest.raises(Killed):
         await rebuild(split.priced, _Meanwhile(redis, die), plan)
-    assert await credit(split.priced, ACME, 500, "late") == Credit(DOLLAR, is_new=False, off_usd_micros=-500)
+    assert await credit(split.priced, ACME, 500, "late") == CreditResult(DOLLAR, is_new=False, off_usd_micros=-500)
     await rebuild(split.priced, redis, await plan_rebuild(split.priced, redis, ACME))
     assert await redis.balance(ACME) == DOLLAR + 500
     await split.check_money()

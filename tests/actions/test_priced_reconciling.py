@@ -164,7 +164,7 @@ async def test_leases_that_nobody_reaps_are_seen_to(stack: Stack, caplog: pytest
 
 
 async def test_money_that_no_run_holds_goes_back(split: Stack) -> None:
-    """PRICED-163: a row that is gone, and one that has ended; never one that lives"""
+    """PRICED-163: a deleted row, and an ended one; never an open one"""
     now_us = await split.priced.ledger.read(lambda tx: tx.now_us())
     await split.priced.budget.reserve(ACME, "7f0c5a4e-0000-4000-8000-000000000000", 1_000, now_us)
     alive = await split.submitted()

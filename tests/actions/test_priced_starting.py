@@ -183,7 +183,7 @@ async def test_a_queue_that_does_not_answer_is_not_waited_for(joint: Stack, monk
 
 async def test_redis_that_does_not_answer_does_not_delay_a_start(split: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """PRICED-113"""
-    monkeypatch.setattr(start_module, "_HINT_SECONDS", 0.05)
+    monkeypatch.setattr(start_module, "_SHOW_LEASE_SECONDS", 0.05)
     trouble = Trouble(meanwhile={"idempotency_locks.lease": asyncio.Event().wait})
     run = await split.submitted()
     async with asyncio.timeout(200):

@@ -346,7 +346,7 @@ async def test_entering_tells_the_balance_and_takes_a_token(stack: Stack) -> Non
 
 
 async def test_a_stranger_may_enter_and_has_nothing(stack: Stack) -> None:
-    """The ledger hears of a tenant when it first submits or is credited."""
+    """A tenant is created in the ledger when it first submits or is credited."""
     entry = await enter(stack.priced, "stranger", "get")
     assert (entry.tenant, entry.balance_usd_micros, entry.rate.allowed) == (None, 0, True)
 
@@ -358,7 +358,7 @@ async def test_a_rate_limit_that_cannot_be_asked_lets_pass(split: Stack) -> None
 
 @pytest.mark.parametrize("fate", [BEFORE, AFTER])
 async def test_every_call_of_a_submit_may_fail(stack: Stack, fate: str) -> None:
-    """PRICED-104, PRICED-193: each call in turn, before or after it took effect; keepers and a repeat mend it"""
+    """PRICED-104, PRICED-193: each call in turn, before or after it took effect; keepers and a repeat repair it"""
     watch = Trouble()
     await submit(with_trouble(stack.priced, watch), an_ask(usd_micros=10_000, pack_type="ocr"))
     await stack.work()
@@ -372,7 +372,7 @@ async def test_every_call_of_a_submit_may_fail(stack: Stack, fate: str) -> None:
         stack.skew.move(301)
         await stack.keep()
         await stack.drain()
-    if stack.is_split:  # a reservation whose row is gone
+    if stack.is_split:  # a reservation whose row was deleted
         stack.skew.move(601)
         await stack.keep()
     for number in range(len(watch.calls)):

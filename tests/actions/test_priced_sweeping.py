@@ -1,4 +1,4 @@
-"""Runs that nobody starts: given up and refunded, or sent again."""
+"""Runs that no worker starts: given up and refunded, or sent again."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_what_is_too_old_is_refunded_and_not_sent(joint: Stack) -> None:
 
 
 async def test_runs_whose_queue_was_lost_are_sent_again(stack: Stack, link: Link) -> None:
-    """PRICED-158, PRICED-108: by whichever keeper notices first, and once by each; a repeat harms nobody"""
+    """PRICED-158, PRICED-108: by whichever keeper notices first, and once by each; a repeat has no effect"""
     sweepers = [Sweeper(stack.priced) for _ in range(2)]
     ended = await stack.submitted()
     await stack.drain()

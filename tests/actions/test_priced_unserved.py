@@ -56,7 +56,7 @@ async def test_what_was_accepted_while_a_worker_was_able_is_answered_with_its_re
 
 
 async def test_a_submission_is_accepted_without_workers_and_without_their_registry(stack: Stack) -> None:
-    """SAFE-3: a worker may start later; nobody is refused for what nobody knows"""
+    """SAFE-3: a worker may start later; unknown abilities are no reason to refuse"""
     assert not (await submit(among(stack.priced), an_ask("one-key-"))).replayed
 
     async def silent() -> Sequence[WorkerRecord]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
+from pyoco_server.actions.priced.upload_input import StoredInput, Uploaded, upload_input
 from pyoco_server.core.priced.constants import JANITOR_BATCH
 from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload
 from pyoco_server.errors import DependencyUnavailable, Refused
@@ -35,11 +35,11 @@ async def stack(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
         yield stack
 
 
-def a_file(data: bytes = b"an image", name: str = "scan.png") -> InputFile:
+def a_file(data: bytes = b"an image", name: str = "scan.png") -> StoredInput:
     async def chunks() -> AsyncIterator[bytes]:
         yield data
 
-    return InputFile(
+    return StoredInput(
         name=name,
         content_type="image/png",
         sha256=hashlib.sha256(data).hexdigest(),

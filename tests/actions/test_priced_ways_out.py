@@ -65,7 +65,7 @@ async def mend(stack: Stack, run: PricedRun, charge_usd_micros: int = 50_000) ->
 async def test_a_budget_in_redis_that_nobody_can_close_is_disputed(
     split: Stack, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PRICED-24, PRICED-46, D-7: T17 at once, with its alarm; T18 and PRICED-61 mend it"""
+    """PRICED-24, PRICED-46, D-7: T17 at once, with its alarm; T18 and PRICED-61 repair it"""
     budget = split.priced.budget
     run = await claimed(split)
     match how:

@@ -106,7 +106,7 @@ class TestClaims:
         assert await run_of(grid, run.run_id) == expected
 
     async def test_a_try_that_had_worked_after_all_is_ours(self, grid: Backend) -> None:
-        """GRID-11: also when somebody has asked for a cancel before we could read it back"""
+        """GRID-11: also if a cancel was requested before the record was read back"""
         run = (await job_submitted(grid)).run
 
         class Forgetful:

@@ -1,4 +1,4 @@
-"""One end for each job: by the attempt that counts, whoever brings its word; everything else is dropped."""
+"""One end for each job: by the current attempt, whichever process reports it; everything else is dropped."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class TestFinishing:
         assert (len(program.stdout_tail or ""), len(program.stderr_tail or "")) == (8192, 8192)
 
     async def test_its_lease_is_renewed_while_what_it_left_is_being_stored(self, grid: Backend, clock: Clock) -> None:
-        """GRID-56: that may take longer than a lease; whoever found it old would run the program once more."""
+        """GRID-56: that may take longer than a lease; a process that found it stale would run the program again."""
         run, attempt = await begun(grid)
         is_storing, may_end = asyncio.Event(), asyncio.Event()
 
@@ -188,7 +188,7 @@ class TestFinishing:
         async with asyncio.timeout(5):
             assert await beat(grid, attempt) is Standing.OURS
         assert (await run_of(grid, run.run_id)).heartbeat_at == clock.now
-        # Its result is on its way: whoever would give the job back waits for that.
+        # Its result is being recorded: a put back waits for that.
         giving_back = asyncio.create_task(put_back(grid, attempt, Why.WORKER_DOWN))
         await asyncio.sleep(0)
         may_end.set()

@@ -51,7 +51,7 @@ async def _live(backend: Backend, client_id: str) -> str:
     try:
         attempt = await claimed(backend, run)
     except Unavailable:
-        return run.run_id  # the delivery comes again, to anybody
+        return run.run_id  # the job is redelivered, to any worker
     with contextlib.suppress(Unavailable):
         await beat(backend, attempt)
     for _ in range(_TRIES):
@@ -76,7 +76,7 @@ async def test_whatever_call_fails_the_job_ends_exactly(
     plans: list[tuple[str, list[str]]] = []
     for name in calls.calls:
         # What the ports promise never to raise is not asked to.
-        if not name.endswith((".tell", ".lanes", ".held")):
+        if not name.endswith((".tell", ".client_queues", ".held")):
             plans += [(name, [""] * seen[name] + [fate]) for fate in (BEFORE, AFTER)]
         seen[name] += 1
     assert len(plans) > 20, calls.calls

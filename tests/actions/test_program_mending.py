@@ -1,4 +1,4 @@
-"""What a crash left between a record and its message is mended, by anybody, and nothing else is touched."""
+"""What a crash left between a record and its message is repaired, by any process, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.actions.programs.sweep import mend
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.programs.moves import addressed, program_of
-from pyoco_server.core.run import Caller, Run, Submission, accept, changed
+from pyoco_server.core.run import Caller, Run, Submission, changed
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.programs.sweeper import ProgramSweeper
@@ -117,7 +118,7 @@ async def quick(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["gateway or keeper", "door"])
 async def test_a_sweeper_finds_all_of_it_by_itself(quick: Backend, has_index: bool) -> None:
-    """GRID-57, GRID-74: also what comes later, and slots that nobody stands behind"""
+    """GRID-57, GRID-74: also what comes later, and slots without a holder"""
     lost = [await without_message(quick) for _ in range(3)]
     left = [await ended_with_message(quick), await ended_with_message(quick, point="finish.told")]
     waiting = (await job_submitted(quick)).run

@@ -1,4 +1,4 @@
-"""What a client is told of a job that has ended: all of it when it fits into a frame, else where the rest is."""
+"""The result that a client gets: complete if it fits into a frame, otherwise with the place of the rest."""
 
 from __future__ import annotations
 

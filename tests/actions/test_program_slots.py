@@ -1,4 +1,4 @@
-"""A client never has more in flight than its cap, over all processes; and what nobody stands behind is free again."""
+"""A client never has more in flight than its cap, over all processes; and slots of dead holders become free."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ async def test_the_last_word_on_a_cap_is_written_by_a_process_that_is_behind_too
     async with a_store(config, group) as one, a_store(config, group) as other:
         await cap(one, "clientA", 8)
         await eventually(lambda: _cap_of(other, group) == 8)
-        await programs_of(other).slots.stop()  # from here on it hears of nothing
+        await programs_of(other).slots.stop()  # from here on it receives nothing
         await cap(one, "clientA", 2)
         await cap(other, "clientA", 8)
         await eventually(lambda: _cap_of(one, group) == 8)
 
 
 async def test_a_cap_that_is_in_force_is_not_written_again(config: NatsBackendConfig) -> None:
-    """GRID-71: fifty connections of one client say the same, and one of them is told of"""
+    """GRID-71: fifty connections of one client request the same cap, which is reported once"""
     group = unique("g")
     async with a_store(config, group) as grid:
         said = await set_cap(grid, group, "clientA", 8, "hello")

@@ -16,11 +16,12 @@ from pyoco_server.actions.programs.inputs import open_inputs
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.job import ObjectInputs
 from pyoco_server.core.programs.message import decode_job, read_job
 from pyoco_server.core.programs.moves import addressed, program_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt, ObjectNotFound, QueueFull, Unavailable
 from pyoco_server.ports.backend import Backend
@@ -94,7 +95,7 @@ class TestOnce:
 
     @pytest.mark.parametrize("fate", [BEFORE, AFTER])
     async def test_who_gets_no_answer_asks_again(self, grid: Backend, fate: str) -> None:
-        """GRID-49: nobody knows, and asking again settles it"""
+        """GRID-49: the outcome is unknown, and a repeated request settles it"""
         ask = an_ask(grid)
         broken = troubled(grid, Trouble({"programs.queue.put": [fate]}))
         with pytest.raises(Unavailable):
@@ -260,7 +261,7 @@ class TestInputs:
                 pass
 
     async def test_inputs_that_are_others_are_refused(self, grid: Backend) -> None:
-        """GRID-97: whoever can write to the store cannot slip a worker other files"""
+        """GRID-97: write access to the store is not enough to replace the files of a worker"""
         run = (await job_submitted(grid, LARGE)).run
         job = read_job(program_of(run).job or {})
         assert isinstance(job.inputs, ObjectInputs)
@@ -275,7 +276,7 @@ class TestInputs:
 
 
 class _Once:
-    """Content that nobody may ask for."""
+    """Content that must not be requested."""
 
     def open(self, name: str) -> AsyncIterator[bytes]:
         raise AssertionError(f"{name} was sent again")

@@ -79,7 +79,7 @@ async def test_a_tenant_at_its_cap_delays_no_other(grid: Backend) -> None:
 
 
 async def test_a_message_of_a_version_without_tenants_is_moved_to_its_tenants_lane(grid: Backend) -> None:
-    """SAFE-4: nobody may be assigned it meanwhile, and it is run once"""
+    """SAFE-4: it is not assigned meanwhile, and it is run once"""
     run = await submitted(grid, ANNA)
     old, delivery = await _queued_as_before(grid, run)
     slot = await take_slot(grid, old.group, "clientA", "me")
@@ -87,7 +87,7 @@ async def test_a_message_of_a_version_without_tenants_is_moved_to_its_tenants_la
     passed = await claim_job(grid, delivery, slot, worker_id="w1", holder="me")
     assert isinstance(passed, Passed)
     assert (await run_of(grid, run.run_id)).attempt == 0
-    assert not await programs_of(grid).queue.take(_old_lane(old))
+    assert not await programs_of(grid).queue.take(_old_client_queue(old))
     attempt = await claimed(grid, run)
     assert (attempt.run.status, attempt.run.attempt) == (RunState.RUNNING, 1)
 
@@ -106,7 +106,7 @@ async def _found(backend: Backend, run: Run) -> int:
     return (await backend.runs.find(run.run_id)).revision
 
 
-def _old_lane(job: ProgramJob) -> ClientQueue:
+def _old_client_queue(job: ProgramJob) -> ClientQueue:
     return ClientQueue(job.group, job.exec_name, job.client_id)
 
 
@@ -122,7 +122,7 @@ async def _queued_as_before(backend: Backend, run: Run) -> tuple[ProgramJob, Any
     job = read_job(program_of(run).job or {})
     assert await queue.remove(job)
     old = _Old(**vars(job))
-    await queue.add_lane(_old_lane(old))
+    await queue.add_client_queue(_old_client_queue(old))
     await queue.put(old)
     without_tenant = dataclasses.replace(run, tenant_id=None)
     return old, await taken(backend, without_tenant)

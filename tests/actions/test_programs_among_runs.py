@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.actions.claim import Spent, claim_run
 from pyoco_server.actions.finish import end_unclaimed
 from pyoco_server.actions.give_up import give_up
@@ -22,7 +22,7 @@ from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.requeue import requeue
 from pyoco_server.actions.programs.submit import Inline, submit_job
 from pyoco_server.actions.redrive import redrive
-from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
+from pyoco_server.actions.rerun import UNCHANGED, RerunChange, rerun
 from pyoco_server.actions.rescue import end_cancelled, rescue
 from pyoco_server.actions.show_dead_letter import show_dead_letter
 from pyoco_server.config import NatsBackendConfig
@@ -128,12 +128,12 @@ class TestCancelling:
         other = await job_submitted(gateway, client_id="clientB")
         await eventually(lambda: gateway.index.applied(other.revision, 1))
         wanted = RunFilter(kind="exec", client_id="clientA")
-        done = await cancel_many(gateway, NOBODY, Selection(wanted=wanted, limit=100), None)
+        done = await cancel_many(gateway, NOBODY, RunSelection(wanted=wanted, limit=100), None)
         assert (done.asked, done.failed) == (3, 0)
         for each in mine:
             assert (await run_of(gateway, each.run.run_id)).status is RunState.CANCELLED
         assert (await run_of(gateway, other.run.run_id)).status is RunState.PENDING
-        assert not Selection(wanted=RunFilter(client_id="clientA"), limit=1).fits(other.run)
+        assert not RunSelection(wanted=RunFilter(client_id="clientA"), limit=1).fits(other.run)
 
 
 class TestLastChange:
@@ -191,7 +191,7 @@ class TestRequeueing:
     async def test_without_its_inputs_it_is_gone(self, gateway: GatewayBackend, link: Link) -> None:
         """GRID-88: 410"""
         run, letter = await a_letter(gateway, link, files=LARGE)
-        inputs = read_job(letter.letter.job or {}).inputs
+        inputs = read_job(letter.dead_letter.job or {}).inputs
         assert isinstance(inputs, ObjectInputs)
         assert (await show_dead_letter(gateway, NOBODY, str(letter.letter_id))).redrivable
         await programs_of(gateway).artifacts.delete(inputs.object)
@@ -207,13 +207,13 @@ class TestRequeueing:
         """GRID-88: 422"""
         _, letter = await a_letter(gateway, link)
         with pytest.raises(GridRefused) as refused:
-            await requeue(gateway, NOBODY, replace(letter, letter=replace(letter.letter, job=job)))
+            await requeue(gateway, NOBODY, replace(letter, dead_letter=replace(letter.dead_letter, job=job)))
         assert (refused.value.code, refused.value.facts.http) == (Code.BAD_SCHEMA, 422)
 
     async def test_a_redrive_is_the_same_and_takes_the_letter_away(self, gateway: GatewayBackend, link: Link) -> None:
         run, letter = await a_letter(gateway, link)
         with pytest.raises(Refused):
-            await redrive(gateway, NOBODY, str(letter.letter_id), Change(tag="other"))
+            await redrive(gateway, NOBODY, str(letter.letter_id), RerunChange(tag="other"))
         accepted = await redrive(gateway, NOBODY, str(letter.letter_id))
         assert program_of(accepted.stored.run).retry_of == run.run_id
         with pytest.raises(DeadLetterNotFound):
@@ -256,7 +256,7 @@ class TestRunningAgain:
     async def test_a_program_cannot_be_changed_on_the_way(self, gateway: GatewayBackend) -> None:
         run = (await job_submitted(gateway)).run
         with pytest.raises(Refused):
-            await rerun(gateway, NOBODY, run.run_id, Change(params={"x": 1}))
+            await rerun(gateway, NOBODY, run.run_id, RerunChange(params={"x": 1}))
 
     async def test_what_does_not_tell_what_it_was_cannot_be_repeated(self, gateway: GatewayBackend) -> None:
         stored = await job_submitted(gateway)

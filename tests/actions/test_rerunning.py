@@ -1,4 +1,4 @@
-"""The same submission once more."""
+"""The same submission again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 
 from contracts.objects import put
 from pyoco_server.actions.cancel import cancel
-from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
+from pyoco_server.actions.rerun import UNCHANGED, RerunChange, rerun
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Run, Submission, claim, conclude
+from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.errors import (
     InvalidFlow,
     NotRepeatable,
@@ -28,7 +29,7 @@ from pyoco_server.errors import (
 )
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.objects.kept import Kept
+from pyoco_server.ports.objects.kept import ConfirmedObjects
 from pyoco_server.ports.objects.port import ObjectInfo
 from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, a_submission, jobs_left
@@ -61,11 +62,11 @@ async def submitted(backend: GatewayBackend, ask: Submission, caller: Caller = N
 
 
 async def again(backend: GatewayBackend, old: Stored, **change: Any) -> Run:
-    return (await rerun(backend, NOBODY, old.run.run_id, Change(**change))).stored.run
+    return (await rerun(backend, NOBODY, old.run.run_id, RerunChange(**change))).stored.run
 
 
 async def rewritten(backend: GatewayBackend, old: Stored, **change: Any) -> Stored:
-    """The record as somebody else might have left it."""
+    """The record as a foreign client might have left it."""
     written = await backend.runs.replace(replace(old.run, **change), old.revision)
     assert isinstance(written, Stored)
     return written
@@ -246,7 +247,7 @@ class TestUploaded:
         old = await submitted(backend, UPLOADED)
         first = await backend.workflows.info(SHA256)
         retention = backend.config.runs_retention_sec
-        late = replace(backend, clock=lambda: first.modified + retention + 5, kept_workflows=Kept())
+        late = replace(backend, clock=lambda: first.modified + retention + 5, kept_workflows=ConfirmedObjects())
         await rerun(late, NOBODY, old.run.run_id, UNCHANGED)
         assert (await backend.workflows.info(SHA256)).object_id != first.object_id
 
@@ -258,12 +259,12 @@ class TestWho:
         assert (run.tenant_id, run.api_key_id) == ("acme", "k2")
 
     async def test_what_one_may_not_see_one_may_not_run(self, backend: GatewayBackend, link: Link) -> None:
-        """FLOW-273, FLOW-275. Not even whether it could be run is told."""
+        """FLOW-273, FLOW-275. Not even whether it could be repeated is shown."""
         theirs = await submitted(backend, replace(UPLOADED, tag="default"), Caller("acme", "k1"))
         nobodys = await submitted(backend, NAMED)
         before = await stock_of(backend.config, link)
         for run_id in (theirs.run.run_id, nobodys.run.run_id, backend.new_id(), "x", "*"):
-            for change in (UNCHANGED, Change(params={"x": 1})):
+            for change in (UNCHANGED, RerunChange(params={"x": 1})):
                 with pytest.raises(RunNotFound):
                     await rerun(backend, Caller("other", "k3"), run_id, change)
         assert await stock_of(backend.config, link) == before

@@ -1,4 +1,4 @@
-"""A run that nobody will ever take is ended; one that merely waits is left alone."""
+"""A run that no worker will ever take is ended; one that merely waits is left alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.rescue import may_wait, rescue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import job_of
-from pyoco_server.core.run import Caller, Owner, Submission, accept
+from pyoco_server.core.run import Caller, Owner, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Corrupt
 from pyoco_server.loops.feeder import IndexFeeder
@@ -89,7 +90,7 @@ class TestRescue:
         assert ended.status is RunState.CANCELLED
 
     async def test_a_run_cancelled_before_it_began_need_not_wait_for_its_job(self, backend: Backend) -> None:
-        """FLOW-17, FLOW-184: its tag may have no worker, and whoever takes the job finds it ended."""
+        """FLOW-17, FLOW-184: its tag may have no worker, and a worker that takes the job later finds it ended."""
         stored = await submit(replace(backend, clock=lambda: backend.clock() - 200), Caller(), ASK)
         earlier = replace(backend, clock=lambda: stored.run.submitted_at + 1)
         await cancel(earlier, Caller(), stored.run.run_id, None)
@@ -185,7 +186,7 @@ class TestRescue:
             await rescuer.start()
 
             async def cleared() -> bool:
-                await submit(backend, Caller(), ASK)  # the queue goes on, and sees that the first is not coming again
+                await submit(backend, Caller(), ASK)  # the queue continues, and sees that the first is not redelivered
                 taken = await intake.take(60)
                 assert taken is not None
                 await taken.answer(Reply.ACK)

@@ -87,7 +87,7 @@ class TestACancelledRunIsLeftToItsWorker:
         await backend.registry.announce(a_worker(clock, ANNA, "other", run_id))
         assert await end_cancelled(backend, run_id, 2.0) is None
         assert await rescue(backend, run_id, 2.0) is None
-        await beat_run(backend, held, None)  # it hears of the request in its own time
+        await beat_run(backend, held, None)  # it sees the request at its next check
         clock.now += DISCONNECT + 15
         assert await end_cancelled(backend, run_id, 2.0) is not None  # and now it says nothing at all
 
@@ -111,7 +111,7 @@ class TestACancelledRunIsLeftToItsWorker:
         assert ended.status is RunState.CANCELLED
 
     async def test_only_if_it_has_one(self, backend: Backend, clock: Clock) -> None:
-        """Handed back: nobody's, and the request needs nobody's grace period."""
+        """Put back: it has no owner, so the request needs no grace period."""
         held = await held_by_anna(backend)
         assert await put_back_run(backend, held)
         await cancel(backend, Caller(), held.run.run_id, None)

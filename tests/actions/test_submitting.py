@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import decode_job, encode_job, job_of, run_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import Backend
@@ -69,7 +70,7 @@ class TestWithoutTrouble:
         assert len(await jobs_left(link, backend.config)) == 1
 
 
-#: Which call fails how; what is left of record and job. Nobody is told of success in any of these.
+#: Which call fails how; what is left of record and job. None of these reports success.
 FAILURES = [
     ({"runs.create": [BEFORE]}, None, 0),  # FLOW-74
     ({"runs.create": [UNHEARD]}, None, 0),  # FLOW-74
@@ -80,7 +81,11 @@ FAILURES = [
     ({"queue.put": [BEFORE], "runs.withdraw": [BEFORE]}, RunState.PENDING, 0),  # FLOW-76
     ({"queue.put": [UNHEARD], "runs.withdraw": [UNHEARD]}, RunState.PENDING, 0),  # FLOW-76
     ({"queue.put": [BEFORE], "runs.withdraw": [AFTER]}, "withdrawn", 0),
-    ({"queue.put": [AFTER], "runs.withdraw": [BEFORE]}, RunState.PENDING, 1),  # it runs, though nobody knows
+    (
+        {"queue.put": [AFTER], "runs.withdraw": [BEFORE]},
+        RunState.PENDING,
+        1,
+    ),  # it runs without an answer
     ({"queue.put": [AFTER], "runs.withdraw": [AFTER]}, "withdrawn", 1),
 ]
 

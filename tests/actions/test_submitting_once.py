@@ -17,9 +17,10 @@ from pyoco_server.actions.rescue import rescue
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.actions.submit_once import submit_once
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.job import decode_job
 from pyoco_server.core.outcome import Completed, DeadReason, Failed
-from pyoco_server.core.run import Caller, claim, conclude
+from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import KeyReused, NotStored, Refused, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
@@ -146,7 +147,7 @@ class TestWithoutTrouble:
         assert await stock_of(backend.config, link) == before
 
 
-#: What a first try can leave behind. In all of these nobody is told of success.
+#: What a first try can leave behind. None of these reports success.
 FIRST_TRIES: list[dict[str, list[str]]] = [
     *({"receipts.claim": [fate]} for fate in (BEFORE, AFTER, UNHEARD)),
     *({"runs.create": [fate]} for fate in (BEFORE, AFTER, UNHEARD)),
@@ -193,7 +194,7 @@ class TestEveryCrash:
             again = await send(backend, key=key)
             assert (run_id_of(again), again.replayed) == (run_id, True)
             answered[key] = run_id
-        # Of all that lies in the queue exactly the promised runs are executed, each of them once.
+        # Of all jobs in the queue, exactly the promised runs are executed, each of them once.
         assert sorted(await executed(backend, link)) == sorted(answered.values())
 
     @pytest.mark.parametrize("call", ["receipts.claim", "runs.create", "queue.put"])
@@ -389,7 +390,7 @@ class TestWithdrawnAndAbandoned:
 
 
 async def test_a_key_whose_run_never_stands_still_is_given_up(backend: GatewayBackend) -> None:
-    """A bound on everything: it is told as an outage, and may be tried again."""
+    """Everything is bounded: this is reported as an outage, and may be retried."""
     first = await send(backend)
 
     async def touch() -> None:

@@ -1,4 +1,4 @@
-"""Watching one run, on a real store: what is told, when, and when it is over."""
+"""Watching one run, on a real store: which events are sent, when, and when the watch ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestEvents:
         await place.claim()
         await place.end()
         watching = await place.watch()
-        assert [(event.kind, event.word.stored.run.status) for event in await rest(watching)] == [
+        assert [(event.kind, event.version.stored.run.status) for event in await rest(watching)] == [
             ("snapshot", "COMPLETED")
         ]
         watching.close()
@@ -72,7 +72,7 @@ class TestEvents:
             assert event is not None
             assert event.kind == "heartbeat"
             assert time.monotonic() - began > 0.3
-            assert event.word.stored.run.heartbeat_at == event.word.stored.run.updated_at == 78.0
+            assert event.version.stored.run.heartbeat_at == event.version.stored.run.updated_at == 78.0
 
     @pytest.mark.virtual_time
     async def test_fields_of_a_newer_version_are_shown_and_are_no_news(self, place: Place) -> None:
@@ -83,8 +83,8 @@ class TestEvents:
             beaten = await place.beat(26.0)
             event = await take(watching)
             assert event is not None
-            assert (event.kind, event.word.stored.revision) == ("heartbeat", beaten.revision)
-            assert event.word.stored.run.extra == {"priority": 5}
+            assert (event.kind, event.version.stored.revision) == ("heartbeat", beaten.revision)
+            assert event.version.stored.run.extra == {"priority": 5}
             changed = await place.change(lambda run: replace(run, extra={"priority": 6}))
             assert await told(watching) == ("snapshot", "PENDING", changed.revision)
 
@@ -120,7 +120,7 @@ class TestEvents:
         watching.close()
 
     async def test_what_was_not_told_yet_is_told_before_the_end(self, place: Place) -> None:
-        """The feed breaks off right after the last word: that word still comes."""
+        """The feed breaks off right after the last version: that version still comes."""
         watching = await place.watch()
         await told(watching)
         await place.claim()

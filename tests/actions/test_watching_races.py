@@ -122,7 +122,7 @@ class TestRaces:
         watching.close()
 
     async def test_an_answer_newer_than_the_feed_is_told_once(self, place: Place) -> None:
-        """The feed tells of it later."""
+        """The feed reports it later."""
         place.hold_feed()
         taken = await place.claim()
         watching = await place.watch()
@@ -156,7 +156,7 @@ class TestRaces:
 
         async def look() -> None:
             watching = await place.watch()
-            revisions = [event.word.stored.revision for event in await rest(watching)]
+            revisions = [event.version.stored.revision for event in await rest(watching)]
             assert revisions == sorted(set(revisions))
             ends = await place.backend.runs.find(place.run_id)
             assert revisions[-1] == ends.revision

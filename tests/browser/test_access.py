@@ -70,7 +70,7 @@ def go(page: Page, place: str) -> None:
 
 
 def test_everything_has_a_name_and_headings_are_in_order(page: Page, full: str) -> None:
-    """FLOW-247, for whoever has it read aloud."""
+    """FLOW-247, for screen readers."""
     page.goto("/")
     for place in places(page, full):
         go(page, place)
@@ -128,7 +128,7 @@ def test_what_has_the_focus_can_be_seen(page: Page, full: str) -> None:
 
 
 def test_the_keyboard_leads_everywhere(page: Page) -> None:
-    """`g` and a letter; `?` tells of it; Escape leads back."""
+    """`g` and a letter switch pages; `?` shows the keys; Escape returns."""
     page.goto("/")
     told = "import('/static/panels.js').then((m) => m.panels.map(({ id, key }) => ({ id, key })))"
     keys: list[dict[str, Any]] = page.evaluate(told)

@@ -19,7 +19,7 @@ def finding(kind: str, count: int = 1, level: str = "warning", **facts: Any) -> 
 
 
 def look_again(page: Page) -> None:
-    """As somebody who comes back to the window: every poll asks at once."""
+    """As when a user returns to the window: every poll is due at once."""
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 

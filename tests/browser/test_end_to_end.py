@@ -1,4 +1,4 @@
-"""A run from its submission to its end, as somebody at the dashboard sees it and steers it."""
+"""A run from its submission to its end, as a user of the dashboard sees and controls it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_workers_are_shown_with_their_state_and_can_be_hidden(stack: Stack, page
     stack.ask("POST", f"/runs/{run_id}/cancel")
     row.get_by_role("button", name="worker-1").click()
     assert page.url.endswith("worker=worker-1")
-    expect(row.locator(".row-detail")).to_contain_text("--wheel-sync")  # it syncs none, and is told how
+    expect(row.locator(".row-detail")).to_contain_text("--wheel-sync")  # how to enable the sync
     row.get_by_role("button", name="Hide from lists").click()
     until(lambda: stack.get("/workers/worker-1")["hidden"])
     try:

@@ -23,7 +23,7 @@ def _leave_letters(stack: Stack, n: int, tag: str, first: int = 0) -> list[str]:
 
 
 def _look_again(page: Page) -> None:
-    """As when somebody comes back to the page: it asks at once."""
+    """As when a user returns to the page: it polls at once."""
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
@@ -157,7 +157,7 @@ def test_a_letter_that_comes_in_while_somebody_thinks_is_not_meant(
     expect(dialog.locator(".command")).to_contain_text(f"--tag {label} --up-to {newest} --yes")
     (late,) = _leave_letters(stack, 1, label, first=2)
     _look_again(page)
-    expect(page.locator(".letter-rows .row")).to_have_count(3)  # seen by now, but not when it was asked for
+    expect(page.locator(".letter-rows .row")).to_have_count(3)  # listed by now, but not when the question was shown
     dialog.get_by_role("button", name=deed).click()
     expect(page.locator(".bulk-status")).to_contain_text(done)
     assert late in {each["run_id"] for each in stack.get("/dlq", tag=label)["items"]}

@@ -1,4 +1,4 @@
-"""The dashboard of a server that asks for API keys, and of one that lets nobody act."""
+"""The dashboard of a server that asks for API keys, and of a read-only one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_key_is_kept_for_the_session_alone_and_is_never_in_an_address(
     assert key not in page.content()
 
     page.reload()
-    expect(page.locator("main h1")).to_be_visible()  # the session goes on
+    expect(page.locator("main h1")).to_be_visible()  # the session continues
     expect(dialog).to_have_count(0)
 
     stranger = new_page(stack)

@@ -43,7 +43,7 @@ def test_nothing_that_is_shown_is_obeyed(fresh_stack: Callable[..., Stack], new_
 
 
 def test_an_odd_address_leads_to_a_page_and_not_to_a_defect(page: Page, expects_trouble: Callable[..., None]) -> None:
-    """FLOW-259: the part behind `#` comes from whoever made the link."""
+    """FLOW-259: the part behind `#` may come from a third party."""
     expects_trouble(r"status of (404|422)")
     page.goto("/")
     for place in (

@@ -1,4 +1,4 @@
-"""The page while parts of the system are away, and after they are back: nobody has to load it again."""
+"""The page while parts of the system are away, and after they are back, without a reload."""
 
 from __future__ import annotations
 

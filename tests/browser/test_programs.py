@@ -29,7 +29,7 @@ def submit(stack: Stack, program: str, *args: str, **fields: str) -> str:
 
 @pytest.fixture
 def client(stack: Stack) -> Iterator[str]:
-    """A client of this test's own. Whatever of its jobs goes on is cancelled in the end."""
+    """A client id of this test. Its unfinished jobs are cancelled at the end."""
     name = f"client-{uuid.uuid4().hex[:8]}"
     yield name
     for run in stack.get("/runs", client_id=name, limit=200):
@@ -245,7 +245,7 @@ def test_programs_are_looked_at_with_the_same_key_as_everything(
     expects_trouble(r"status of 403")
     key = locked.make_key("team-programs")
     locked.headers = {"X-API-Key": key}
-    run_id = submit(locked, "calcA")  # nobody takes it: this worker has no programs
+    run_id = submit(locked, "calcA")  # it stays queued: this worker has no programs
     page = new_page(locked)
     page.add_init_script(f"sessionStorage.setItem('pyoco.key', '{key}')")
     page.goto("/#/programs")
@@ -339,7 +339,7 @@ def test_what_is_typed_and_told_is_read_with_care(module_page: Page) -> None:
 
 
 def test_a_filter_never_asks_for_what_cannot_be_together(module_page: Page) -> None:
-    """GRID-176: and nobody cancels more than the list shows."""
+    """GRID-176: no more is cancelled than the list shows."""
     found = module_page.evaluate(
         """() => import('/static/lib/run_filter.js').then((m) => [
             m.withFilter({ kind: 'exec', flow: 'exec:a' }, 'exec', 'b'), m.withFilter({ exec: 'a' }, 'flow', 'f'),

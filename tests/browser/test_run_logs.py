@@ -209,7 +209,7 @@ def test_a_log_without_lines_says_why(page: Page, language: str, watched: Watche
 
 
 def test_new_lines_are_followed_only_at_the_end(page: Page) -> None:
-    """LOG-21: the stream goes on after the last line that is known"""
+    """LOG-21: the stream continues after the last known line"""
     streams: list[Paused] = []
     pretend(page, a_run(), lambda _: [])
     pretend_log(page, lambda query: [a_line(seq, f"line {seq}") for seq in range(1, 101)] if "tail" in query else [])

@@ -70,7 +70,7 @@ def test_a_line_that_passes_a_layer_goes_around_its_boxes(module_page: Page) -> 
 def test_an_odd_graph_is_drawn_all_the_same(
     module_page: Page, graph: dict[str, Any], more: list[str], names: set[str]
 ) -> None:
-    """Cycles, names that nobody declared, strange values: every task has its box, once."""
+    """Cycles, undeclared names, odd values: every task has its box, once."""
     laid = lay_out(module_page, graph, more)
     assert sorted(box["name"] for box in laid["boxes"]) == sorted(names)
     assert all(box["x"] >= 0 and box["y"] >= 0 for box in laid["boxes"])

@@ -80,7 +80,7 @@ def test_a_part_that_fails_leaves_the_others_live(page: Page, expects_trouble: C
 def test_running_again_is_sent_under_one_key_and_pulls_nobody_away(
     page: Page, expects_trouble: Callable[..., None]
 ) -> None:
-    """Pressed again after a lost answer it is the same run; who has gone elsewhere meanwhile gets a link."""
+    """Pressed again after a lost answer, it is the same run; a user who has left the page gets a link."""
     expects_trouble("ERR_FAILED")
     pretend(page, a_run(status="FAILED"), lambda _: [])
     sent: list[Paused] = []
@@ -120,7 +120,7 @@ def test_running_again_is_sent_under_one_key_and_pulls_nobody_away(
 
 
 def test_why_a_run_waits_is_read_aloud_once(page: Page) -> None:
-    """Its place in the queue changes all the time; nobody wants to hear each."""
+    """Its place in the queue changes often; screen readers do not announce each change."""
     run = a_run(status="PENDING", worker_id=None)
     counted = {"answers": 0, "reason": "queue"}
 

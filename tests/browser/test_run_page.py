@@ -146,7 +146,7 @@ def test_leaving_the_page_ends_its_stream(stack: Stack, page: Page) -> None:
 
 
 def test_a_run_that_is_not_there_or_no_more_says_so(page: Page, expects_trouble: Callable[..., None]) -> None:
-    """Unknown ids, those of other tenants and those that are none look the same; a removed run stays readable."""
+    """Unknown ids, those of other tenants and malformed ones look the same; a removed run stays readable."""
     expects_trouble("404")
     for place in (RUN_ID, "no%20id", "..%2Fmetrics"):
         page.goto(f"/#/runs/{place}")

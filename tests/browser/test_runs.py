@@ -32,7 +32,7 @@ def waiting(stack: Stack, count: int) -> tuple[str, list[str]]:
 
 
 def asked(watched: Watched, label: str) -> list[dict[str, str]]:
-    """What the list was asked for, as far as it was about these runs."""
+    """The list requests that concern these runs."""
     queries = [parse_qs(urlsplit(url).query) for url in watched.requested if urlsplit(url).path == "/runs"]
     of_label = [query for query in queries if query.get("tag") == [label] and query.get("include") != ["counts"]]
     return [{name: values[0] for name, values in query.items()} for query in of_label]
@@ -64,7 +64,7 @@ def test_a_run_leaves_a_list_of_running_runs_when_it_ends(
 
 @pytest.mark.usefixtures("own_context")
 def test_a_run_that_is_no_longer_stored_goes_within_a_minute(stack: Stack, page: Page) -> None:
-    """FLOW-191: nobody tells of it, so everything is loaded again."""
+    """FLOW-191: there is no event for it, so everything is loaded again."""
     label, ids = waiting(stack, 3)
     page.clock.install()
     page.goto(f"/#/runs?tag={label}")
@@ -178,7 +178,7 @@ def test_enter_opens_nothing_when_several_runs_match(page: Page) -> None:
     page.get_by_role("searchbox").fill("abcd")
     page.keyboard.press("Enter")
     expect(page.locator(".runs-body .runs-row")).to_have_count(2)
-    found["items"] = items[:1]  # one has gone since: nobody has pressed anything again
+    found["items"] = items[:1]  # one was removed since, without another click
     page.clock.fast_forward(60_000)
     expect(page.locator(".runs-body .runs-row")).to_have_count(1)
     assert page.url.endswith("#/runs?q=abcd")
@@ -316,7 +316,7 @@ def test_a_quiet_list_costs_next_to_nothing(stack: Stack, page: Page) -> None:
     page.goto("/#/runs")
 
     def is_quiet() -> bool:
-        page.wait_for_timeout(200)  # answers are heard of while the page is attended to
+        page.wait_for_timeout(200)  # answers are announced while the page has the focus
         return 304 in statuses
 
     until(is_quiet, 60)

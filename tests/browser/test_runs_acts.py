@@ -77,7 +77,7 @@ def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: S
     button = page.get_by_role("button", name="Cancel all matching")
     expect(button).to_be_visible()
     page.get_by_role("combobox", name="Tag or label").fill(label)
-    # In one turn, as with a quick hand: the event that tells of the new address has not come yet.
+    # In one turn, as with a fast user: the event of the new address has not arrived yet.
     button.evaluate("(button) => { document.activeElement.blur(); button.click(); }")
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text(label)
@@ -95,7 +95,7 @@ def test_a_filter_that_was_typed_is_in_force_before_a_button_is_pressed(stack: S
     expect(dialog).to_contain_text(label)
     page.keyboard.press("Escape")
 
-    # A link has changed the address, and nobody has told of it yet.
+    # A link has changed the address, and its event has not arrived yet.
     page.goto("/#/runs")
     expect(page.locator(".chip.on")).to_have_count(0)
     expect(button).to_be_visible()
@@ -215,7 +215,7 @@ def test_an_announced_flow_has_a_field_for_each_param(stack: Stack, page: Page) 
 
 
 def test_a_flow_file_is_submitted_with_the_form(stack: Stack, page: Page, expects_trouble: Callable[..., None]) -> None:
-    """`POST /runs/yaml`: from a file or as typed; what is wrong with it is said with its place."""
+    """`POST /runs/yaml`: from a file or as typed; each problem is shown with its place."""
     expects_trouble("422")
     page.goto("/#/runs")
     page.get_by_role("button", name="Submit a run").click()

@@ -73,7 +73,7 @@ def test_all_that_came_are_counted_however_many_pages_they_fill(module_page: Pag
 
 
 def test_a_run_that_leaves_the_status_leaves_the_list(module_page: Page) -> None:
-    """FLOW-250: the refresh tells of all that changed, whatever its status is now."""
+    """FLOW-250: the refresh returns all that changed, whatever its status is now."""
     first = [run("a", 1, 10), run("b", 2, 11)]
     told = shown(module_page, [first, [run("a", 1, 12, "COMPLETED"), run("x", 9, 12, "FAILED")]], "RUNNING")
     assert told["rows"] == [["b", "RUNNING"]]
@@ -150,7 +150,7 @@ def test_rows_that_fly_by_are_filled_where_they_are_and_put_in_order_afterwards(
 
 
 def test_bars_share_one_scale_that_one_long_run_does_not_spoil(module_page: Page) -> None:
-    """Wait is start minus submission; what goes on grows; the scale fits most rows and does not jump."""
+    """Wait is start minus submission; bars of running runs grow; the scale fits most rows and does not jump."""
     told = module_page.evaluate(
         """async () => {
           const { barOf, scaleOf, timesOf } = await import('/static/lib/run_bars.js');

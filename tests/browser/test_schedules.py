@@ -132,7 +132,7 @@ def test_when_it_ticks_is_told_in_words(module_page: Page) -> None:
         "15 */12 * * *": ("Every day at 00:15 and 12:15", "毎日 00:15、12:15"),
         "0 12 24 12 *": ("On day 24 at 12:00, in December", "12月の24日 12:00"),
         "@every 90m": ("Every 90m", "90mごと"),
-        # Nobody would find words; the expression stands for itself.
+        # There are no words for it, so the expression is shown.
         "*/7 3-5 */2 * *": ("", ""),
         "0 L * * *": ("", ""),
         "9-2 * * * *": ("", ""),

@@ -1,4 +1,4 @@
-"""The frame around every view: going about, the connection, defects, and who may look."""
+"""The frame around every view: navigation, the connection, defects, and access."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def heard(page: Page, condition: Callable[[], bool]) -> None:
 
 
 def test_going_somewhere_moves_the_focus_to_its_heading(page: Page) -> None:
-    """FLOW-247: also by keys and back again; opening the page takes the focus from nobody."""
+    """FLOW-247: also by keys and back again; opening the page does not move the focus."""
     page.goto("/#/queues")
     heading = page.locator("main h1")
     expect(heading).to_have_text("Queues")
@@ -213,7 +213,7 @@ def test_a_slow_question_is_no_outage_while_others_are_answered(module_page: Pag
 def test_who_has_no_key_is_asked_whatever_else_is_away(
     stack: Stack, page: Page, expects_trouble: Callable[..., None]
 ) -> None:
-    """FLOW-258: the question stays through Escape and through an outage, which is told all the same."""
+    """FLOW-258: the question stays through Escape and through an outage, which is still announced."""
     expects_trouble(*OFFLINE)
     page.goto("/#/queues")
     expect(page.locator("main h1")).to_be_visible()
@@ -241,7 +241,7 @@ def test_who_has_no_key_is_asked_whatever_else_is_away(
 
 @contextlib.contextmanager
 def guessing(stack: Stack) -> Iterator[None]:
-    """Somebody at the same address tries keys, more at a time than the gateway holds back."""
+    """Another client at the same address tries keys, more at a time than the gateway holds back."""
     done = threading.Event()
     bad = {"X-API-Key": "pyoco_0000000000000000_guess"}
 
@@ -265,7 +265,7 @@ def guessing(stack: Stack) -> Iterator[None]:
 def test_too_many_wrong_keys_are_told_and_the_right_one_still_opens(
     fresh_stack: Callable[..., Stack], new_page: Callable[..., Page], expects_trouble: Callable[..., None]
 ) -> None:
-    """FLOW-258, FLOW-263: what others try from the same address does not lock out who has the key."""
+    """FLOW-258, FLOW-263: failed attempts from the same address do not lock out the owner of a valid key."""
     expects_trouble("status of 403", "status of 429")
     stack = fresh_stack("--no-keeper", "--no-worker", http_auth_mode="api_key")
     key = stack.make_key()

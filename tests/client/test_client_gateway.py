@@ -13,8 +13,8 @@ import pytest
 
 from contracts.registry import a_worker
 from pyoco_server.client import waiting
+from pyoco_server.core.flow_moves import conclude
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import conclude
 from pyoco_server.http_client import RunWatchEvent
 from pyoco_server.ports.runs.port import Stored
 from support.burials import died

@@ -1,4 +1,4 @@
-"""What every store of streams promises whoever backs it up."""
+"""The contract of stores of streams for backups: what every adapter promises."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.backup import Progress, backup
+from pyoco_server.actions.backup import BackupProgress, backup
 from pyoco_server.actions.restore import plan_restore, restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import Manifest, StoredFile
-from pyoco_server.core.backup_change import Change
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_change import LateChange
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.port import LedgerFile, Streams
 
@@ -52,8 +52,8 @@ async def put_back(
         await restore(streams, archive, plan, replicas, _nobody, ledger)
 
 
-def _nobody(_: Progress) -> None:
-    """Nobody looks."""
+def _nobody(_: BackupProgress) -> None:
+    """Progress is not shown."""
 
 
 @dataclass
@@ -185,7 +185,7 @@ class StreamsContract:
         self, config: NatsBackendConfig, streams: Streams, store: Store
     ) -> None:
         await store.put_job("before")
-        told: list[Change] = []
+        told: list[LateChange] = []
         async with asyncio.timeout(200), streams.new_jobs(config.work_stream) as jobs:
             await store.put_job("one")
             await store.put_job("two")
@@ -220,7 +220,7 @@ class StreamsContract:
         await streams.restore(work, manifest.backup_id, replicas, archive.chunks(work.name, work.files[0]), _nothing())
         restored = await streams.find(work.name)
         assert restored is not None
-        assert mark_of(restored.config) == Mark(manifest.backup_id, (restored.last_sequence, 1))
+        assert mark_of(restored.config) == BackupMark(manifest.backup_id, (restored.last_sequence, 1))
         await streams.unmark(work.name)
         after = await streams.find(work.name)
         assert after is not None
@@ -228,7 +228,7 @@ class StreamsContract:
         assert await store.jobs() == ["job"]
 
 
-async def _nothing() -> AsyncIterator[Change]:
-    none: tuple[Change, ...] = ()
+async def _nothing() -> AsyncIterator[LateChange]:
+    none: tuple[LateChange, ...] = ()
     for change in none:
         yield change

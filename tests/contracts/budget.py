@@ -36,7 +36,7 @@ __all__ = ["AT_US", "BY", "BudgetContract", "JoinedBudgetContract", "a_run"]
 AT_US = 1_900_000_000_000_000
 BY = Closing(actor=Actor.WORKER)
 
-#: No budget may be asked for these, whatever for (PRICED-40).
+#: Invalid tenant ids: every operation refuses them (PRICED-40).
 NEVER: list[Any] = [-1, MAX_AMOUNT_USD_MICROS + 1, 2**63, True, 1.0, "1", None, b"1"]
 
 
@@ -205,7 +205,7 @@ class BudgetContract:
         assert (await budget.balance("t"), await budget.balance("u")) == (900, 1000)
         assert await budget.outcome(run) == Open(100)
         assert await budget.settle("t", run, 100, BY) == Closed(100, 0, 900)
-        assert await budget.settle("u", run, 100, BY) == NoReserve()  # closed: nobody's any more
+        assert await budget.settle("u", run, 100, BY) == NoReserve()  # closed: it belongs to no run any more
 
     async def test_the_largest_amounts_are_exact(self, budget: Budget) -> None:
         """PRICED-44, PRICED-184, PRICED-195"""

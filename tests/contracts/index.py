@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import pytest
 
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.index.port import (

@@ -12,8 +12,9 @@ import pytest
 from contracts.index import MakeIndex, feed, opened
 from contracts.index_walks import World
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.priced.projection import line_of
-from pyoco_server.core.run import Owner, Run, claim
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import Ahead, Counts, Index, Mark, RunFilter, Waiting
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -60,7 +61,7 @@ class IndexCountsContract:
         for turn in range(40):
             await world.change(dice.randrange(1, 10))
             if turn == 10:
-                await index.whole()
+                await index.mark_complete()
             if dice.random() < 0.1:
                 await index.close()
                 index = world.index = make_index()

@@ -38,7 +38,7 @@ def ended(run: Run, status: RunState = RunState.COMPLETED, seconds: float | None
 
 
 def buried(run: Run) -> Run:
-    return moves.note_letter(run, run.updated_at + 1)
+    return moves.note_dead_letter(run, run.updated_at + 1)
 
 
 class Telling:
@@ -62,11 +62,11 @@ class IndexProgramsContract:
     async def test_an_empty_index_counts_nothing(self, make_index: MakeIndex) -> None:
         async with opened(make_index()) as index:
             found = await index.program_totals()
-            assert (found.ended, found.retries, found.letters, found.seconds, found.corrupt) == ({}, {}, {}, {}, 0)
+            assert (found.ended, found.retries, found.dead_letters, found.seconds, found.corrupt) == ({}, {}, {}, {}, 0)
             assert await index.program_seconds("calcA", 10) == []
 
     async def test_each_job_ends_once(self, make_index: MakeIndex) -> None:
-        """GRID-171: whatever of its story is told, and however often"""
+        """GRID-171: whichever part of its history is fed, and however often"""
         async with opened(make_index()) as index:
             tell = Telling(index)
             for _ in range(3):
@@ -84,7 +84,7 @@ class IndexProgramsContract:
                 ("default", "failn", "FAILED"): 1,
                 ("g2", "failn", "FAILED"): 1,
             }
-            assert found.letters == {
+            assert found.dead_letters == {
                 ("default", "failn", "execution_error"): 1,
                 ("g2", "failn", "execution_error"): 1,
             }

@@ -1,4 +1,4 @@
-"""What every index promises to whoever asks which runs repeat a run."""
+"""The contract of the index: which runs repeat a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every index promises to whoever searches for runs."""
+"""The contract of the index: the search."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from contracts.index import MakeIndex, feed, ids, opened
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run
 from pyoco_server.core.states import UNKNOWN, RunState
 from pyoco_server.ports.index.port import Index, Mark, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -63,7 +64,7 @@ class IndexSearchContract:
         await ids(index, search=text)
 
     async def test_hides_what_only_the_owner_of_a_priced_run_may_see(self, index: Index) -> None:
-        """CLI-16, SAFE-5: whoever has no key finds a priced run by its id and pack only, in every status."""
+        """CLI-16, SAFE-5: a caller without a key finds a priced run by its id and pack only, in every status."""
         run = a_run(run_id=RUN_ID, kind=PACK, flow_name="decision", tag="packs", tenant_id="t", params={"p": "secret"})
         ended = conclude(claim(run, Owner("w", "i"), "1", NOW), Failed(message="VENDOR: budget"), NOW + 1)
         versions = (run, claim(run, Owner("w", "i"), "1", NOW), replace(ended, status=RunState.CANCELLING), ended)

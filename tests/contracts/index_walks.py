@@ -1,4 +1,4 @@
-"""What every index promises to whoever walks through a list page by page while runs change."""
+"""The contract of the index: reading a list page by page while runs change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 
 from contracts.index import MakeIndex, opened
 from contracts.runs import NOW, a_run
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed, Progress
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import PACK, Owner, Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import PACK, Owner, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.index.port import EVERYBODY, Index, ListPosition, Mark, Page, RunFilter
 from pyoco_server.ports.runs.port import Removed, Stored
@@ -99,7 +100,7 @@ Key = tuple[float, str]
 
 @dataclass
 class World:
-    """Runs that live and change by dice, and an index that is told of it."""
+    """Runs that change at random, and an index that is fed with them."""
 
     index: Index
     dice: random.Random
@@ -193,7 +194,7 @@ async def walk(make_index: MakeIndex, wanted: dict[str, Any], seed: int) -> None
     tenants = (None, "t", "u") if seed % 2 else (None, *"tuvwxy")
     index = make_index()
     await index.open()
-    await index.whole()
+    await index.mark_complete()
     world, filters = World(index, dice, tenants), RunFilter(**wanted)
     for _ in range(dice.randrange(20)):
         await world.change(dice.randrange(1, 9))
@@ -228,7 +229,7 @@ class IndexWalksContract:
     @pytest.fixture
     async def index(self, make_index: MakeIndex) -> AsyncIterator[Index]:
         async with opened(make_index()) as index:
-            await index.whole()
+            await index.mark_complete()
             yield index
 
     @pytest.mark.parametrize("seed", range(3))
@@ -309,7 +310,7 @@ class IndexWalksContract:
         dice = random.Random(5)
         async with opened(make_index()) as one, opened(make_other_index()) as other:
             both = _Both(one, other)
-            await both.whole()
+            await both.mark_complete()
             world = World(both, dice)  # type: ignore[arg-type]  # as much of an index as it needs
             for _ in range(40):
                 await world.change(1)
@@ -331,7 +332,7 @@ class IndexWalksContract:
         runs = [a_run(updated_at=NOW + n) for n in range(10)]
         async with opened(make_index()) as index:
             await index.apply(tuple(Stored(run, n + 100) for n, run in enumerate(runs)), Mark("e", 200))
-            await index.whole()
+            await index.mark_complete()
             page = await index.page(RunFilter(), 20, ListPosition(50, NOW + 7, runs[7].run_id))
             assert [line.run_id for line in page.items] == [run.run_id for run in runs[6::-1]]
             assert page.next is None
@@ -352,7 +353,7 @@ class IndexWalksContract:
         await begin("other")
         page = await index.page(RunFilter(), 9, ListPosition(2, NOW + 3.5, ""))
         assert [line.run_id for line in page.items] == [run.run_id for run in reversed(runs)]
-        await index.whole()
+        await index.mark_complete()
         await change("other")
         page = await index.page(RunFilter(), 9, ListPosition(4, NOW + 3.5, ""))
         assert [line.run_id for line in page.items] == [run.run_id for run in reversed(runs)]
@@ -384,6 +385,6 @@ class _Both:
         for index in self._indexes:
             await index.apply(items, mark)
 
-    async def whole(self) -> None:
+    async def mark_complete(self) -> None:
         for index in self._indexes:
-            await index.whole()
+            await index.mark_complete()

@@ -41,7 +41,7 @@ class InputsContract:
     async def test_what_was_put_can_be_fetched(
         self, inputs: Inputs, elsewhere: Inputs, tmp_path: Path, size: int
     ) -> None:
-        """PRICED-147: nobody but the owner of the copy can read it"""
+        """PRICED-147: only the owner of the copy can read it"""
         data = os.urandom(size)
         wanted = await put(inputs, data)
         assert await elsewhere.head(KEY) == wanted

@@ -275,7 +275,7 @@ class ObjectsContract:
         assert await objects.strays(-60) == ()
 
     async def test_of_many_at_once_each_is_admitted_by_what_was_there_before_it(self, objects: Objects) -> None:
-        """FLOW-213: one after the other, in some order; nobody is sent away."""
+        """FLOW-213: one after the other, in any order; none is refused."""
         asked: dict[str, list[int]] = {f"name{n}": [] for n in range(12)}
 
         def note(name: str, catalogue: Catalogue) -> None:

@@ -165,7 +165,7 @@ class PackQueueContract:
         await queue.ack(third)
 
     async def test_an_answered_message_is_answered(self, queue: PackQueue) -> None:
-        """PRICED-202: whatever is said of it afterwards changes nothing."""
+        """PRICED-202: later answers change nothing."""
         await send(queue)
         first = await one(queue)
         await queue.nack(first, 0)
@@ -182,7 +182,7 @@ class PackQueueContract:
     @briefly
     async def test_who_comes_too_late_harms_nobody(self, queue: PackQueue, rival: PackQueue) -> None:
         """PRICED-202"""
-        for _ in range(_TRIES):  # where the machine stands still for two seconds, it is in nobody's hands
+        for _ in range(_TRIES):  # where the machine stands still for two seconds, it has no owner
             await send(queue)
             late = await one(queue)
             current = await one(rival)
@@ -252,7 +252,7 @@ class PackQueueContract:
 
 
 async def is_buried(queue: PackQueue, body: bytes) -> bool:
-    """It is handed to nobody meanwhile."""
+    """It is not delivered meanwhile."""
     assert await none_left(queue)
     return [letter.body for letter in await queue.dead_letters(10)] == [body]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts, ProgramQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.servers import unique
 from support.waiting import eventually
 
@@ -24,12 +24,12 @@ class MakeProgramQueue(Protocol):
     def __call__(self) -> ProgramQueue: ...
 
 
-async def taken(queue: ProgramQueue, lane: ClientQueue, count: int) -> list[Delivery]:
+async def taken(queue: ProgramQueue, client_queue: ClientQueue, count: int) -> list[Delivery]:
     """Exactly so many, however many looks that takes."""
     found: list[Delivery] = []
 
     async def look() -> bool:
-        found.extend(await queue.take(lane, count - len(found)))
+        found.extend(await queue.take(client_queue, count - len(found)))
         return len(found) == count
 
     await eventually(look)
@@ -43,7 +43,7 @@ class ProgramQueueContract:
         queue, job = make_queue(), a_job(group, args=("näme", "\n"))
         await queue.put(job)
         assert await queue.has(job)
-        (delivery,) = await make_queue().take(lane_of(job))
+        (delivery,) = await make_queue().take(client_queue_of(job))
         assert (delivery.tag, delivery.count) == ("calcA", 1)
         told = json.loads(delivery.data)
         assert (told["v"], told["run_id"], told["args"]) == (1, job.run_id, ["näme", "\n"])
@@ -51,28 +51,28 @@ class ProgramQueueContract:
         await eventually(lambda: not_there(queue, job))
 
     async def test_an_empty_lane_gives_nothing_at_once(self, make_queue: MakeProgramQueue, group: str) -> None:
-        """GRID-63: also when nobody has ever asked it"""
-        queue, lane = make_queue(), ClientQueue(group, "calcA", "nobody")
-        assert await queue.counts(lane) is None
-        assert await queue.take(lane) == []
-        assert await queue.take(lane, 10) == []
-        assert await queue.counts(lane) == ClientQueueCounts(0, 0)
+        """GRID-63: also if it was never read before"""
+        queue, client_queue = make_queue(), ClientQueue(group, "calcA", "nobody")
+        assert await queue.counts(client_queue) is None
+        assert await queue.take(client_queue) == []
+        assert await queue.take(client_queue, 10) == []
+        assert await queue.counts(client_queue) == ClientQueueCounts(0, 0)
 
     async def test_a_hundred_puts_of_a_job_are_one_message(self, make_queue: MakeProgramQueue, group: str) -> None:
         """GRID-8, GRID-9, GRID-50"""
         queues, job = (make_queue(), make_queue()), a_job(group)
         again = replace(job, submitted_at=job.submitted_at + 1)
         await asyncio.gather(*(queues[n % 2].put(again if n % 3 else job) for n in range(100)))
-        found = await queues[0].take(lane_of(job), 10)
+        found = await queues[0].take(client_queue_of(job), 10)
         assert len(found) == 1
-        assert await queues[1].take(lane_of(job), 10) == []
+        assert await queues[1].take(client_queue_of(job), 10) == []
 
     async def test_a_job_that_has_left_may_be_put_again_at_once(self, make_queue: MakeProgramQueue, group: str) -> None:
         """GRID-8: a message id would stop it for two minutes"""
         queue, job = make_queue(), a_job(group)
         for _ in range(3):
             await queue.put(job)
-            (delivery,) = await taken(queue, lane_of(job), 1)
+            (delivery,) = await taken(queue, client_queue_of(job), 1)
             await delivery.answer(Reply.ACK)
             await eventually(lambda: not_there(queue, job))
 
@@ -98,33 +98,33 @@ class ProgramQueueContract:
         queue, jobs = make_queue(), [a_job(group) for _ in range(5)]
         for job in jobs:
             await queue.put(job)
-        found = await taken(make_queue(), lane_of(jobs[0]), 5)
+        found = await taken(make_queue(), client_queue_of(jobs[0]), 5)
         assert [each.subject.rpartition(".")[2] for each in found] == [job.run_id for job in jobs]
 
     async def test_no_job_is_given_twice_while_it_is_in_hand(self, make_queue: MakeProgramQueue, group: str) -> None:
         queues, jobs = (make_queue(), make_queue()), [a_job(group) for _ in range(60)]
         await asyncio.gather(*(queues[0].put(job) for job in jobs))
-        rounds = await asyncio.gather(*(queues[n % 2].take(lane_of(jobs[0]), n % 3 + 1) for n in range(60)))
+        rounds = await asyncio.gather(*(queues[n % 2].take(client_queue_of(jobs[0]), n % 3 + 1) for n in range(60)))
         found = [each.subject for some in rounds for each in some]
         assert len(found) == len(set(found)) == 60
 
     async def test_what_is_put_off_comes_again(self, make_queue: MakeProgramQueue, group: str) -> None:
         queue, job = make_queue(), a_job(group)
         await queue.put(job)
-        (delivery,) = await queue.take(lane_of(job))
-        assert await queue.counts(lane_of(job)) == ClientQueueCounts(0, 1)
+        (delivery,) = await queue.take(client_queue_of(job))
+        assert await queue.counts(client_queue_of(job)) == ClientQueueCounts(0, 1)
         await delivery.answer(Reply.LATER, 0.1)
-        (again,) = await taken(make_queue(), lane_of(job), 1)
+        (again,) = await taken(make_queue(), client_queue_of(job), 1)
         assert again.count == 2
 
     async def test_whoever_is_cancelled_loses_no_job(self, make_queue: MakeProgramQueue, group: str) -> None:
-        """A job that comes when nobody waits for it any more goes back at once, and not after its ack timer."""
+        """A job that arrives after its caller has left is returned at once, and not after its ack timer."""
         queue, jobs = make_queue(), [a_job(group) for _ in range(20)]
         for job in jobs:
             await queue.put(job)
-        lane = lane_of(jobs[0])
+        client_queue = client_queue_of(jobs[0])
         for steps in range(20):
-            asking = asyncio.create_task(queue.take(lane, 2))
+            asking = asyncio.create_task(queue.take(client_queue, 2))
             for _ in range(steps):
                 await asyncio.sleep(0)
             asking.cancel()
@@ -132,7 +132,7 @@ class ProgramQueueContract:
                 if not isinstance(kept, BaseException):
                     for each in kept:
                         await each.answer(Reply.LATER)
-        found = await taken(make_queue(), lane, 20)
+        found = await taken(make_queue(), client_queue, 20)
         assert {each.subject.rpartition(".")[2] for each in found} == {job.run_id for job in jobs}
 
     async def test_a_job_may_be_removed(self, make_queue: MakeProgramQueue, group: str) -> None:
@@ -144,7 +144,7 @@ class ProgramQueueContract:
         assert await make_queue().remove(job)
         assert not await queue.has(job)
         assert not await queue.remove(job)
-        assert [each.subject.rpartition(".")[2] for each in await queue.take(lane_of(job), 5)] == [stays.run_id]
+        assert [each.subject.rpartition(".")[2] for each in await queue.take(client_queue_of(job), 5)] == [stays.run_id]
 
     async def test_of_many_that_remove_a_job_at_once_all_come_back(
         self, make_queue: MakeProgramQueue, group: str
@@ -160,33 +160,33 @@ class ProgramQueueContract:
         heard: list[ClientQueue] = []
         await mine.start()
         await other.start(heard.append)
-        lanes = [ClientQueue(group, exec_name, "x") for exec_name in ("a", "b")]
+        client_queues = [ClientQueue(group, exec_name, "x") for exec_name in ("a", "b")]
         for _ in range(2):
-            await asyncio.gather(*(mine.add_lane(lane) for lane in lanes))
-        assert set(mine.lanes(group)) == set(lanes)
-        await eventually(lambda: set(other.lanes(group)) == set(lanes))
-        assert sorted(lane.exec_name for lane in heard if lane.group == group) == ["a", "b"]
+            await asyncio.gather(*(mine.add_client_queue(client_queue) for client_queue in client_queues))
+        assert set(mine.client_queues(group)) == set(client_queues)
+        await eventually(lambda: set(other.client_queues(group)) == set(client_queues))
+        assert sorted(client_queue.exec_name for client_queue in heard if client_queue.group == group) == ["a", "b"]
         late: list[ClientQueue] = []
         newcomer = make_queue()
         await newcomer.start(late.append)
-        assert {lane for lane in late if lane.group == group} == set(lanes)
-        assert newcomer.lanes(unique("g")) == []
+        assert {client_queue for client_queue in late if client_queue.group == group} == set(client_queues)
+        assert newcomer.client_queues(unique("g")) == []
 
     async def test_somebody_may_listen_later(self, make_queue: MakeProgramQueue, group: str) -> None:
         queue, heard = make_queue(), list[ClientQueue]()
         await queue.start()
-        await queue.add_lane(ClientQueue(group, "a", "x"))
+        await queue.add_client_queue(ClientQueue(group, "a", "x"))
         await queue.start(heard.append)
-        await queue.add_lane(ClientQueue(group, "b", "x"))
-        assert [lane.exec_name for lane in heard if lane.group == group] == ["a", "b"]
+        await queue.add_client_queue(ClientQueue(group, "b", "x"))
+        assert [client_queue.exec_name for client_queue in heard if client_queue.group == group] == ["a", "b"]
 
     async def test_what_is_there_is_listed_by_lane(self, make_queue: MakeProgramQueue, group: str) -> None:
         queue, jobs = make_queue(), [a_job(group, exec_name) for exec_name in ("a", "a", "b")]
         for job in jobs:
             await queue.put(job)
-        await queue.take(lane_of(jobs[0]))  # in hand, it is there all the same
-        found = [(lane, run_id) for lane, run_id in await queue.listed() if lane.group == group]
-        assert sorted(found, key=str) == sorted(((lane_of(job), job.run_id) for job in jobs), key=str)
+        await queue.take(client_queue_of(jobs[0]))  # in hand, it is there all the same
+        found = [(client_queue, run_id) for client_queue, run_id in await queue.listed() if client_queue.group == group]
+        assert sorted(found, key=str) == sorted(((client_queue_of(job), job.run_id) for job in jobs), key=str)
         assert len(await queue.listed(offset=1)) == len(await queue.listed()) - 1
 
     async def test_the_oldest_job_of_a_program_is_known(self, make_queue: MakeProgramQueue, group: str) -> None:

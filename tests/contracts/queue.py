@@ -18,7 +18,7 @@ __all__ = ["ACK_WAIT_SECONDS", "Hand", "MakeQueue", "QueueContract", "a_job", "o
 
 #: What the adapter's fixture `queue` has to set as the ack timer: longer than any test takes.
 ACK_WAIT_SECONDS = 60.0
-#: The adapter's fixture `make_queue`: the same queue with another ack timer, for tags that nobody has served yet.
+#: The adapter's fixture `make_queue`: the same queue with another ack timer, for tags without a consumer.
 MakeQueue = Callable[[float], Queue]
 
 
@@ -214,7 +214,7 @@ class QueueContract:
             await intake.want(1)
             await other.want(1)
             heard = intake.heard_at
-            await asyncio.sleep(2.5)  # longer than one question to a queue lives; nobody ticks
+            await asyncio.sleep(2.5)  # longer than one question to a queue lives; no ticks
             await queue.put(a_job("a"))
             await queue.put(a_job("c"))
             await hand.holds(2)

@@ -59,7 +59,7 @@ class ReceiptsContract:
         first = await receipts.claim(KEY, a_run_id(), "mark")
         made = await receipts.replace(KEY, second, first)
         assert facts(made) == (second, "mark")
-        # Who comes late is told what is there, and changes nothing.
+        # A late caller gets the existing receipt, and changes nothing.
         assert await make_receipts().replace(KEY, third, first) == made
         assert await receipts.claim(KEY, third, "mark") == made
         assert facts(await receipts.replace(KEY, third, made)) == (third, "mark")

@@ -247,7 +247,7 @@ class RegistryContract:
                 await eventually(shows, 5)
 
     async def test_a_registry_that_does_not_follow_lists_nothing(self, make_registry: MakeRegistry) -> None:
-        """FLOW-47: 'I do not know' is not 'there is none'"""
+        """FLOW-47: an unknown answer is not an empty one"""
         registry = make_registry()
         for _ in range(2):
             with pytest.raises(Unavailable):

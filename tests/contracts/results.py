@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head, Results
+from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, ResultHead, Results
 
 __all__ = ["KEY", "ResultsContract", "put"]
 
@@ -18,7 +18,7 @@ METADATA = {"run-id": "0b0e8f0a-5d0c-4b7a-9d0e-2f6f1c1a7b11"}
 
 async def put(
     results: Results, data: bytes, key: str = KEY, content_type: str = "application/json"
-) -> Head | ExistsDifferent:
+) -> ResultHead | ExistsDifferent:
     return await results.put(key, data, content_type, hashlib.sha256(data).hexdigest(), METADATA)
 
 
@@ -28,7 +28,7 @@ class ResultsContract:
     @pytest.mark.parametrize("data", [b'{"a": 1}', b"", os.urandom(1_300_000)], ids=["small", "empty", "large"])
     async def test_what_was_put_is_there(self, results: Results, elsewhere: Results, data: bytes) -> None:
         """PRICED-207, PRICED-210"""
-        wanted = Head(hashlib.sha256(data).hexdigest(), len(data), "application/json", METADATA)
+        wanted = ResultHead(hashlib.sha256(data).hexdigest(), len(data), "application/json", METADATA)
         assert await put(results, data) == wanted
         assert await elsewhere.head(KEY) == wanted
         assert await elsewhere.get(KEY) == (data, wanted)

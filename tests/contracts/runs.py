@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Failed, Progress
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
 

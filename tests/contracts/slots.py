@@ -102,7 +102,7 @@ class SlotsContract:
             await eventually(lambda: (group, "clientA") in heard)
 
     async def test_of_many_that_take_over_a_slot_one_does(self, make_slots: MakeSlots, group: str) -> None:
-        """GRID-74: and whoever held it finds out"""
+        """GRID-74: and its previous holder finds out"""
         both = await make_slots(), await make_slots()
         old = await both[0].take(a_slot(group))
         assert old is not None

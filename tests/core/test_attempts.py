@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyoco_server.core.flow_moves import accept, ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import Cancelled, Completed, Failed, Progress
-from pyoco_server.core.run import (
-    EARLIER_ATTEMPTS_MAX,
-    KEEPER,
-    Caller,
-    Owner,
-    Run,
-    Submission,
-    accept,
-    ask_cancel,
-    beat,
-    claim,
-    conclude,
-    put_back,
-)
+from pyoco_server.core.run import EARLIER_ATTEMPTS_MAX, KEEPER, Caller, Owner, Run, Submission
 from pyoco_server.core.snapshot import to_snapshot
 
 ANNA, BERT = Owner("anna", "i-1"), Owner("bert", "i-2")

@@ -19,8 +19,8 @@ from pyoco_server.core.backup import (
     encode_manifest,
     with_replicas,
 )
-from pyoco_server.core.backup_change import Change, encode_change, read_changes
-from pyoco_server.core.backup_mark import Mark, mark_of, marked, unmarked
+from pyoco_server.core.backup_change import LateChange, encode_change, read_changes
+from pyoco_server.core.backup_mark import BackupMark, mark_of, marked, unmarked
 from pyoco_server.errors import BackupFailed
 
 COPY = StreamCopy(
@@ -36,7 +36,7 @@ MANIFEST = Manifest(
 )
 
 CHANGES = st.builds(
-    Change,
+    LateChange,
     sequence=st.integers(0, 2**63),
     subject=st.text(min_size=1),
     data=st.binary(),
@@ -141,9 +141,13 @@ def test_no_text_of_a_manifest_does_anything_to_a_terminal(
 
 
 def test_a_mark_says_where_a_stream_came_from_and_leaves_what_is_not_the_servers() -> None:
-    unfinished = marked(COPY.config, Mark("b1"))
-    whole = marked(unfinished, Mark("b1", (9, 3)))
-    assert (mark_of(COPY.config), mark_of(unfinished), mark_of(whole)) == (None, Mark("b1"), Mark("b1", (9, 3)))
+    unfinished = marked(COPY.config, BackupMark("b1"))
+    whole = marked(unfinished, BackupMark("b1", (9, 3)))
+    assert (mark_of(COPY.config), mark_of(unfinished), mark_of(whole)) == (
+        None,
+        BackupMark("b1"),
+        BackupMark("b1", (9, 3)),
+    )
     assert whole["metadata"].keys() == {"mine", "pyoco.restored"}
     assert unmarked(whole) == {**COPY.config, "metadata": {"mine": "yes"}}
     assert mark_of({}) is None
@@ -165,15 +169,15 @@ async def _pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield data[start : start + size]
 
 
-def _read(data: bytes, size: int) -> list[Change]:
-    async def read() -> list[Change]:
+def _read(data: bytes, size: int) -> list[LateChange]:
+    async def read() -> list[LateChange]:
         return [change async for change in read_changes(_pieces(data, size))]
 
     return asyncio.run(read())
 
 
 @given(st.lists(CHANGES, max_size=4), st.integers(1, 60))
-def test_changes_come_back_however_their_file_is_cut(changes: list[Change], size: int) -> None:
+def test_changes_come_back_however_their_file_is_cut(changes: list[LateChange], size: int) -> None:
     assert _read(b"".join(map(encode_change, changes)), size) == changes
 
 

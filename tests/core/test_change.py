@@ -7,21 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.core.change import Change, Doer, DoerKind, What, last_change
+from pyoco_server.core.change import Doer, DoerKind, LastChange, What, last_change
+from pyoco_server.core.flow_moves import accept, ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import Cancelled, Completed, Failed, Progress
-from pyoco_server.core.run import (
-    KEEPER,
-    Caller,
-    Owner,
-    Run,
-    Submission,
-    accept,
-    ask_cancel,
-    beat,
-    claim,
-    conclude,
-    put_back,
-)
+from pyoco_server.core.run import KEEPER, Caller, Owner, Run, Submission
 from support.earlier_versions import left_running
 
 ASK = Submission(flow_name="f", tag="cpu", tags=(), params={})
@@ -35,39 +24,47 @@ BERT = Doer(DoerKind.WORKER, "bert")
 NOBODY = Doer(DoerKind.WORKER)
 THE_KEEPER = Doer(DoerKind.KEEPER)
 
-CHANGES: list[tuple[str, Run, Change]] = [
-    ("submitted", OPEN, Change(What.SUBMITTED, 10.0, Doer(DoerKind.CALLER))),
-    ("submitted with a key", KEYED, Change(What.SUBMITTED, 10.0, Doer(DoerKind.API_KEY, "key-1"))),
-    ("started", BEGAN, Change(What.STARTED, 11.0, ANNA)),
-    ("a heartbeat changes nothing", beat(BEGAN, Progress({"a": "RUNNING"}), 12.0), Change(What.STARTED, 11.0, ANNA)),
-    ("handed back", BACK, Change(What.HANDED_BACK, 13.0, ANNA)),
-    ("put back by an earlier version", left_running(BEGAN, 13.0), Change(What.HANDED_BACK, 13.0, ANNA)),
-    ("taken again", claim(BACK, Owner("bert", "i"), "a2", 14.0), Change(What.STARTED, 14.0, BERT)),
-    ("asked", ask_cancel(BEGAN, None, 15.0), Change(What.CANCEL_REQUESTED, 15.0, Doer(DoerKind.CALLER))),
+CHANGES: list[tuple[str, Run, LastChange]] = [
+    ("submitted", OPEN, LastChange(What.SUBMITTED, 10.0, Doer(DoerKind.CALLER))),
+    ("submitted with a key", KEYED, LastChange(What.SUBMITTED, 10.0, Doer(DoerKind.API_KEY, "key-1"))),
+    ("started", BEGAN, LastChange(What.STARTED, 11.0, ANNA)),
+    (
+        "a heartbeat changes nothing",
+        beat(BEGAN, Progress({"a": "RUNNING"}), 12.0),
+        LastChange(What.STARTED, 11.0, ANNA),
+    ),
+    ("handed back", BACK, LastChange(What.HANDED_BACK, 13.0, ANNA)),
+    ("put back by an earlier version", left_running(BEGAN, 13.0), LastChange(What.HANDED_BACK, 13.0, ANNA)),
+    ("taken again", claim(BACK, Owner("bert", "i"), "a2", 14.0), LastChange(What.STARTED, 14.0, BERT)),
+    ("asked", ask_cancel(BEGAN, None, 15.0), LastChange(What.CANCEL_REQUESTED, 15.0, Doer(DoerKind.CALLER))),
     (
         "asked with a key, and a sign of life",
         beat(ask_cancel(BEGAN, None, 15.0, "key-2"), Progress(), 16.0),
-        Change(What.CANCEL_REQUESTED, 15.0, Doer(DoerKind.API_KEY, "key-2")),
+        LastChange(What.CANCEL_REQUESTED, 15.0, Doer(DoerKind.API_KEY, "key-2")),
     ),
-    ("completed", conclude(BEGAN, Completed(), 20.0), Change(What.COMPLETED, 20.0, ANNA)),
-    ("failed", conclude(BEGAN, Failed(message="x"), 20.0), Change(What.FAILED, 20.0, ANNA)),
-    ("failed by a keeper", conclude(BEGAN, Failed(message="x"), 20.0, KEEPER), Change(What.FAILED, 20.0, THE_KEEPER)),
-    ("cancelled", conclude(ask_cancel(BEGAN, None, 15.0), Cancelled(), 20.0), Change(What.CANCELLED, 20.0, ANNA)),
+    ("completed", conclude(BEGAN, Completed(), 20.0), LastChange(What.COMPLETED, 20.0, ANNA)),
+    ("failed", conclude(BEGAN, Failed(message="x"), 20.0), LastChange(What.FAILED, 20.0, ANNA)),
+    (
+        "failed by a keeper",
+        conclude(BEGAN, Failed(message="x"), 20.0, KEEPER),
+        LastChange(What.FAILED, 20.0, THE_KEEPER),
+    ),
+    ("cancelled", conclude(ask_cancel(BEGAN, None, 15.0), Cancelled(), 20.0), LastChange(What.CANCELLED, 20.0, ANNA)),
     (
         "cancelled by a keeper",
         conclude(ask_cancel(OPEN, None, 15.0), Cancelled(), 20.0, KEEPER),
-        Change(What.CANCELLED, 20.0, THE_KEEPER),
+        LastChange(What.CANCELLED, 20.0, THE_KEEPER),
     ),
     (
         "cancelled before it began, by whoever got its job",
         conclude(ask_cancel(OPEN, None, 15.0), Cancelled(), 20.0),
-        Change(What.CANCELLED, 20.0, NOBODY),
+        LastChange(What.CANCELLED, 20.0, NOBODY),
     ),
 ]
 
 
 @pytest.mark.parametrize(("run", "change"), [row[1:] for row in CHANGES], ids=[row[0] for row in CHANGES])
-def test_the_last_change_is_told_from_the_record(run: Run, change: Change) -> None:
+def test_the_last_change_is_told_from_the_record(run: Run, change: LastChange) -> None:
     assert last_change(run) == change
 
 
@@ -96,4 +93,4 @@ def test_a_change_reads_as_the_wire_has_it() -> None:
 )
 def test_a_hand_back_is_told_whatever_a_stranger_wrote_of_it(past: tuple[dict[str, Any], ...]) -> None:
     """FLOW-551: a record of an older version says nothing of it."""
-    assert last_change(replace(BACK, earlier_attempts=past)) == Change(What.HANDED_BACK, 13.0, NOBODY)
+    assert last_change(replace(BACK, earlier_attempts=past)) == LastChange(What.HANDED_BACK, 13.0, NOBODY)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core.judging.rules import MAX_LENGTH, MUST_CONTAIN, MUST_NOT_CONTAIN, Finding, Rule, judge
+from pyoco_server.core.judging.rules import MAX_LENGTH, MUST_CONTAIN, MUST_NOT_CONTAIN, Rule, RuleFinding, judge
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.packs.spec import Here
 
@@ -71,11 +71,11 @@ def test_findings_come_in_the_order_of_the_rules() -> None:
         Rule(id="k", kind=MAX_LENGTH, value=11),
     ]
     assert judge("Hello World", rules) == (
-        Finding(rule_id="z", has_passed=False, count=1, first_offset=6),
-        Finding(rule_id="a", has_passed=True, count=0, first_offset=None),
-        Finding(rule_id="m", has_passed=False, count=0, first_offset=None),
-        Finding(rule_id="l", has_passed=False, count=11, first_offset=5),
-        Finding(rule_id="k", has_passed=True, count=11, first_offset=None),
+        RuleFinding(rule_id="z", has_passed=False, count=1, first_offset=6),
+        RuleFinding(rule_id="a", has_passed=True, count=0, first_offset=None),
+        RuleFinding(rule_id="m", has_passed=False, count=0, first_offset=None),
+        RuleFinding(rule_id="l", has_passed=False, count=11, first_offset=5),
+        RuleFinding(rule_id="k", has_passed=True, count=11, first_offset=None),
     )
 
 

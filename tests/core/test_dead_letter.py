@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyoco_server.core.dead_letter import (
     UNKNOWN_REASON,
     DeadLetter,
+    dead_letter_of,
     encode_dead_letter,
-    letter_of,
-    read_letter,
+    read_dead_letter,
     read_letter_id,
 )
 from pyoco_server.core.outcome import DeadReason
@@ -39,12 +39,12 @@ RUN = Run(
 
 
 def read(message: Any) -> DeadLetter:
-    return read_letter(json.dumps(message).encode(), "lane", 7.5)
+    return read_dead_letter(json.dumps(message).encode(), "lane", 7.5)
 
 
 def test_the_letter_of_a_run_tells_whose_it_was_and_nothing_it_was_given() -> None:
     """FLOW-334, FLOW-337, FLOW-272"""
-    letter = letter_of(RUN, DeadReason.TIMEOUT, 5.0, num_delivered=2, subject="work.gpu")
+    letter = dead_letter_of(RUN, DeadReason.TIMEOUT, 5.0, num_delivered=2, subject="work.gpu")
     message = json.loads(encode_dead_letter(letter))
     assert message == {
         "timestamp": 5.0,
@@ -76,10 +76,10 @@ def test_what_is_not_known_is_left_out_but_for_the_error() -> None:
 @pytest.mark.parametrize("reason", DeadReason)
 def test_what_was_written_is_read(reason: DeadReason) -> None:
     for letter in (
-        letter_of(RUN, reason, 5.0, num_delivered=2, subject="work.gpu"),
+        dead_letter_of(RUN, reason, 5.0, num_delivered=2, subject="work.gpu"),
         DeadLetter(timestamp=1.0, reason=reason, error=None, tag="a"),
     ):
-        assert read_letter(encode_dead_letter(letter), "another", 9.0) == letter
+        assert read_dead_letter(encode_dead_letter(letter), "another", 9.0) == letter
 
 
 def test_a_strangers_letter_shows_what_it_tells() -> None:
@@ -93,7 +93,7 @@ def test_a_strangers_letter_shows_what_it_tells() -> None:
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b"1", b'"text"', b"null", b"\xff", b"[" * 100_000, b"1" * 5000])
 def test_what_is_no_object_is_no_letter(data: bytes) -> None:
     with pytest.raises(Corrupt):
-        read_letter(data, "lane", 7.5)
+        read_dead_letter(data, "lane", 7.5)
 
 
 #: By member, what it cannot be.
@@ -117,7 +117,7 @@ def test_what_is_too_long_is_cut_and_half_a_character_becomes_a_question_mark() 
     letter = read({"error": "e" * 100_000, "flow_name": "f" * 100_000, "tags": ["t" * 1000, 3, ""] + ["x"] * 1000})
     assert (len(letter.error or ""), len(letter.flow_name or "")) == (ERROR_LENGTH_MAX, 512)
     assert letter.tags == ("t" * 512, *["x"] * 97)
-    odd = read_letter(b'{"reason": "\\ud800x", "flow_name": "a\\u0000b"}', "lane", 7.5)
+    odd = read_dead_letter(b'{"reason": "\\ud800x", "flow_name": "a\\u0000b"}', "lane", 7.5)
     assert (odd.reason, odd.flow_name) == ("?x", "a\0b")
 
 
@@ -137,14 +137,14 @@ json_values = st.recursive(
 def test_whatever_object_it_is_it_can_be_shown_and_read_again(message: dict[str, Any]) -> None:
     letter = read(message)
     data = encode_dead_letter(letter)
-    assert read_letter(data, "another", 9.0) == letter
+    assert read_dead_letter(data, "another", 9.0) == letter
     assert data.decode()
 
 
 @given(st.binary())
 def test_whatever_bytes_it_is_it_is_read_or_refused(data: bytes) -> None:
     try:
-        read_letter(data, "lane", 7.5)
+        read_dead_letter(data, "lane", 7.5)
     except Corrupt:
         return
 

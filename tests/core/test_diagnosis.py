@@ -13,7 +13,7 @@ from pyoco_server.core.diagnosis import BAD_SETTING, CHECKS, Level, diagnose, se
 from pyoco_server.core.diagnosis.facts import (
     MISSING,
     Facts,
-    Machine,
+    MachineFacts,
     Monitor,
     Trouble,
     Unknown,
@@ -50,12 +50,12 @@ from support.diagnosis_facts import (
     found,
     gateway,
     given,
-    lane,
     money,
     of,
     of_check,
     on_cluster,
     packs,
+    tag_queue,
     with_stream,
     worker,
 )
@@ -132,7 +132,7 @@ def test_a_fact_that_could_not_be_had_hides_no_other(name: str) -> None:
         "server": Unreachable(Trouble.NOBODY_ANSWERS, "x"),
         "streams": (),
         "orphans": (Unknown("x"),),
-        "machine": Machine(),
+        "machine": MachineFacts(),
         "gateway": None,
     }
     findings = diagnose(replace(HEALTHY, **{name: nothing.get(name, Unknown("x"))}))
@@ -222,8 +222,8 @@ def test_the_monitoring_port_is_believed_before_the_file() -> None:
         (with_stream(WORK, max_msgs=9), "stream.room", "--max-msgs-per-subject=-1"),
         (with_stream(WHEELS, allow_rollup_hdrs=False), "stream.writable", "--allow-rollup"),
         (with_stream(RUNS, sealed=True), "stream.writable", "nats stream rm KV_pyoco_runs"),
-        (lane(in_hand_max=2), "queue.lanes", "PYOCO_CONSUMER_MAX_ACK_PENDING=8"),
-        (lane(is_paused=True), "queue.lanes", "nats consumer resume PYOCO_WORK pyoco_worker_default"),
+        (tag_queue(in_hand_max=2), "queue.lanes", "PYOCO_CONSUMER_MAX_ACK_PENDING=8"),
+        (tag_queue(is_paused=True), "queue.lanes", "nats consumer resume PYOCO_WORK pyoco_worker_default"),
         (of("wishes", heartbeat_seconds=15.0), "settings.timing", "PYOCO_WORKER_DISCONNECT_TIMEOUT_SEC=60"),
     ],
 )

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import Job, decode_job, encode_job, job_of, run_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.errors import InvalidJob
 
 RUN_ID = "0b0e9a52-6b1f-4c3c-9d0a-3c1a7d2f9a11"

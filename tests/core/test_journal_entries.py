@@ -12,7 +12,7 @@ from pyoco_server.core.priced.journal import (
     FUNDING,
     REVENUE,
     Closing,
-    Entry,
+    JournalEntry,
     Kind,
     Txn,
     available,
@@ -68,12 +68,12 @@ def test_every_life_of_a_reservation_leaves_nothing_held(reserved: int, asked: i
 @pytest.mark.parametrize(
     "entries",
     [
-        (Entry(AVAILABLE, 1),),
-        (Entry(AVAILABLE, 1), Entry(HELD, -2)),
-        (Entry(AVAILABLE, 0), Entry(HELD, 0)),
+        (JournalEntry(AVAILABLE, 1),),
+        (JournalEntry(AVAILABLE, 1), JournalEntry(HELD, -2)),
+        (JournalEntry(AVAILABLE, 0), JournalEntry(HELD, 0)),
     ],
 )
-def test_a_fact_that_does_not_add_up_cannot_be_made(entries: tuple[Entry, ...]) -> None:
+def test_a_fact_that_does_not_add_up_cannot_be_made(entries: tuple[JournalEntry, ...]) -> None:
     """PRICED-55"""
     with pytest.raises(AssertionError):
         Txn(op_key="x", kind=Kind.TOPUP, tenant_id="anna", entries=entries, actor=Actor.OPERATOR)

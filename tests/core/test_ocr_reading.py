@@ -16,28 +16,28 @@ from pyoco_server.core.ocr.ink import unread, without_rules
 from pyoco_server.core.ocr.layout import sniff
 from pyoco_server.core.ocr.marking import DOUBTFUL, UNREADABLE, Block, blocks_of, mean_confidence, readings_to_verify
 from pyoco_server.core.ocr.merging import merge, with_gaps, with_language
-from pyoco_server.core.ocr.page import Box, Ink, Line, Word, bounds
+from pyoco_server.core.ocr.page import Box, Ink, TextLine, TextWord, bounds
 from pyoco_server.executors.packs.ocr_profiles import read_profiles
 
 P1 = read_profiles("")["P1"]
 HEIGHT = 30
 
 
-def line(text: str, top: int = 0, confidence: float = 0.9, left: int = 0) -> Line:
+def line(text: str, top: int = 0, confidence: float = 0.9, left: int = 0) -> TextLine:
     """Words of 20 pixels for each letter, 15 pixels apart."""
     words = []
     for word in text.split():
-        words.append(Word(word, confidence, Box(left, top, left + 20 * len(word), top + HEIGHT)))
+        words.append(TextWord(word, confidence, Box(left, top, left + 20 * len(word), top + HEIGHT)))
         left += 20 * len(word) + 15
-    return Line(tuple(words), bounds(word.box for word in words))
+    return TextLine(tuple(words), bounds(word.box for word in words))
 
 
-def line_of(*words: tuple[str, float], gap: int = 15) -> Line:
+def line_of(*words: tuple[str, float], gap: int = 15) -> TextLine:
     made, left = [], 0
     for text, confidence in words:
-        made.append(Word(text, confidence, Box(left, 0, left + 20 * max(1, len(text)), HEIGHT)))
+        made.append(TextWord(text, confidence, Box(left, 0, left + 20 * max(1, len(text)), HEIGHT)))
         left = made[-1].box.right + gap
-    return Line(tuple(made), bounds(word.box for word in made))
+    return TextLine(tuple(made), bounds(word.box for word in made))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_every_word_is_in_the_text_or_a_mark_is(words: list[tuple[str, float]]) 
 
 
 def test_blocks_are_lines_that_stand_together() -> None:
-    title = Line((Word("Title", 0.9, Box(0, 0, 300, 70)),), Box(0, 0, 300, 70))
+    title = TextLine((TextWord("Title", 0.9, Box(0, 0, 300, 70)),), Box(0, 0, 300, 70))
     lines = [title, line("one two", 90), line("three", 130), line("four", 400), line("beside", 400, left=600)]
     blocks = blocks_of(lines, P1)
     assert [block.text for block in blocks] == ["Title", "one two\nthree", "four", "beside"]
@@ -98,7 +98,7 @@ def test_the_score_of_a_page_counts_what_nobody_could_read() -> None:
 # ---- Merging ----
 
 
-def texts(lines: list[Line]) -> list[str]:
+def texts(lines: list[TextLine]) -> list[str]:
     return [" ".join(word.text for word in each.words) for each in lines]
 
 
@@ -156,9 +156,9 @@ def test_a_gap_in_a_line_becomes_a_word_of_it_and_one_elsewhere_a_line() -> None
 def test_of_two_languages_the_surer_one_has_the_line_and_no_latin_word_takes_the_place_of_another_script(
     kept: list[tuple[str, float]], other: list[tuple[str, float]], read: str
 ) -> None:
-    def placed(words: list[tuple[str, float]]) -> Line:
-        made = [Word(text, sure, Box(80 * at, 0, 80 * at + 60, HEIGHT)) for at, (text, sure) in enumerate(words)]
-        return Line(tuple(made), bounds(word.box for word in made))
+    def placed(words: list[tuple[str, float]]) -> TextLine:
+        made = [TextWord(text, sure, Box(80 * at, 0, 80 * at + 60, HEIGHT)) for at, (text, sure) in enumerate(words)]
+        return TextLine(tuple(made), bounds(word.box for word in made))
 
     assert texts(with_language([placed(kept)], [placed(other)])) == [read]
 
@@ -177,7 +177,7 @@ TEXT = "\n".join(["", *["  ##  ### ## ####  ##  ### ## ####  ", " " + "## " * 11
 def test_lines_that_were_not_read_are_found_and_those_that_were_are_not() -> None:
     """PRICED-149"""
     ink = without_rules(ink_of(TEXT))
-    whole = [Line((Word("x", 0.9, box),), box) for box in (Box(10, 10, 350, 30), Box(10, 40, 350, 60))]
+    whole = [TextLine((TextWord("x", 0.9, box),), box) for box in (Box(10, 10, 350, 30), Box(10, 40, 350, 60))]
     assert unread(ink, whole, 20) == [Box(10, 70, 340, 90)]
     assert len(unread(ink, [], 20)) == 3
 
@@ -185,8 +185,10 @@ def test_lines_that_were_not_read_are_found_and_those_that_were_are_not() -> Non
 def test_half_a_line_that_was_not_read_is_found() -> None:
     """PRICED-149"""
     ink = without_rules(ink_of(TEXT))
-    lines = [Line((Word("x", 0.9, Box(10, top, 350, top + 20)),), Box(10, top, 350, top + 20)) for top in (10, 40)]
-    half = Line((Word("x", 0.9, Box(10, 70, 150, 90)),), Box(10, 70, 150, 90))
+    lines = [
+        TextLine((TextWord("x", 0.9, Box(10, top, 350, top + 20)),), Box(10, top, 350, top + 20)) for top in (10, 40)
+    ]
+    half = TextLine((TextWord("x", 0.9, Box(10, 70, 150, 90)),), Box(10, 70, 150, 90))
     (found,) = unread(ink, [*lines, half], 20)
     assert found.left >= 150
     assert found.right == 340

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyoco_server.core.states.priced import ENDS, STEPS, At, Basis, Change, Money, Stage, Status, Step
+from pyoco_server.core.states.priced import ENDS, STEPS, At, Basis, Money, Stage, StateChange, Status, Step
 
 #: Contract 5.2, written down a second time: where each step may be taken, and where it leads.
 TABLE: dict[str, dict[str, set[str]]] = {
@@ -140,10 +140,10 @@ def test_every_step_counts_but_a_heartbeat_and_a_row_that_goes() -> None:
 def test_a_right_to_claim_is_a_step_that_claims() -> None:
     """PRICED-17"""
     for basis in Basis:
-        assert STEPS[basis.value].changes == (Change(stage=Stage.CLAIMED),)
+        assert STEPS[basis.value].changes == (StateChange(stage=Stage.CLAIMED),)
         assert all(source.stage is Stage.OPEN for source in STEPS[basis.value].sources)
 
 
 def test_a_change_keeps_what_it_does_not_say() -> None:
-    assert Change(money=Money.RESERVED).of(BEGINNING) == At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
-    assert list(Step(frozenset({BEGINNING}), (Change(),)).arrivals()) == [(BEGINNING, BEGINNING)]
+    assert StateChange(money=Money.RESERVED).of(BEGINNING) == At(Status.QUEUED, Money.RESERVED, Stage.OPEN)
+    assert list(Step(frozenset({BEGINNING}), (StateChange(),)).arrivals()) == [(BEGINNING, BEGINNING)]

@@ -19,7 +19,7 @@ from pyoco_server.core.programs.job import (
     fingerprint,
     job_of,
     to_message,
-    without_hints,
+    without_delivery_terms,
 )
 from pyoco_server.core.programs.message import decode_job, read_job
 from pyoco_server.core.programs.tails import TAIL_BYTES, cut, tail_of
@@ -64,7 +64,7 @@ class TestReading:
 
     def test_the_record_holds_it_without_hints(self) -> None:
         hinted = read_job(to_message(JOB) | {"revision": 4, "max_attempts": 5})
-        assert without_hints(hinted) == JOB
+        assert without_delivery_terms(hinted) == JOB
 
     @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"null", b'"x"', b'{"v":NaN}', b"[" * 5000])
     def test_what_is_no_json_object_is_no_job(self, data: bytes) -> None:

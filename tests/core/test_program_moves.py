@@ -231,7 +231,7 @@ class TestEnds:
         assert (run.status, run.reason, run.error) == (RunState.FAILED, reason, "the program failed")
         assert (program.dlq_due, program.dlq_done) == (True, False)
         assert program.job is not None
-        noted = program_of(moves.note_letter(run, NOW + 6))
+        noted = program_of(moves.note_dead_letter(run, NOW + 6))
         assert (noted.dlq_due, noted.dlq_done, noted.job) == (True, True, None)
 
     def test_an_execution_error_has_no_letter_where_none_is_wanted(self) -> None:

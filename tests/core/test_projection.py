@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.core.change import Change, Doer, DoerKind, What, last_change
+from pyoco_server.core.change import Doer, DoerKind, LastChange, What, last_change
 from pyoco_server.core.priced.projection import TAG, is_over, line_of, project, version_of
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.run import ERROR_LENGTH_MAX, PACK
@@ -93,18 +93,18 @@ def test_a_long_detail_is_cut() -> None:
 @pytest.mark.parametrize(
     ("row", "change"),
     [
-        (QUEUED, Change(What.SUBMITTED, NOW, Doer(DoerKind.API_KEY, "key-1"))),
-        (BEGUN, Change(What.STARTED, NOW + 1, Doer(DoerKind.WORKER))),
-        (completed(BEGUN), Change(What.COMPLETED, NOW + 2, Doer(DoerKind.WORKER))),
-        (failed(BEGUN), Change(What.FAILED, NOW + 2, Doer(DoerKind.WORKER))),
-        (failed(BEGUN, Actor.REAPER), Change(What.FAILED, NOW + 2, Doer(DoerKind.KEEPER))),
-        (failed(QUEUED, Actor.SWEEPER), Change(What.FAILED, NOW + 1, Doer(DoerKind.KEEPER))),
-        (failed(BEGUN, Actor.RECONCILE), Change(What.FAILED, NOW + 2, Doer(DoerKind.KEEPER))),
-        (failed(QUEUED, Actor.API), Change(What.FAILED, NOW + 1, Doer(DoerKind.GATEWAY))),
-        (failed(BEGUN, Actor.OPERATOR), Change(What.FAILED, NOW + 2, Doer(DoerKind.OPERATOR))),
+        (QUEUED, LastChange(What.SUBMITTED, NOW, Doer(DoerKind.API_KEY, "key-1"))),
+        (BEGUN, LastChange(What.STARTED, NOW + 1, Doer(DoerKind.WORKER))),
+        (completed(BEGUN), LastChange(What.COMPLETED, NOW + 2, Doer(DoerKind.WORKER))),
+        (failed(BEGUN), LastChange(What.FAILED, NOW + 2, Doer(DoerKind.WORKER))),
+        (failed(BEGUN, Actor.REAPER), LastChange(What.FAILED, NOW + 2, Doer(DoerKind.KEEPER))),
+        (failed(QUEUED, Actor.SWEEPER), LastChange(What.FAILED, NOW + 1, Doer(DoerKind.KEEPER))),
+        (failed(BEGUN, Actor.RECONCILE), LastChange(What.FAILED, NOW + 2, Doer(DoerKind.KEEPER))),
+        (failed(QUEUED, Actor.API), LastChange(What.FAILED, NOW + 1, Doer(DoerKind.GATEWAY))),
+        (failed(BEGUN, Actor.OPERATOR), LastChange(What.FAILED, NOW + 2, Doer(DoerKind.OPERATOR))),
     ],
 )
-def test_who_did_the_last_thing_is_told(row: PricedRun, change: Change) -> None:
+def test_who_did_the_last_thing_is_told(row: PricedRun, change: LastChange) -> None:
     """A pack is never handed back, though its record names no worker."""
     assert last_change(a_pack(row)) == change
 

@@ -26,21 +26,21 @@ BROKEN = {
 
 def test_a_leader_and_two_that_keep_up_are_three_copies() -> None:
     """GRID-186"""
-    assert WHOLE.is_whole(3)
-    assert not WHOLE.is_whole(1)
+    assert WHOLE.is_complete(3)
+    assert not WHOLE.is_complete(1)
     assert WHOLE.nodes == ("n1", "n2", "n3")
 
 
 @pytest.mark.parametrize("found", BROKEN.values(), ids=BROKEN.keys())
 def test_anything_less_is_not(found: StreamReplicas) -> None:
     """GRID-186"""
-    assert not found.is_whole(3)
+    assert not found.is_complete(3)
 
 
 def test_one_copy_is_whole_with_its_leader_or_on_a_server_that_is_alone() -> None:
-    assert StreamReplicas(stream="S", wanted=1, leader="n1", followers=()).is_whole(1)
-    assert StreamReplicas(stream="S", wanted=1, leader="", followers=(), is_clustered=False).is_whole(1)
-    assert not StreamReplicas(stream="S", wanted=1, leader="", followers=()).is_whole(1)
+    assert StreamReplicas(stream="S", wanted=1, leader="n1", followers=()).is_complete(1)
+    assert StreamReplicas(stream="S", wanted=1, leader="", followers=(), is_clustered=False).is_complete(1)
+    assert not StreamReplicas(stream="S", wanted=1, leader="", followers=()).is_complete(1)
 
 
 def test_what_is_behind_and_who_is_away_can_be_told() -> None:

@@ -10,22 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyoco_server.core.delays import WaitsFor
-from pyoco_server.core.outcome import (
-    Cancelled,
-    Completed,
-    DeadReason,
-    Died,
-    Failed,
-    Outcome,
-    Progress,
-    TimedOut,
-)
-from pyoco_server.core.run import (
-    ERROR_LENGTH_MAX,
-    Caller,
-    Owner,
-    Run,
-    Submission,
+from pyoco_server.core.flow_moves import (
     accept,
     ask_cancel,
     beat,
@@ -36,6 +21,17 @@ from pyoco_server.core.run import (
     release,
     waiting_again,
 )
+from pyoco_server.core.outcome import (
+    Cancelled,
+    Completed,
+    DeadReason,
+    Died,
+    Failed,
+    Outcome,
+    Progress,
+    TimedOut,
+)
+from pyoco_server.core.run import ERROR_LENGTH_MAX, Caller, Owner, Run, Submission
 from pyoco_server.core.states import TERMINAL, IllegalMove, RunState, TaskState
 
 ANNA = Owner("anna", "i-1")

@@ -7,8 +7,9 @@ import io
 from dataclasses import replace
 
 from contracts.runs import a_run
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, claim, conclude
+from pyoco_server.core.run import Owner
 from pyoco_server.core.run_table import param_names, table_text
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyoco_server.core.programs.turns import Ring, TurnOrder
+from pyoco_server.core.programs.turns import TurnOrder, TurnRing
 
 
 def always(exec_name: str, _: str | None) -> str:
@@ -103,7 +103,7 @@ def test_over_any_lanes_nobody_is_a_whole_round_behind(names: list[tuple[str, st
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))))
 def test_a_ring_holds_what_was_put_into_it(words: list[tuple[bool, str]]) -> None:
     """GRID-59"""
-    ring, names = Ring(), set[str]()
+    ring, names = TurnRing(), set[str]()
     for is_new, name in words:
         (ring.add if is_new else ring.discard)(name)
         (names.add if is_new else names.discard)(name)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude, put_back
 from pyoco_server.core.outcome import Cancelled
-from pyoco_server.core.run import Owner, Run, ask_cancel, claim, conclude, put_back
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.waiting import (
     STARTING_SECONDS_MAX,
     PackQueueing,

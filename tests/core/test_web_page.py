@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyoco_server.core.priced.plain_text import is_plain
-from pyoco_server.core.web.page import EXCERPT_LENGTH_MAX, TITLE_LENGTH_MAX, Page, read_page
+from pyoco_server.core.web.page import EXCERPT_LENGTH_MAX, TITLE_LENGTH_MAX, WebPage, read_page
 
 HTML = "text/html; charset=utf-8"
 MEGA = 2_097_152
 
 
-def read(markup: str) -> Page:
+def read(markup: str) -> WebPage:
     return read_page(markup.encode(), HTML)
 
 
@@ -51,7 +51,7 @@ def read(markup: str) -> Page:
     ],
 )
 def test_the_text_is_what_people_read(markup: str, text: str) -> None:
-    assert read(f"<title>T</title><body>{markup}") == Page("T", text)
+    assert read(f"<title>T</title><body>{markup}") == WebPage("T", text)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_other_texts_are_shown_and_other_files_are_not() -> None:
     assert read_page(b'{"a":\n 1}', "application/json").text == '{"a": 1}'
     assert read_page(b"a,b\n1,2", "TEXT/CSV").text == "a,b 1,2"
     assert read_page(b"{}", "application/problem+json").text == "{}"
-    assert read_page(b"<rss><title>News</title><item>x", "application/rss+xml") == Page("News", "x")
+    assert read_page(b"<rss><title>News</title><item>x", "application/rss+xml") == WebPage("News", "x")
     for kind in ("image/png", "application/pdf", "application/octet-stream", "", "nonsense", "video/mp4"):
-        assert read_page(b"<title>x</title>y", kind) == Page()
+        assert read_page(b"<title>x</title>y", kind) == WebPage()
 
 
 def test_an_excerpt_has_an_end() -> None:

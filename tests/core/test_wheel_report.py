@@ -15,7 +15,7 @@ from pyoco_server.core.wheel_sync import (
     Hurdle,
     InstalledWheel,
     SyncReport,
-    Trouble,
+    WheelTrouble,
     read_installed,
     read_trouble,
     trouble_again,
@@ -85,7 +85,7 @@ def test_a_report_has_the_shape_that_the_registry_shows() -> None:
 
 def fail_often(times: int, every_seconds: float) -> list[float]:
     """The pauses after each of so many failures of one upload."""
-    trouble: Trouble | None = None
+    trouble: WheelTrouble | None = None
     pauses = []
     for _ in range(times):
         trouble = trouble_again(trouble, "n1", Hurdle.INSTALLING, "why", 100.0, every_seconds)
@@ -102,7 +102,7 @@ def test_what_fails_again_and_again_is_tried_less_and_less_often() -> None:
 
 def test_another_upload_begins_anew() -> None:
     """FLOW-242"""
-    last = Trouble(nuid="n1", hurdle=Hurdle.INSTALLING, error="why", times=6, again_at=0.0)
+    last = WheelTrouble(nuid="n1", hurdle=Hurdle.INSTALLING, error="why", times=6, again_at=0.0)
     assert trouble_again(last, "n2", Hurdle.INSTALLING, "why", 100.0, 10.0).again_at == 110.0
 
 
@@ -156,7 +156,7 @@ def test_thousands_of_wheels_are_told_by_their_number() -> None:
 def test_a_wheel_that_was_refused_is_read_as_it_was_written() -> None:
     """FLOW-242"""
     trouble = read_trouble({"nuid": "n1", "error": "why", "times": 3, "more": 1})
-    assert trouble == Trouble(nuid="n1", hurdle=Hurdle.HOSTS, error="why", times=3, again_at=0.0)
+    assert trouble == WheelTrouble(nuid="n1", hurdle=Hurdle.HOSTS, error="why", times=3, again_at=0.0)
     wrongs: list[object] = [None, [], {}, {"nuid": 1, "error": "", "times": 1}, {"nuid": "", "error": "", "times": "1"}]
     for wrong in wrongs:
         assert read_trouble(wrong) is None

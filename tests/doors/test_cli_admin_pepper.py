@@ -14,7 +14,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import pepper_fingerprint
-from pyoco_server.wiring.backend import open_keys
+from pyoco_server.wiring.operating import open_keys
 from support.discovery import Machine, a_server
 from support.gateways import environment, open_gateway
 from support.warm_processes import started

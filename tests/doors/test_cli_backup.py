@@ -17,8 +17,8 @@ import pytest
 
 from pyoco_server.doors.cli.admin import cli
 from pyoco_server.doors.cli.shell import outcome
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.nats.resources import ensure
 from support.backup_commands import NAMES, RESOURCES, Admin, admin, write_fact
 from support.servers import NatsServer
 from support.waiting import eventually
@@ -137,7 +137,7 @@ BAD = {
 
 @pytest.fixture(scope="session")
 def good_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a server that has everything; nobody writes to it."""
+    """Of a server with data of every kind, without writers."""
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     folder = tmp_path_factory.mktemp("backup") / "good"

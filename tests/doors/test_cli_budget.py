@@ -136,7 +136,7 @@ class TestBudget:
         assert "nothing to rebuild" in refused.err
 
     def test_what_verify_found_is_left_for_gateways_to_show(self, admin: Run) -> None:
-        """Whoever has mended something does not wait for the keeper's next audit to see it"""
+        """An operator who has repaired something does not wait for the keeper's next audit to see it"""
         assert in_ledger(last_audit) is None
         assert admin("budget", "verify").code == 0
         note = in_ledger(last_audit)

@@ -21,7 +21,7 @@ HEAVY = ("httpx", "rich", "asyncio", "fastapi", "nats", "msgspec", "yaml", "pyoc
 
 @pytest.fixture
 def client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Nobody listens where it would call."""
+    """There is no server at its default address."""
     monkeypatch.setenv("PYOCO_SERVER_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("PYOCO_CLIENT_CONFIG", os.devnull)
     return Client(capsys, monkeypatch)

@@ -1,4 +1,4 @@
-"""Somebody else listens at the address, and speaks JSON: one sentence from every command, and no traceback."""
+"""Another server is at the address, and returns JSON: one sentence from every command, and no traceback."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CALLS = {
     "health --ready": [],
     "list --follow": [],
 }
-#: These print what they get, whatever it is, or call nobody.
+#: These print what they get, whatever it is, or make no call.
 OTHERS = {"metrics", "wheel-download", "config", "completion"}
 ANSWERS = [[1, 2], [[]], "hello", 17, None, {}, {"items": {}}, {"items": [1], "next_cursor": None}, {"run_id": 1}]
 

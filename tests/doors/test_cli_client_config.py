@@ -1,4 +1,4 @@
-"""Which server and which key `pyoco-client` uses: option, environment, config file, default. Nobody is called."""
+"""Which server and which key `pyoco-client` uses: option, environment, config file, default. No calls are made."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.api_key import make_key
-from pyoco_server.wiring.backend import open_keys
+from pyoco_server.wiring.operating import open_keys
 from support.client_commands import Client, process, terminal
 from support.relays import relayed
 from support.sites import Site, open_site
@@ -33,7 +33,7 @@ def client(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return Client(capsys, monkeypatch)
 
 
-# Nobody, or somebody else
+# No server, or another one
 
 
 @pytest.mark.parametrize("words", [["health"], ["get", "x"], ["watch", "x"], ["wait", "x"], ["list", "--follow"]])
@@ -131,7 +131,7 @@ def test_a_key_comes_from_a_file_and_a_wrong_or_missing_one_is_told_without_show
 def test_an_interrupt_ends_the_command_with_130_and_nothing_else(
     site: Site, words: list[str], number: signal.Signals
 ) -> None:
-    """FLOW-425, FLOW-429: the run goes on"""
+    """FLOW-425, FLOW-429: the run continues"""
     with site.held() as run_id, process(site.url, words[0], run_id, *words[1:]) as waiting:
         if words[0] == "watch":
             assert waiting.stdout is not None

@@ -197,7 +197,7 @@ def test_a_followed_list_in_a_pipe_is_a_line_for_each_change(site: Site) -> None
         assert [line(), line()] == [(run, "PENDING") for run in runs]
         with site.client() as client:
             client.cancel_run(runs[0])
-        assert line() == (runs[0], "CANCELLING")  # it has left the status: told once more
+        assert line() == (runs[0], "CANCELLING")  # it has left the status: printed again
         running.terminate()
         assert running.wait(120) == 130
 

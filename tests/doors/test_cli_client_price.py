@@ -194,7 +194,7 @@ def test_a_service_that_is_away_is_told_at_once(client: Client, words: list[str]
 
 
 def test_who_hears_no_answer_is_told_the_key(client: Client, unused_port: int) -> None:
-    """PRICED-104: and who has not even sent it is not"""
+    """PRICED-104: and a request that was not sent is not"""
     with somebody(b"") as url:
         ended = client("--server", url, *SUBMIT, "0.2500", "--idempotency-key", "my-own-key")
     assert ended.code == 1

@@ -22,7 +22,7 @@ __all__ = ["call", "client", "url"]
 async def test_a_result_is_printed_for_people_and_for_programs(
     priced_door: PricedDoor, call: Callable[..., Any]
 ) -> None:
-    """PRICED-130: lists become tables, nothing in it reaches the terminal, and who has no result is told why"""
+    """PRICED-130: lists become tables, nothing escapes to the terminal, without a result the reason is printed"""
     payer = await priced_door.payer("1.0000")
     run_id = await priced_door.submitted(payer)
     early = await call(payer, "price", "result", run_id)

@@ -1,4 +1,4 @@
-"""`pyoco-client program list`: programs of all groups, also those that nobody has asked for yet."""
+"""`pyoco-client program list`: programs of all groups, also those without a job yet."""
 
 from __future__ import annotations
 

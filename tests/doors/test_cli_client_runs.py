@@ -226,7 +226,7 @@ def test_a_broken_line_of_stdin_tells_what_was_submitted_before(
 def test_many_runs_are_cancelled_by_filter(client: Client, site: Site, own_tag: str) -> None:
     ids = [site.submitted(flow, tag=own_tag) for flow in ("a", "a", "b")]
     asked = ["cancel", "--all-matching", "--tag", own_tag, "--flow", "a"]
-    refused = client(*asked)  # nobody can be asked, and nobody said --yes
+    refused = client(*asked)  # there is no terminal to ask on, and no --yes
     assert (refused.code, refused.out) == (1, "")
     assert site.status(ids[0]) == "PENDING"
     answer = client(*asked, "--reason", "wrong tag", "--yes").result

@@ -149,7 +149,7 @@ def test_a_pipe_that_never_says_anything_can_be_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", ["a\r\nX: y", "image/png\n", " image/png", "", "png", "bild/grün"])
 def test_what_is_no_content_type_is_no_content_type(client: Client, tmp_path: Path, told: str) -> None:
-    """Nobody is told that no gateway answers."""
+    """It does not say that no gateway answers."""
     file = tmp_path / "scan.png"
     file.write_bytes(b"x")
     ended = client("--server", "http://127.0.0.1:1", "price", "upload", str(file), "--content-type", told)

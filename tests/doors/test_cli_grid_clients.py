@@ -347,7 +347,7 @@ def test_clientx_moves_jobs_of_a_group_that_is_gone(doors: Doors, run: Run, monk
         (["client", "127.0.0.1", "5000", "c", "--door", "nowhere"], "nowhere"),
         (["client", "127.0.0.1", "5000", "c", "--connect-timeout", "0"], "--connect-timeout"),
         (["client", "127.0.0.1", "5000", "c", "--tls-cert", "x"], "--tls-key"),
-        # Of a variable that is not set: nothing is said in the clear then.
+        # Of a variable that is not set: nothing is sent unencrypted then.
         (["client", "127.0.0.1", "1", "c", "--connect-timeout", "0.1", "--tls-ca", ""], "--tls-ca"),
         (["clientx", "c"], "--frames-port"),
         (["clientx", "c", "12"], "--frames-port"),

@@ -23,7 +23,7 @@ __all__ = ["admin"]
 
 
 class Site:
-    """A deployment that uses the ledger `first`, and the command with another one at hand."""
+    """A deployment that uses the ledger `first`, and the command configured with another one."""
 
     def __init__(self, admin: Admin) -> None:
         self.admin = admin

@@ -1,4 +1,4 @@
-"""Files that the settings of packs name: whoever executes packs refuses a bad one before anything is started."""
+"""Files that the settings of packs name: processes that execute packs refuse a bad one before they start anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.surroundings import own_variables
 #: A place where nothing can be: a command that gets so far ends there.
 NOWHERE = "/dev/null/x"
 
-#: The variable, what is in the file (None: there is none), and what is told.
+#: The variable, what is in the file (None: there is none), and the message.
 BAD = [
     ("PYOCO_URL_PACK_CA_FILE", None, "No such file or directory; example: PYOCO_URL_PACK_CA_FILE=extra-ca.pem"),
     ("PYOCO_URL_PACK_CA_FILE", b"no certificate", "it is no PEM file of certificates; example: "),

@@ -177,7 +177,7 @@ async def test_an_interrupted_restore_says_how_to_go_on(admin: Admin) -> None:
 
 
 async def test_the_ledger_is_in_the_backup_and_comes_back(admin: Admin) -> None:
-    """PRICED-5: a backup without the rows would bring back messages of runs that nobody knows."""
+    """PRICED-5: a backup without the rows would restore messages of unknown runs."""
     told = json.loads((await admin("backup", "--to", "monday", "--json")).out)
     assert told["ledger"] == {"bytes": (admin.folder / "monday" / "ledger" / "ledger.db").stat().st_size}
     write_fact(admin.ledger, "later")
@@ -215,7 +215,7 @@ def test_a_ledger_that_is_both_wanted_and_not_is_refused(tmp_path: Path, capsys:
 
 
 async def test_a_ledger_that_is_elsewhere_is_told_of(admin: Admin) -> None:
-    """Nobody should take a backup without the money for a whole one."""
+    """A backup without the money must not look complete."""
     admin.ledger.unlink()
     ended = await admin("backup", "--to", "monday")
     assert (ended.code, "\n  ledger " in ended.out) == (0, False)

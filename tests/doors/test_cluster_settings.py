@@ -20,7 +20,7 @@ from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.embedded.cluster import cluster_of
 
-#: As somebody has them who operates one.
+#: The settings of an operator.
 PRODUCTION = {
     "PYOCO_LEDGER_URL": "postgresql://pyoco:word@db.example/pyoco",
     "PYOCO_BUDGET_URL": "redis://:word@budget.example",
@@ -46,7 +46,7 @@ SET = {"PYOCO_NATS_URL", "PYOCO_DATA_DIR", "WORK_ROOT", "PYOCO_AUTH_PEPPER"}
 @pytest.fixture
 def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, str]:
     """Variables, and one more setting in the folder's dotenv file."""
-    for name in own_settings(os.environ)[1]:  # of whoever runs the tests
+    for name in own_settings(os.environ)[1]:  # of the user who runs the tests
         monkeypatch.delenv(name, raising=False)
     for name, value in {**PRODUCTION, "PYOCO_LOG_LEVEL": "ERROR"}.items():
         monkeypatch.setenv(name, value)
@@ -126,7 +126,7 @@ def test_without_settings_of_ones_own_nothing_is_told(tmp_path: Path, monkeypatc
 def test_of_all_settings_none_but_the_named_ones_are_taken_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A setting that is new is left aside until somebody has thought about it."""
+    """A new setting is not passed on until it was classified."""
     monkeypatch.chdir(tmp_path)
     known = {each.variable for kind in config._DECLARED for each in settings(kind) if each.has_variable}
     known |= config._ELSEWHERE.keys()

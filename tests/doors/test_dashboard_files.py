@@ -1,4 +1,4 @@
-"""The dashboard's files: what is read, what of it can be found, and what the page is told (section 13)."""
+"""The dashboard's files: which are read, which can be fetched, and what the page receives (section 13)."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ import "./missing.js";
 
 class TestOurOwn:
     def test_are_in_a_wheel(self) -> None:
-        """FLOW-244: whoever installs the package has them"""
+        """FLOW-244: they are part of the installed package"""
         found = Distribution({"src_root": str(ROOT)})
         found.parse_config_files([str(ROOT / "pyproject.toml")])
         command = found.get_command_obj("build_py")

@@ -50,7 +50,7 @@ async def test_a_disk_with_room_is_nobodys_business(disk: Disk) -> None:
 
 
 async def test_a_full_disk_is_told_once_and_nats_is_restarted_when_there_is_room(disk: Disk) -> None:
-    """Also when nobody submits anything, so that the gateway does not know."""
+    """Also without submissions, so that the gateway does not know."""
     disk.free = 4096
     await disk.look(10)
     assert disk.restarts == 0

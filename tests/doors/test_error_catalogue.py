@@ -78,7 +78,7 @@ CONTRACT = {
     72: ("The app could not be loaded.", "アプリを読み込めません"),
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
-#: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
+#: Those of priced runs are reported with the reason codes of `/v1`; `test_v1_problems.py` provokes them.
 ELSEWHERE = {
     1,
     4,
@@ -281,7 +281,7 @@ async def _asks_for_files_too_early(gateway: Gateway) -> httpx.Response:
 
 
 def gateway_group(gateway: Gateway) -> str:
-    """Nobody else's: gateways of tests share the queue of programs."""
+    """Its own: gateways of tests share the queue of programs."""
     programs = gateway.backend.programs
     assert programs is not None
     object.__setattr__(programs.config, "exec_group", unique("g"))
@@ -351,7 +351,7 @@ OPEN = [
     Provoked(75, 503, "record unreadable", _spoils_a_record, "GET /runs/{run_id}"),
     Provoked(42, 409, "not for runs of this kind", _cancels_a_priced_run, "POST /runs/{run_id}/cancel"),
     Provoked(64, 422, "packs are executed once", _repeats_a_priced_run_under_a_policy, "POST /runs/{run_id}/rerun"),
-    Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is gone then
+    Provoked(50, 503, "resource missing", _finds_no_store_of_wheels, "GET /wheels"),  # last: the store is deleted then
 ]
 
 

@@ -345,7 +345,7 @@ class TestState:
         groups = {"a": "g1", "b": "g2", "old": None}
         workers = [replace(worker, worker_id=name, group=group) for name, group in groups.items()]
         empty = GroupState(
-            group="", queues=[], inflight=[], letters=0, last_letter=None, caps={}, held={}, doors=[], p95={}
+            group="", queues=[], inflight=[], dead_letters=0, last_dead_letter=None, caps={}, held={}, doors=[], p95={}
         )
         shown = [replace(empty, group=group) for group in ("g1", "g2")]
         document = document_of(GridState(at=2.0, groups=shown, workers=workers, replicas=[]), 20.0)

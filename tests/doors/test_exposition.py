@@ -81,7 +81,7 @@ async def test_a_text_in_pieces_is_one_text(crowded: Moment) -> None:
 
 
 async def test_others_are_served_while_it_is_written(crowded: Moment) -> None:
-    """20,000 lines take a tenth of a second; nobody waits for all of it"""
+    """20,000 lines take a tenth of a second; other requests do not wait for all of it"""
     gaps: list[float] = []
     done = asyncio.Event()
 

@@ -155,7 +155,7 @@ async def test_a_standby_sends_everybody_elsewhere_until_it_is_told_to_serve(doo
     async with open_second_door(door, is_standby=True) as standby, await ClientPeer.connect(standby) as client:
         await knows(standby, door)
         hello = HelloClient(client_id="waits").to_payload()
-        for _ in range(2):  # who has nowhere to go may ask again on the same connection
+        for _ in range(2):  # without another door, a client may ask again on the same connection
             msg_id = await client.send(Type.HELLO_CLIENT, hello)
             frame = await client.next(Type.NOT_LEADER)
             assert frame.corr_id == msg_id

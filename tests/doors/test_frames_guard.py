@@ -1,4 +1,4 @@
-"""Who may come in at a door: TLS, certificates, API keys, ACL records (section 22; the cells of P24)."""
+"""Which connections a door accepts: TLS, certificates, API keys, ACL records (section 22; the cells of P24)."""
 
 from __future__ import annotations
 

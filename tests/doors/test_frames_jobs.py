@@ -32,7 +32,7 @@ async def door(module_nats_url: str) -> AsyncIterator[OpenDoor]:
 
 
 class Pair:
-    """A client and a worker of a program that nobody else asks for."""
+    """A client and a worker of a program of their own."""
 
     def __init__(self, client: ClientPeer, worker: WorkerPeer, exec_name: str) -> None:
         self.client, self.worker, self.exec_name = client, worker, exec_name

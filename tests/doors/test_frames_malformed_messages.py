@@ -220,7 +220,7 @@ async def test_a_bad_credit_changes_nothing(door: OpenDoor, payload: bytes) -> N
 
 
 async def _assigned(door: OpenDoor, client: ClientPeer, worker: WorkerPeer) -> AssignJob:
-    """A job that this worker has in hand: its program is nobody else's."""
+    """A job that this worker holds; no other worker has its program."""
     exec_name = f"x{uuid.uuid4().hex[:8]}"
     await worker.hello(patterns=[f"job.assign.{exec_name}"], credit=1)
     await client.accepted(exec_name=exec_name)
@@ -242,7 +242,7 @@ async def _assigned(door: OpenDoor, client: ClientPeer, worker: WorkerPeer) -> A
     ids=str,
 )
 async def test_a_bad_report_leaves_its_attempt_alone(door: OpenDoor, changes: dict[str, Any]) -> None:
-    """GRID-196: BAD_SCHEMA, and the attempt goes on."""
+    """GRID-196: BAD_SCHEMA, and the attempt continues."""
     async with await _client(door) as client, await WorkerPeer.connect(door) as worker:
         job = await _assigned(door, client, worker)
         report = json.loads(worker.report(job).to_payload()) | changes

@@ -1,4 +1,4 @@
-"""The parts of a door that need no socket: seats, the board of waits, budgets, the count of errors."""
+"""The parts of a door that need no socket: worker credits, waiting clients, budgets, the count of errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.downloads import send_object
 from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.faults import PROTOCOL_ERRORS, ErrorCount, as_refusal, error_frame
-from pyoco_server.doors.frames.uploads import Upload
+from pyoco_server.doors.frames.uploads import IncomingUpload
 from pyoco_server.errors import Corrupt, NoRoom, ObjectNotFound, PyocoError, QueueFull, TooLarge, Unavailable
 from pyoco_server.ports.runs.port import ABSENT, Stored
 from support.backends import Clock
@@ -86,7 +86,7 @@ def test_a_seat_that_is_given_back_is_the_next_one_again() -> None:
         assert credit is not None
         assert credit.worker_id == "anna"
         assert worker_credits.credits(anna) == 0
-        credit.give_back()
+        credit.return_unused()
         assert worker_credits.credits(anna) == 1
     assert served(worker_credits, "a", 3) == ["anna", "bert", None]
 
@@ -100,7 +100,7 @@ def test_seats_that_are_given_back_in_any_order_move_no_turn() -> None:
         for index in order:
             credit = reserved[index]
             assert credit is not None
-            credit.give_back()
+            credit.return_unused()
         assert served(worker_credits, "a", 3) == ["anna", "bert", "anna"]
 
 
@@ -115,7 +115,7 @@ async def test_the_turn_after_a_served_seat_does_not_depend_on_seats_given_back(
         for index in order:
             credit = others[index - 1]
             assert credit is not None
-            credit.give_back()
+            credit.return_unused()
         assert served(worker_credits, "a", 3) == ["bert", "anna", "bert"]
 
 
@@ -151,7 +151,7 @@ def test_credits_never_go_below_zero_nor_above_ten_thousand_and_leave_with_their
                 expected[worker.worker_id] = min(expected[worker.worker_id] + count, 10_000)
             case 1 if held:
                 credit = held.pop(chance.randrange(len(held)))
-                credit.give_back()
+                credit.return_unused()
                 expected[credit.worker_id] = min(expected[credit.worker_id] + 1, 10_000)
             case _:
                 credit = worker_credits.reserve_credit(chance.choice("abc"))
@@ -369,7 +369,7 @@ async def test_an_object_is_sent_from_its_offset_to_its_end_in_parts(size: int, 
 async def test_an_upload_without_room_on_the_disk_is_no_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """GRID-144, GRID-195"""
     part = BinaryPart(job_id="j", name="output.zip", offset=0, size=4, last=False, data=b"da")
-    upload = Upload(part, 0.0)
+    upload = IncomingUpload(part, 0.0)
 
     def full(_: bytes) -> None:
         raise OSError(28, "No space left on device")

@@ -17,7 +17,7 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import AssignJob, ObjectAck, OutputRef, Settled
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.frames import receiving
-from pyoco_server.doors.frames.uploads import Upload
+from pyoco_server.doors.frames.uploads import IncomingUpload
 from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, a_job_id, open_door, open_second_door
 from support.waiting import eventually
 
@@ -202,14 +202,14 @@ async def test_a_disk_that_is_slow_is_not_a_worker_that_is_silent(
 ) -> None:
     """GRID-144: nothing is taken away from under a part that is being written."""
     worker, job, data = scene.worker, scene.job, bytes(2000)
-    usual, begun, go = Upload._write, threading.Event(), threading.Event()
+    usual, begun, go = IncomingUpload._write, threading.Event(), threading.Event()
 
-    def slow(self: Upload, part: bytes) -> None:
+    def slow(self: IncomingUpload, part: bytes) -> None:
         begun.set()
         go.wait(60)
         usual(self, part)
 
-    monkeypatch.setattr(Upload, "_write", slow)
+    monkeypatch.setattr(IncomingUpload, "_write", slow)
     monkeypatch.setattr(receiving, "SILENCE_SECONDS", -1.0)
     await worker.put(job, "output.zip", data, part=data[:1000])
     await asyncio.to_thread(begun.wait, 60)

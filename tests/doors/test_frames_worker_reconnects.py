@@ -83,7 +83,7 @@ async def test_a_worker_that_comes_back_in_time_goes_on_with_what_it_runs(
 async def test_a_worker_that_says_hello_again_replaces_its_older_connection(
     door: OpenDoor, client: ClientPeer, exec_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """GRID-39, SAFE-17: the older one is told why, and when it may come back"""
+    """GRID-39, SAFE-17: the older one learns why, and when it may return"""
     caplog.set_level(logging.INFO)
     older = await a_worker(door, exec_name, worker_id="twice")
     await client.accepted(exec_name=exec_name)
@@ -109,7 +109,7 @@ async def test_a_worker_that_says_hello_again_replaces_its_older_connection(
 async def test_a_worker_is_greeted_again_only_after_its_older_connection_let_go(
     door: OpenDoor, client: ClientPeer, exec_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GRID-39, GRID-110: what is put back too late would be taken from the program that goes on."""
+    """GRID-39, GRID-110: what is put back too late would be taken from the running program."""
     older = await a_worker(door, exec_name, worker_id="slowly")
     ack = await client.accepted(exec_name=exec_name)
     job = await older.assigned()

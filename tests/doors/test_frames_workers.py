@@ -91,7 +91,7 @@ async def test_a_pattern_that_can_match_no_job_is_taken_with_a_warning(door: Ope
 
 
 async def test_a_worker_gets_only_jobs_that_its_patterns_match(door: OpenDoor, client: ClientPeer) -> None:
-    """GRID-28, GRID-61: jobs without a worker delay nobody else's."""
+    """GRID-28, GRID-61: jobs without a worker delay no others."""
     async with await a_worker(door, "mine", credit=5) as worker:
         await client.accepted(exec_name="yours")
         ack = await client.accepted(exec_name="mine")
@@ -184,7 +184,7 @@ async def test_inputs_that_are_no_longer_kept_are_the_workers_to_report(door: Op
 async def test_a_job_whose_inputs_the_door_still_fetches_is_alive(
     door: OpenDoor, exec_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GRID-78: its worker has not heard of it yet, and cannot give a sign of life."""
+    """GRID-78: its worker has not received it yet, and cannot send heartbeats for it."""
     monkeypatch.setattr(tasks, "_BEAT_SECONDS", 0.01)
     artifacts, in_flight = door.door.context.programs.artifacts, door.door.context.in_flight
     info, may_come = artifacts.info, asyncio.Event()

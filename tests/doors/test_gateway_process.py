@@ -42,7 +42,7 @@ async def port() -> AsyncIterator[int]:
 
 async def ask(port: int, *pieces: bytes, size: int = 4096) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    hearing = asyncio.create_task(reader.read(size))  # before it speaks: who is told off meanwhile is cut off as well
+    hearing = asyncio.create_task(reader.read(size))  # a refused request is disconnected at once
     try:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:

@@ -1,4 +1,4 @@
-"""`GET /attention`: what needs a look is told, what has passed is not, and an outage is an answer."""
+"""`GET /attention`: current problems are reported, past ones are not, and an outage is a finding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 from contracts.dead_letters import a_letter
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Caller, Owner, Run, claim, conclude
+from pyoco_server.core.run import Caller, Owner, Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.state import State
@@ -40,7 +41,7 @@ SCHEMA = DOCUMENT["paths"]["/attention"]["get"]["responses"]["200"]["content"]["
 async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fresh_gateway(link, nats_url, tmp_path) as gateway:
         assert await state(gateway).feeder.caught_up(60)
-        assert await state(gateway).letter_feeder.caught_up(60)
+        assert await state(gateway).dead_letter_feeder.caught_up(60)
         yield gateway
 
 
@@ -59,7 +60,7 @@ async def look(gateway: Gateway, **headers: str) -> Items:
 
 
 async def tells(gateway: Gateway, *kinds: str, **headers: str) -> Items:
-    """What is told, once it is of these kinds and no others."""
+    """The findings, once they are of exactly these kinds."""
     seen: Items = []
 
     async def are_these() -> bool:
@@ -81,7 +82,7 @@ async def announce(gateway: Gateway, worker_id: str, age: float = 0.0, **more: A
 
 
 async def put(gateway: Gateway, number: int, age: float = 0.0, owner: Any = None, **more: Any) -> str:
-    """A run of that age; with an owner it is RUNNING since then, and nobody has heard of it again."""
+    """A run of that age; with an owner it is RUNNING since then, without a heartbeat."""
     at = time.time() - age
     fields: dict[str, Any] = {"flow_name": "hello", "tag": "default"} | more
     run_id = f"00000000-0000-4000-8000-{number:012d}"
@@ -150,7 +151,7 @@ async def test_a_silent_workers_runs_are_told_until_others_have_them(gateway: Ga
 
 
 async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
-    """FLOW-30. Those of a silent worker are told with it"""
+    """FLOW-30. Those of a silent worker are reported with it"""
     await put(gateway, 1, age=1, owner=BERT)
     stale = await put(gateway, 2, age=40, owner=BERT)
     lost = await put(gateway, 3, age=50, owner=ANNA)
@@ -160,7 +161,7 @@ async def test_runs_without_a_heartbeat_are_told_once(gateway: Gateway) -> None:
 
 
 async def test_runs_that_an_earlier_version_handed_back_wait_for_a_worker_as_others_do(gateway: Gateway) -> None:
-    """FLOW-30: nobody executes them, so no heartbeat is missing; they are of a tag, and that has no worker"""
+    """FLOW-30: no worker executes them, so no heartbeat is missing; their tag has no worker"""
 
     began = time.time()
 
@@ -302,7 +303,7 @@ class TestTenants:
     async def closed(self, link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Gateway]:
         async with fresh_gateway(link, nats_url, tmp_path / "closed", http_auth_mode="api_key") as gateway:
             assert await state(gateway).feeder.caught_up(60)
-            assert await state(gateway).letter_feeder.caught_up(60)
+            assert await state(gateway).dead_letter_feeder.caught_up(60)
             yield gateway
 
     async def key(self, gateway: Gateway, tenant: str) -> dict[str, str]:
@@ -336,7 +337,7 @@ class TestTenants:
 
 @pytest.mark.virtual_time
 async def test_an_outage_is_told_and_ends_by_itself(memory_nats_server: MemoryServer, tmp_path: Path) -> None:
-    """What is in memory is told all the same, at once; lists are not true, so `/queues` says so (FLOW-47)"""
+    """What is in memory is reported at once; lists are not current, so `/queues` says so (FLOW-47)"""
     async with open_gateway(config_for(memory_nats_server.url, data_dir=str(tmp_path))) as gateway:
         assert await state(gateway).feeder.caught_up(60)
         await put(gateway, 1, age=60, tag="gpu")

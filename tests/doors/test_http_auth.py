@@ -1,4 +1,4 @@
-"""Who may come in over HTTP, and whose runs they see (section 14 of the contract), on a real NATS server."""
+"""Authentication over HTTP, and whose runs a caller sees (section 14 of the contract), on a real NATS server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.waiting import eventually
 
 __all__ = ["gateway", "link"]
 
-#: FLOW-45. Whoever adds a path here says that the whole world may call it.
+#: FLOW-45. The paths that need no key.
 OPEN = {
     "/health",
     "/ready",

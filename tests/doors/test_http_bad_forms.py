@@ -1,4 +1,4 @@
-"""Forms and uploaded flows that nobody should send: refused, with what is wrong where."""
+"""Invalid forms and uploaded flows: refused, with each problem and its place."""
 
 from __future__ import annotations
 

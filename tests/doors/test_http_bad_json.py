@@ -1,4 +1,4 @@
-"""JSON bodies that nobody should send: each is refused with an error body, and leaves no trace."""
+"""Invalid JSON bodies: each is refused with an error body, and leaves no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, methods and queries that nobody serves or understands."""
+"""Unknown paths, methods and queries."""
 
 from __future__ import annotations
 

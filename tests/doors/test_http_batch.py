@@ -91,7 +91,7 @@ class TestBatch:
         assert jobs[run_ids[0]]["subject"].endswith(".gpu")
 
     async def test_a_thousand_are_accepted_and_in_the_next_list(self, gateway: Gateway, link: Link) -> None:
-        """Whoever was given a run id finds it in the next list."""
+        """A run id that was returned is in the next list."""
         items = await accepted(gateway, [{"flow_name": "f", "params": {"n": n}} for n in range(1000)])
         listed = await ids(gateway, limit=200)
         assert len(listed) == 200

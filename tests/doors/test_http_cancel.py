@@ -24,7 +24,7 @@ from support.waiting import eventually
 
 
 async def read(gateway: Gateway, run_id: str) -> dict[str, Any]:
-    """The record itself: why it waits is told besides, when that is known."""
+    """The record itself: the reason why it waits is added if it is known."""
     found: dict[str, Any] = (await gateway.client.get(f"/runs/{run_id}")).json()
     found.pop("waiting", None)
     return found

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions import cancel_many as action
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Caller, Run, claim
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.errors import RunNotFound
 from pyoco_server.ports.nats.link import Link
 from support.backends import ANNA
@@ -110,7 +111,7 @@ class TestAFilter:
 
         monkeypatch.setattr(action, "cancel_if", cancel_if)
         counts = await cancel_many(
-            backend_with(gateway, index=index), Caller(), Selection(submitted_before=moment, limit=100), None
+            backend_with(gateway, index=index), Caller(), RunSelection(submitted_before=moment, limit=100), None
         )
         meant = [run.run_id for run in (*waits, again, runs)]
         assert (sorted(asked), counts.more) == (sorted(meant), False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.actions import cancel_many as action
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.finish import Ended, finish
 from pyoco_server.actions.submit import submit as submit_run
@@ -36,7 +36,7 @@ class TestWhileRunsMoveOn:
         await ended(gateway, done, Completed())
         index = _Frozen(gateway.backend.index, page)
         backend = backend_with(gateway, index=index)
-        counts = await cancel_many(backend, Caller(), Selection(wanted=RunFilter(status="PENDING"), limit=10), None)
+        counts = await cancel_many(backend, Caller(), RunSelection(wanted=RunFilter(status="PENDING"), limit=10), None)
         assert (counts.asked, counts.already_ended, counts.matched) == (1, 1, 2)
         assert await status_of(gateway, waits) == "CANCELLING"
         assert await status_of(gateway, begun) == "RUNNING"
@@ -81,7 +81,7 @@ class TestWhileRunsMoveOn:
 
         backend = backend_with(gateway, runs=Failing())
         await gateway.app.state.gateway.settled()
-        counts = await cancel_many(backend, Caller(), Selection(limit=10), None)
+        counts = await cancel_many(backend, Caller(), RunSelection(limit=10), None)
         assert (counts.failed, counts.asked, counts.matched) == (1, 2, 3)
         assert "cancel request failed" in caplog.text
         assert [await status_of(gateway, run_id) for run_id in good] == ["CANCELLING"] * 2
@@ -104,7 +104,7 @@ class TestWhileRunsMoveOn:
         await gateway.app.state.gateway.settled()
         began = time.monotonic()
         backend = backend_with(gateway, runs=Hanging())
-        counts = await cancel_many(backend, Caller(), Selection(limit=10), None, seconds=0.3)
+        counts = await cancel_many(backend, Caller(), RunSelection(limit=10), None, seconds=0.3)
         assert time.monotonic() - began < 200
         assert (counts.more, counts.asked, counts.failed, counts.matched) == (True, 0, 2, 2)
 

@@ -24,7 +24,7 @@ def cut_off(data_dir: Path, name: str) -> None:
 
 
 async def comes_back(gateway: Gateway, path: str) -> httpx.Response:
-    """The first answer that is none of an outage."""
+    """The first answer that reports no outage."""
     answers: list[httpx.Response] = []
 
     async def is_back() -> bool:
@@ -39,7 +39,7 @@ async def comes_back(gateway: Gateway, path: str) -> httpx.Response:
 async def test_lists_of_runs_come_back_by_themselves(
     gateway: Gateway, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`/ready` says so meanwhile. Nobody submits or works."""
+    """`/ready` reports it meanwhile. No submissions, no workers."""
     wanted = [await submit(gateway, flow_name=f"f{n}") for n in range(12)]
     before = (await comes_back(gateway, "/runs?limit=50")).json()
     assert {each["run_id"] for each in before} == set(wanted)

@@ -1,4 +1,4 @@
-"""`Idempotency-Key` over HTTP: one key, one run, whoever sends it again and wherever (DESIGN 9.4)."""
+"""`Idempotency-Key` over HTTP: one key, one run, at every gateway (DESIGN 9.4)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ NO_PATH = error(2, "bad request target")
 
 
 def spellings(path: str) -> set[str]:
-    """The path as it is, and as somebody writes it who hopes that nobody looks."""
+    """The path as it is, and in spellings that try to bypass the check."""
     first, _, rest = path[1:].partition("/")
     return {
         path,
@@ -101,7 +101,7 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", 
 
 
 def under_v1(method: str, path: str) -> set[tuple[int, str]]:
-    """PRICED-81, PRICED-170: whoever holds a signed address needs no key; everybody else does."""
+    """PRICED-81, PRICED-170: a signed address needs no key; everything else does."""
     if not path.startswith("/v1/results/"):
         return {(401, "AUTH_INVALID")}
     if method not in {"GET", "HEAD"}:
@@ -116,7 +116,7 @@ def below_files(method: str) -> tuple[int, Any]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def closed(module_nats_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One for all tests in which nobody comes in."""
+    """One for all tests without an accepted key."""
     link = await open_link(module_nats_url, "tests")
     async with fresh_gateway(
         link, module_nats_url, tmp_path_factory.mktemp("data"), http_auth_mode="api_key"
@@ -161,7 +161,7 @@ class TestEveryWayIn:
                 )  # 503: not ready yet
 
     async def test_under_another_root_is_closed_too(self, gateway: Gateway) -> None:
-        """FLOW-45: whoever mounts us elsewhere opens nothing by that"""
+        """FLOW-45: mounting the application elsewhere opens no path"""
         for root in ("/api", "/health", "/runs"):
             for path in ("/runs", f"{root}/runs", f"{root}/workers", f"{root}/docs", f"{root}/openapi.json"):
                 status, _ = await ask(gateway, "GET", path, root_path=root)

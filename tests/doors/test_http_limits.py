@@ -31,7 +31,7 @@ FORM_START = b'--B\r\nContent-Disposition: form-data; name="workflow"; filename=
 class TestTooMuch:
     @pytest.mark.parametrize("declared", [None, "10", "0", "1048576", "nonsense", "-1", "\u00b2"])
     async def test_an_endless_body_is_refused_while_it_comes(self, door: Door, declared: str | None) -> None:
-        """A missing or false content-length helps nobody: what has come is counted."""
+        """A missing or false content-length is no way around: received bytes are counted."""
         headers = {} if declared is None else {"content-length": declared}
         body = endless(b'{"flow_name": "f", "params": {"a": "', b"x" * 65536)
         status, answer, taken = await call(door.gateway.app, "/runs", body, headers)

@@ -1,4 +1,4 @@
-"""Bodies that are refused before they have come: the answer is heard, and then the connection ends."""
+"""Bodies that are refused before they have come: the answer arrives, and then the connection is closed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 async def test_a_sender_that_does_not_stop_is_cut_off(door: Door, little: int) -> None:
-    """FLOW-84: it is told at once, and nobody swallows its gigabytes."""
+    """FLOW-84: it is refused at once, and its gigabytes are not read."""
     sent = 0
     async with listening(door.gateway.app) as port, asyncio.timeout(120):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.programs.record import Program
-from pyoco_server.core.run import Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.nats.link import Link
 from support.doors_support import check_refusal
@@ -60,7 +61,7 @@ class TestForms:
         assert answer.content == b'{"items":[],"next_cursor":null}'
 
     async def test_whole_snapshots_come_in_pages_too(self, gateway: Gateway) -> None:
-        """FLOW-101, FLOW-111, FLOW-112: a record that is gone is left out, and the walk goes on behind it."""
+        """FLOW-101, FLOW-111, FLOW-112: a deleted record is left out, and the walk continues behind it."""
         runs = [run_at(float(n + 1), n, params={"n": n}) for n in range(6)]
         await put(gateway, *runs)
         items, cursor = await page(gateway, envelope="true", include="full", limit=2)

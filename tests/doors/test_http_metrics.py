@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyoco_server.core.api_key import make_key
 from pyoco_server.core.dead_letter import DeadLetter
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import NOTHING_YET, Completed, DeadReason, Failed
-from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude, put_back
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_description import WorkerDescription
@@ -154,7 +155,7 @@ class TestRuns:
         """FLOW-130, FLOW-134"""
         zeros = dict.fromkeys(RunState, 0.0)
         a, b, c = [await submit(gateway) for _ in range(3)]
-        assert await runs_by_status(gateway) == zeros | {"PENDING": 3}  # whoever was given an id is counted at once
+        assert await runs_by_status(gateway) == zeros | {"PENDING": 3}  # a returned run id is counted at once
         await claimed(gateway, a)
         await write(gateway, b, lambda run: ask_cancel(run, None, time.time()))
         await shows(gateway, "pyoco_runs_in_flight", 2)
@@ -226,7 +227,7 @@ class TestEnds:
     async def test_a_gateway_that_starts_does_not_count_history(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
-        """Neither with an index that goes on where it stopped, nor with one that is built anew"""
+        """Neither with an index that continues where it stopped, nor with one that is built anew"""
         config = config_for(nats_url, data_dir=str(tmp_path / "a"))
         try:
             async with open_gateway(config) as gateway:
@@ -367,7 +368,7 @@ class TestTrouble:
             await eventually(partial(is_answered, gateway))
             await shows(gateway, "pyoco_runs_total", 1, "PENDING")
 
-    @pytest.mark.parametrize("feeder", ["feeder", "letter_feeder"])
+    @pytest.mark.parametrize("feeder", ["feeder", "dead_letter_feeder"])
     async def test_lists_that_are_not_whole_yet_give_no_figures(
         self, gateway: Gateway, feeder: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP door while NATS is away, and after it has come back. Each test has a server of its own to kill."""
+"""The HTTP door while NATS is unavailable, and after it is back. Each test has a server of its own to kill."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ async def test_other_runs_are_not_redacted(door: PricedDoor, payer: Payer) -> No
 async def test_a_validator_of_one_caller_never_validates_the_list_of_another(
     door: PricedDoor, payer: Payer, run_id: str
 ) -> None:
-    """SAFE-5: neither does a shared cache keep a list, nor is a 304 given for somebody else's copy."""
+    """SAFE-5: neither does a shared cache keep a list, nor is a 304 given for the copy of another caller."""
     callers = [payer.headers, (await door.payer(tenant_id="None")).headers, (await door.payer()).headers]
     callers += [{}] if is_open(door) else []
 

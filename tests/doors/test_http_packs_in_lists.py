@@ -54,7 +54,7 @@ def young(row: PricedRun) -> PricedRun:
 
 
 async def show(gateway: Gateway, row: PricedRun) -> PricedRun:
-    """As every process does after a commit; returns once lists have heard of it."""
+    """As every process does after a commit; returns once lists contain it."""
     assert await show_row(gateway.backend.runs, row)
     revision = await gateway.backend.runs.newest()
     await eventually(lambda: gateway.backend.index.applied(revision, 1))

@@ -108,7 +108,7 @@ async def test_dead_letters_of_packs_are_told(priced_door: PricedDoor) -> None:
 async def test_stores_that_do_not_answer_are_told_and_the_rest_is_told_all_the_same(
     priced_door: PricedDoor, payer: Payer
 ) -> None:
-    """Also one that hangs: nobody waits longer than a second for it."""
+    """Also one that hangs: the answer takes at most a second."""
 
     async def gone() -> None:
         raise DependencyUnavailable("gone")
@@ -135,7 +135,7 @@ async def test_however_many_ask_the_stores_are_asked_once(priced_door: PricedDoo
     others = [asyncio.create_task(look()) for _ in range(20)]
     await asyncio.sleep(0)
     first.cancel()  # its page was closed: the others are not told less
-    assert {trouble.letters for trouble in await asyncio.gather(*others)} == {1}
+    assert {trouble.dead_letters for trouble in await asyncio.gather(*others)} == {1}
     assert queue.asked == 1
     look._until = 0.0
     await look()

@@ -13,8 +13,9 @@ import pytest
 from doors.test_openapi import DOCUMENT, faults
 from pyoco_server.actions.list_queues import crowds_by_tag
 from pyoco_server.actions.measure import Crowd, crowd_of
+from pyoco_server.core.flow_moves import claim
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, claim
+from pyoco_server.core.run import Owner
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.trend import COUNTED, MEASURED, Trend
 from pyoco_server.core.worker_record import WorkerRecord
@@ -57,7 +58,7 @@ async def announce(gateway: Gateway, worker_id: str, age: float = 0.0, **more: A
 
 
 class Counted(WorkerRecord):
-    """A worker that counts how often somebody asks whether it lives."""
+    """A worker that counts how often its liveness is checked."""
 
     asked = 0
 
@@ -132,7 +133,7 @@ class TestQueues:
             run = left_running(claim(found.run, Owner("anna", "i"), "1", at - 1), at)
             written = await gateway.backend.runs.replace(run, found.revision)
             assert isinstance(written, Stored)
-            state(gateway).told(written.revision)
+            state(gateway).note_revision(written.revision)
         items = (await get(gateway, "/queues"))["items"]
         assert {item["tag"]: item["depth"] for item in items} == {"late": 2, "other": 1}
         assert 50 <= items[0]["oldest_age_seconds"] <= 50 + time.time() - began

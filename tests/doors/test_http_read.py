@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.actions.rescue import rescue
+from pyoco_server.core.flow_moves import beat, put_back
 from pyoco_server.core.outcome import Completed, Failed, Progress
-from pyoco_server.core.run import Owner, beat, put_back
+from pyoco_server.core.run import Owner
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.dead_letters import a_letter
-from pyoco_server.core.dead_letter import letter_of
+from pyoco_server.core.dead_letter import dead_letter_of
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.ports.nats.link import Link
 from support.burials import bury_letter, bury_letters, died, run_died
@@ -89,7 +89,7 @@ class TestRedrive:
         found = await stored(gateway, run_id)
         run = replace(found.run, status=(await run_died(gateway.backend)).status)
         await gateway.backend.runs.replace(run, found.revision)
-        letter_id = await bury_letter(gateway.backend, letter_of(run, DeadReason.TIMEOUT, 1.0))
+        letter_id = await bury_letter(gateway.backend, dead_letter_of(run, DeadReason.TIMEOUT, 1.0))
         answer = await ask(gateway, "POST", f"/dlq/{letter_id}/redrive")
         again = (await gateway.client.get(f"/runs/{answer.json()['run_id']}")).json()
         assert again["workflow_yaml_sha256"] == run.workflow_yaml_sha256

@@ -1,4 +1,4 @@
-"""`POST /runs/{run_id}/rerun`: the same once more, by name and by file, up to the worker that runs it."""
+"""`POST /runs/{run_id}/rerun`: the same again, by name and by file, up to the worker that runs it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TestFiles:
     async def test_the_text_is_in_no_bucket_no_letter_and_no_log(
         self, gateway: Gateway, link: Link, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """FLOW-174: it travels in the job; beside that it lies in the object store alone."""
+        """FLOW-174: it travels in the job; besides, it is stored in the object store only."""
         with caplog.at_level(logging.DEBUG):
             old = (await submit_yaml(gateway)).json()["run_id"]
             assert (await rerun(gateway, old)).status_code == 200

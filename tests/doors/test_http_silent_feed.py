@@ -1,4 +1,4 @@
-"""The connection to NATS is up, and yet no change is heard of: lists must not pass off what they knew for what is."""
+"""The connection to NATS is up, but no changes arrive: lists must not show outdated states as current."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pyoco_server.actions.watch import Watch, Watching, watch
 from pyoco_server.core.run import Caller
 from pyoco_server.doors.http.state import State
 from pyoco_server.loops import feed
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support.gateways import Gateway, claimed, error, submit
 from support.waiting import eventually
 
@@ -177,7 +178,7 @@ async def test_a_watcher_is_told_the_truth_by_the_leader(gateway: Gateway, link:
             while (event := await watching.next()) is not None and event.kind != "snapshot":
                 """A heartbeat that was due."""
         assert event is not None
-        assert event.word.stored.run.status == "RUNNING"
+        assert event.version.stored.run.status == "RUNNING"
     await eventually(lambda: state.hub.is_current)
     watching.close()
 

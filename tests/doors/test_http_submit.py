@@ -46,7 +46,7 @@ class TestSubmit:
         before = time.time()
         run_id = await submit(gateway, params={"name": "you"}, tag="gpu", tags=["x", "y"])
         snapshot = (await gateway.client.get(f"/runs/{run_id}")).json()
-        snapshot.pop("waiting", None)  # told once the index has heard of the run
+        snapshot.pop("waiting", None)  # shown once the index contains the run
         now = snapshot["submitted_at"]
         assert before <= now <= time.time()
         assert snapshot == {

@@ -1,4 +1,4 @@
-"""`GET /runs/{id}` of a run that nobody has taken says why."""
+"""`GET /runs/{id}` of a run that no worker has taken says why."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 
 from pyoco_server.actions import explain_wait
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import ask_cancel, put_back
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Run, ask_cancel, put_back
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.ports.nats.link import Link

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.watch import Watch, Word
+from pyoco_server.actions.watch import RunVersion, Watch
+from pyoco_server.core.flow_moves import beat, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Run, beat, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.core.snapshot import to_snapshot
 from pyoco_server.doors.http import watch as door
 from pyoco_server.doors.http.shown import shown_run
@@ -190,7 +191,7 @@ class TestMerging:
             last = await end(gateway, run_id)
             assert (await quick.rest())[-1].id == last.revision
             gc.collect()
-            assert sum(isinstance(each, Word) for each in gc.get_objects()) <= 3
+            assert sum(isinstance(each, RunVersion) for each in gc.get_objects()) <= 3
             seen = await slow.rest()
         assert len(seen) < 150  # what the kernel took before it was full, and the last one
         assert (seen[-1].id, seen[-1].status) == (last.revision, "COMPLETED")
@@ -214,7 +215,7 @@ class TestMerging:
             await claimed(gateway, run_id)
             assert {(await first(stream)).status for stream in streams} == {"RUNNING"}
         assert made == ["PENDING"] * 2 + ["RUNNING"] * 2
-        await eventually(lambda: gc.collect() >= 0 and not any(door._DATA))  # kept no longer than somebody needs it
+        await eventually(lambda: gc.collect() >= 0 and not any(door._DATA))  # kept no longer than it is needed
 
     async def test_hundreds_of_watchers_hear_of_a_change(self, gateway: Gateway, port: int) -> None:
         run_id = await submit(gateway)

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from pyoco_server.core.api_key import make_key
-from pyoco_server.core.run import ask_cancel
+from pyoco_server.core.flow_moves import ask_cancel
 from pyoco_server.doors.cli.gateway import _Server
 from pyoco_server.ports.nats.link import Link
 from support.doors_support import check_refusal
@@ -55,7 +55,7 @@ class OwnServer:
 
 
 async def has_ended(stream: Stream) -> bool:
-    """In order, and without another word but heartbeats."""
+    """In order, and without another version but heartbeats."""
     return {event.name for event in await stream.rest(120)} <= {"heartbeat"}
 
 

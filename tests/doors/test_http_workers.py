@@ -63,7 +63,7 @@ async def patch(gateway: Gateway, worker_id: str, hidden: object) -> Any:
 
 @pytest.fixture
 async def crowd(gateway: Gateway) -> Gateway:
-    """A worker of each kind, the one heard of last named first."""
+    """A worker of each kind, the most recently seen one first."""
     await announce(gateway, "runs", 1, state=WorkerState.RUNNING, tags=("gpu", "cpu"))
     await announce(gateway, "idles", 2, tags=("cpu",))
     await announce(gateway, "stopped", 3, state=WorkerState.STOPPED_GRACEFUL, tags=("cpu",))

@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig, grid_from_env
 from pyoco_server.doors.cli.grid import cli
 from pyoco_server.doors.cli.grid.beside import NatsOptions, nats_beside, settle
-from pyoco_server.doors.cli.grid.members import Members, read_members
+from pyoco_server.doors.cli.grid.members import ClusterMembers, read_members
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.errors import ExposureRefused, UsageError
 from support.discovery import Machine, a_server
@@ -30,11 +30,11 @@ def members(
     advertise: str | None = None,
     nats_port: int | None = None,
     route_port: int | None = None,
-) -> Members:
+) -> ClusterMembers:
     return read_members(peers, host, port, advertise=advertise, nats_port=nats_port, route_port=route_port)
 
 
-def ports(found: Members) -> list[tuple[int, int]]:
+def ports(found: ClusterMembers) -> list[tuple[int, int]]:
     return [(each.client_port, each.route_port) for each in (found.node, *found.other_nodes)]
 
 

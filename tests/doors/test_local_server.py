@@ -1,4 +1,4 @@
-"""Commands that connect use the server on this machine when nobody names another one (FIND-4, FIND-5, FIND-7)."""
+"""Commands that connect use the server on this machine unless another one is named (FIND-4, FIND-5, FIND-7)."""
 
 from __future__ import annotations
 

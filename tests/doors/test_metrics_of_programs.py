@@ -1,4 +1,4 @@
-"""`/metrics` of programs: exact after a known set of jobs, at a gateway and at whoever counts for itself."""
+"""`/metrics` of programs: exact after a known set of jobs, at a gateway and at processes with counters of their own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.http.probe_server import metrics_server
 from pyoco_server.doors.http.program_exposition import LABELS_MAX, PROGRAM_METRICS, limited, render_figures
 from pyoco_server.errors import UsageError
-from pyoco_server.loops.programs.meter import NAMES_MAX, Gauges, Meter
+from pyoco_server.loops.programs.meter import NAMES_MAX, Gauges, ProgramMeter
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
 from pyoco_server.ports.nats.link import Link
@@ -219,12 +219,12 @@ class TestMeter:
     """What a door or a worker counts itself"""
 
     async def test_everything_it_was_told_is_rendered(self) -> None:
-        meter = Meter("g1")
+        meter = ProgramMeter("g1")
         for seconds in (0.1, 0.2, 3.0):
             meter.end("calcA", "COMPLETED", seconds)
         meter.end("calcA", "FAILED")
         meter.retry("calcA", "ack_timeout")
-        meter.letter("calcA", "max_attempts")
+        meter.dead_letter("calcA", "max_attempts")
         meter.stale()
         meter.duplicate()
         meter.duplicate()
@@ -256,7 +256,7 @@ class TestMeter:
 
     def test_programs_beyond_a_thousand_are_counted_together(self) -> None:
         """GRID-171"""
-        meter = Meter("g1")
+        meter = ProgramMeter("g1")
         for number in range(NAMES_MAX + 5):
             meter.end(f"p{number}", "COMPLETED", 1.0)
         meter.end("p1", "COMPLETED", 1.0)
@@ -266,7 +266,7 @@ class TestMeter:
         assert len(figures.seconds) == NAMES_MAX + 1
 
     async def test_it_is_served_on_a_port_of_its_own(self, unused_port: int) -> None:
-        meter = Meter("g1")
+        meter = ProgramMeter("g1")
         meter.duplicate()
         async with (
             metrics_server("127.0.0.1", 0, lambda: render_figures(meter.figures(Gauges()))) as port,

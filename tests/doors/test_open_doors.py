@@ -23,7 +23,7 @@ from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.cli.banner import banner
 from pyoco_server.doors.cli.grid.group import cli
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.errors import ExposureRefused
 from pyoco_server.ports.acl.port import AclRecord
@@ -81,17 +81,17 @@ def test_an_open_door_beside_closed_http_needs_a_flag_and_warns(
     said = capsys.readouterr().err
     assert "ERR-PYOCO-0047" in said
     assert "--open-frames" in said
-    assert outcome(cli, "pyoco-grid", [*command, *nowhere, "--open-frames"]) == 1  # goes on, and finds no NATS
+    assert outcome(cli, "pyoco-grid", [*command, *nowhere, "--open-frames"]) == 1  # continues, and finds no NATS
     assert "ERR-PYOCO-0047" not in capsys.readouterr().err
     assert "clients and workers need no key here, although HTTP requires one" in caplog.text
 
 
-def _up(**more: Any) -> Plan:
+def _up(**more: Any) -> ProcessPlan:
     plain: dict[str, Any] = dict.fromkeys(UpOptions.__dataclass_fields__)
     told = {"host": "127.0.0.1", "port": 0, "workers": 0, "keeper": False, "programs": True, "frames_port": 0}
     flags = dict.fromkeys(("with_nats_bootstrap", "with_examples", "wheel_sync", "open_frames"), False)
     config = NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"})
-    return Plan(UpOptions(**{**plain, **told, **flags, **more}), config)
+    return ProcessPlan(UpOptions(**{**plain, **told, **flags, **more}), config)
 
 
 def test_up_with_an_open_door_beside_closed_http_needs_the_flag_and_says_so(

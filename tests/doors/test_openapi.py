@@ -15,8 +15,9 @@ from starlette.routing import Route
 
 from contracts.registry import a_worker
 from pyoco_server import errors as all_errors
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Failed, Progress
-from pyoco_server.core.run import Owner, ask_cancel, claim, conclude
+from pyoco_server.core.run import Owner
 from pyoco_server.doors.http.answers import STATUS, error_body, status_of
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.v1.visit import is_of_payers
@@ -33,7 +34,7 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 NOT_OPERATIONS = {"/openapi.json"}
 
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
-#: Nobody pays twice for one submission.
+#: A submission is never charged twice.
 REQUIRED = {("POST", "/v1/runs", "Idempotency-Key")}
 #: The letter, or the run, says all.
 BODILESS = {
@@ -267,7 +268,7 @@ class TestDocument:
         method, path = operation.split()
         item = DOCUMENT["paths"][path][method.lower()]
         assert " ".join(status for status in item["responses"] if status not in {"408", "429"}) == statuses
-        assert ("408" in item["responses"]) == ("requestBody" in item)  # whoever reads a body may wait in vain
+        assert ("408" in item["responses"]) == ("requestBody" in item)  # reading a body may time out
         # The entrance gives both, or neither; under /v1 a bad key is a 401, and whoever asks too often is told, too.
         assert ("429" in item["responses"]) == (
             "403" in item["responses"] or path.startswith(("/v1/runs/{run_id}", "/v1/packs"))

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz` of a worker or keeper: two answers, for whoever asks and however badly."""
+"""`/healthz` and `/readyz` of a worker or keeper: two answers, also for malformed requests."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def test_a_gateway_with_all_its_stores_is_ready(priced_door: PricedDoor) -
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_one_store_that_does_not_answer_is_enough_to_be_not_ready(priced_door: PricedDoor, name: str) -> None:
-    """PRICED-178: and which one is told, without host names or error texts"""
+    """PRICED-178: the failed one is named, without host names or error texts"""
     broken: dict[str, Any] = {name: _Port(DependencyUnavailable("at db.internal:5432"))}
     with priced_door.with_priced(replace(priced_door.priced, **broken)):
         answer = await priced_door.client.get("/readyz")
@@ -100,7 +100,7 @@ async def test_a_missing_stream_makes_it_not_ready(priced_door: PricedDoor, link
 
 
 async def test_many_who_ask_at_once_are_told_what_one_look_saw(priced_door: PricedDoor) -> None:
-    """No key is needed, and each look writes to the ledger. Whoever gives up does not give up for the others."""
+    """No key is needed, and each look writes to the ledger. A caller that gives up does not affect the others."""
     ledger = _Port(DependencyUnavailable())
     broken: dict[str, Any] = {"ledger": ledger}
     look = priced_door.gateway.app.state.gateway.readiness

@@ -49,17 +49,18 @@ from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.api_key import make_key
-from pyoco_server.core.dead_letter import DeadLetter, encode_dead_letter, letter_of
+from pyoco_server.core.dead_letter import DeadLetter, dead_letter_of, encode_dead_letter
 from pyoco_server.core.delays import Delay
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, DeadReason, Failed, Outcome, Progress
-from pyoco_server.core.run import Caller, Owner, claim, conclude
+from pyoco_server.core.run import Caller, Owner
 from pyoco_server.core.values.kept import Kept
 from pyoco_server.core.worker_description import WorkerDescription
 from pyoco_server.http_api import create_app
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.wiring.backend import open_keys
+from pyoco_server.wiring.operating import open_keys
 from pyoco_server.wiring.priced import open_money
 from support.backends import a_submission, opened_backend, recorded
 from support.chaos import gateway_alone, is_ready
@@ -251,7 +252,7 @@ async def _seed(config: NatsBackendConfig) -> Known:
         others.append((await recorded(backend, caller=TEAM_A))[0].run.run_id)
         description = WorkerDescription(me=Owner("anna", "a1"), tags=("default",))
         await backend.registry.announce(description.record((), backend.clock()))
-    letter, plain_letter = (letter_of(run, DeadReason.EXECUTION_ERROR, time.time()) for run in (failed, plain))
+    letter, plain_letter = (dead_letter_of(run, DeadReason.EXECUTION_ERROR, time.time()) for run in (failed, plain))
     runs = [*ended, *others]
     return {
         "run_id": lambda dice: runs[dice % len(runs)],

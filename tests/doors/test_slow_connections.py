@@ -1,4 +1,4 @@
-"""Senders that stop: a connection is held for a while, not for ever, and nobody waits for them at the end."""
+"""Senders that stop: a connection is held for a limited time, and shutdown does not wait for it."""
 
 from __future__ import annotations
 

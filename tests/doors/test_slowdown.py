@@ -1,4 +1,4 @@
-"""Bad keys from one address are answered slower and slower; nobody else notices."""
+"""Bad keys from one address are answered slower and slower, without an effect on other addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyoco_server.errors import RateLimited
 
 @dataclass
 class Time:
-    """A clock that moves only when somebody sleeps or says so."""
+    """A clock that moves only by sleeping, or by the test."""
 
     now: float = 1000.0
     slept: list[float] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Time:
 
 @dataclass
 class Held:
-    """Whoever sleeps does so until the test says otherwise."""
+    """Sleeps end when the test says so."""
 
     release: asyncio.Event = field(default_factory=asyncio.Event)
 

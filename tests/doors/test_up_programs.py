@@ -12,7 +12,7 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli import keeper
 from pyoco_server.doors.cli.claims import claim_data_dir
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.loops.supervisor import Part
@@ -26,7 +26,7 @@ def part_of(name: str, tmp_path: Path, **more: Any) -> Part:
     data_dir = claim_data_dir(tmp_path)
     try:
         with socket.socket() as http:
-            plan = Plan(UpOptions(**plain), NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"}))
+            plan = ProcessPlan(UpOptions(**plain), NatsBackendConfig.from_env({**os.environ, "PYOCO_LOAD_DOTENV": "0"}))
             parts = plan.parts(data_dir, http, None, lambda: None)  # type: ignore[arg-type,return-value]
             (part,) = [each for each in parts if each.name == name]
             return part
@@ -111,7 +111,7 @@ def test_a_keeper_that_gives_up_by_itself_is_not_killed_in_the_same_moment(tmp_p
 def test_a_gateway_of_this_machine_alone_answers_to_no_name_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, given: str | None, told: str | None
 ) -> None:
-    """A page whose name was made to lead to the loopback address is somebody else's."""
+    """A page whose name was made to lead to the loopback address is a foreign page."""
     if given is not None:
         monkeypatch.setenv("PYOCO_HTTP_HOSTS", given)
     assert part_of("gateway", tmp_path, host=host).environment().get("PYOCO_HTTP_HOSTS") == told

@@ -1,4 +1,4 @@
-"""How often a tenant may ask, and what it is told about that."""
+"""The rate limits of tenants, and how they are reported."""
 
 from __future__ import annotations
 

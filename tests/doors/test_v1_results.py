@@ -59,7 +59,7 @@ async def test_head_gives_the_headers_alone(priced_door: PricedDoor) -> None:
 
 
 async def test_a_page_that_a_pack_wrote_is_a_file_to_a_browser(priced_door: PricedDoor) -> None:
-    """Nobody's script runs under the gateway's name."""
+    """No script of a result runs in the origin of the gateway."""
     payer = await priced_door.payer()
     run_id = await priced_door.submitted(payer)
     page = Artifact(name="page.html", content_type="text/html", data=b"<script>alert(1)</script>")
@@ -199,7 +199,7 @@ async def test_it_can_only_be_read(priced_door: PricedDoor) -> None:
 
 
 async def test_an_address_is_in_no_log_line(priced_door: PricedDoor, caplog: pytest.LogCaptureFixture) -> None:
-    """PRICED-171: whoever reads the log must not be able to read the result"""
+    """PRICED-171: the log must not contain what opens the result"""
     path = await an_address(priced_door)
     with (
         caplog.at_level(0),

@@ -1,4 +1,4 @@
-"""Nobody finds out whether somebody else's run exists."""
+"""A caller cannot find out whether a run of another tenant exists."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.ocr.engines import NO_ENGINE
-from pyoco_server.core.ocr.page import Box, Line, Raster, Word
+from pyoco_server.core.ocr.page import Box, Raster, TextLine, TextWord
 from pyoco_server.core.packs.ocr import OCR
 from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.priced.envelope import Cover, PackResult, seal
@@ -203,12 +203,12 @@ class Scripted:
         if "xyz" in languages:
             raise LanguageMissing("there is no xyz here")
 
-    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[TextLine]:
         self.modes.append(mode)
         if self._does is not None:
             self._does(seconds)
         box = Box(0, 0, raster.width, raster.height)
-        return [Line((Word("word", 0.9, box),), box)]
+        return [TextLine((TextWord("word", 0.9, box),), box)]
 
 
 def scripted(does: Callable[[float], None] | None = None, config: PackConfig = CONFIG) -> Execute:
@@ -296,7 +296,7 @@ class Forgetful(Scripted):
         super().__init__()
         self._times = times
 
-    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[TextLine]:
         lines = super().read(raster, mode, languages, seconds)
         return lines if len(self.modes) > self._times else []
 

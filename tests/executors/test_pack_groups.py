@@ -69,9 +69,9 @@ async def started(hosts: PackHosts) -> AsyncIterator[PackHosts]:
 
 async def data_of(hosts: PackHosts, what: Call) -> dict[str, Any]:
     async with asyncio.timeout(200):
-        seat = await hosts.seat()
-        outcome = await (await seat.begin(what)).outcome()
-    seat.leave()
+        process = await hosts.reserve_process()
+        outcome = await (await process.begin(what)).outcome()
+    process.leave()
     assert isinstance(outcome, Executed), outcome
     return dict(outcome.result.data)
 
@@ -81,16 +81,16 @@ async def pids_at_once(hosts: PackHosts, tmp_path: Path, pack_type: str, count: 
     tmp_path.mkdir(exist_ok=True)
     ways = [tmp_path / f"{pack_type}-{n}" for n in range(count)]
     async with asyncio.timeout(200):
-        seats = [await hosts.seat() for _ in ways]
+        processes = [await hosts.reserve_process() for _ in ways]
         calls = [call(pack_type, begun=str(way)) for way in ways]
-        under_way = [await seat.begin(what) for seat, what in zip(seats, calls, strict=True)]
+        under_way = [await process.begin(what) for process, what in zip(processes, calls, strict=True)]
         await eventually(lambda: all(way.exists() and way.read_text() for way in ways))
         for each in under_way:
             each.cancel()
         for each in under_way:
             await each.outcome()
-    for seat in seats:
-        seat.leave()
+    for process in processes:
+        process.leave()
     return {int(way.read_text()) for way in ways}
 
 
@@ -294,10 +294,10 @@ async def test_a_process_of_its_own_that_dies_is_replaced_and_shared_ones_go_on(
     """PRICED-118"""
     async with started(naughty_hosts(1, own="leaves")) as hosts:
         for _ in range(2):
-            seat = await hosts.seat()
-            outcome = await (await seat.begin(call("own"))).outcome()
+            process = await hosts.reserve_process()
+            outcome = await (await process.begin(call("own"))).outcome()
             assert outcome == Faulted("the pack's process ended with exit status 3")
-            seat.leave()
+            process.leave()
         assert hosts.restarts == 2
         assert hosts._shared is not None
         assert hosts._shared.restarts == 0
@@ -316,11 +316,11 @@ async def test_a_seat_that_is_left_while_it_waits_holds_nothing() -> None:
     async with started(naughty_hosts(1, own="tells")) as hosts:
         group = group_of(hosts, "own")
         only = await group.take()
-        seat = await hosts.seat()
+        process = await hosts.reserve_process()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await seat.begin(call("own"))
-        seat.leave()
+                await process.begin(call("own"))
+        process.leave()
         group.take_back(only)
         assert (await data_of(hosts, call("own")))["pid"] == inner(only).pid
         assert (await data_of(hosts, call("tells")))["pid"] != inner(only).pid

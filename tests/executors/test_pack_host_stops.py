@@ -22,7 +22,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.host.wire import CANCEL, number
 from pyoco_server.executors.packs import host as host_module
 from pyoco_server.executors.packs.child import Child
-from pyoco_server.executors.packs.host import HostExecution, _Verdict
+from pyoco_server.executors.packs.host import PackExecution, _Verdict
 from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.executors.packs.port import Executed, Stopped, TimedOut
 from support.priced.pack_hosts import begun, call, hosts, naughty, opened, outcome_of, pool, still_works
@@ -90,7 +90,7 @@ class TestTheTimebox:
         monkeypatch.setattr(host_module, "KILL_SECONDS", 0.1)
         async with begun(hosts, call("leaves_a_child", {"begun": str(tmp_path / "begun")})) as execution:
             pid = await pid_in(tmp_path / "begun")
-            assert isinstance(execution, HostExecution)
+            assert isinstance(execution, PackExecution)
             execution._end(_Verdict.TIMED_OUT)  # as the timer of the timebox does
             assert await execution.outcome() == TimedOut()
         await eventually(lambda: is_gone(pid))
@@ -99,7 +99,7 @@ class TestTheTimebox:
         earlier = []
         for _ in range(5):
             async with begun(hosts, call("tells")) as execution:
-                assert isinstance(execution, HostExecution)
+                assert isinstance(execution, PackExecution)
                 assert isinstance(await execution.outcome(), Executed)
             assert execution._timebox.cancelled()
             earlier.append(execution)
@@ -130,7 +130,7 @@ class TestNothingIsLeftOf:
         async with begun(hosts, call("leaves_strays", inputs)) as execution:
             await eventually(note.exists)
             assert len(alive_with(token)) == COUNT
-            assert isinstance(execution, HostExecution)
+            assert isinstance(execution, PackExecution)
             execution._end(verdict)
             outcome = await execution.outcome()
             assert alive_with(token) == []
@@ -147,8 +147,8 @@ async def main():
     token, note = sys.argv[1:]
     hosts = naughty_hosts(1)
     await hosts.start()
-    seat = await hosts.seat()
-    await seat.begin(call("leaves_strays", {"token": token, "note": note, "seconds": 600.0}))
+    process = await hosts.reserve_process()
+    await process.begin(call("leaves_strays", {"token": token, "note": note, "seconds": 600.0}))
     await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -215,17 +215,17 @@ class TestStopping:
 
 
 async def test_a_process_that_died_while_it_waited_costs_no_run(hosts: PackHosts) -> None:
-    seat = await hosts.seat()
+    process = await hosts.reserve_process()
     for child in pack_processes():
         child.kill()
         child.wait(60)
-    waiting = seat._host
+    waiting = process._host
     assert waiting is not None
     await eventually(lambda: not waiting.is_alive)
     async with asyncio.timeout(100):
-        execution = await seat.begin(call("tells"))
+        execution = await process.begin(call("tells"))
         assert isinstance(await execution.outcome(), Executed)
-    seat.leave()
+    process.leave()
     await still_works(hosts)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.executors.program.find import (
-    NotFound,
+    ProgramNotFound,
     find,
     names_in,
 )
@@ -50,7 +50,7 @@ def test_what_is_no_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monk
             listener.bind("calc")
     else:
         path.symlink_to("nowhere" if what == "dangling link" else "calc")
-    with pytest.raises(NotFound, match="no program calc"):
+    with pytest.raises(ProgramNotFound, match="no program calc"):
         find(str(tmp_path), "calc")
     _program(tmp_path, "calc.sh")
     assert _found(tmp_path, "calc") == ("calc.sh", True)
@@ -69,7 +69,7 @@ def test_a_link_must_end_inside(tmp_path: Path) -> None:
     (exe / "through").symlink_to("there/outside")
     assert _found(exe, "inside") == ("inside", False)
     for name in ("out", "twice", "up", "through"):
-        with pytest.raises(NotFound, match="leaves the directory"):
+        with pytest.raises(ProgramNotFound, match="leaves the directory"):
             find(str(exe), name)
 
 
@@ -87,13 +87,13 @@ def test_a_program_that_is_not_executable_is_not_found(tmp_path: Path) -> None:
     """GRID-91, section 26.1: not passed over, for another of the same name is another program"""
     _program(tmp_path, "calc", 0o644)
     _program(tmp_path, "calc.sh")
-    with pytest.raises(NotFound, match="calc is not executable"):
+    with pytest.raises(ProgramNotFound, match="calc is not executable"):
         find(str(tmp_path), "calc")
 
 
 def test_a_missing_directory_has_no_programs(tmp_path: Path) -> None:
     """GRID-89"""
-    with pytest.raises(NotFound, match="no program calc"):
+    with pytest.raises(ProgramNotFound, match="no program calc"):
         find(str(tmp_path / "none"), "calc")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyoco_server.config.packs import PackConfig
-from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.core.answers.answer import Ask, DocumentAnswer
 from pyoco_server.core.answers.extractive import NO_CONTEXT
 from pyoco_server.core.packs import PACKS
 from pyoco_server.core.packs.decision import CONTEXT_LENGTH_MAX, QUESTION_LENGTH_MAX
@@ -171,11 +171,11 @@ def test_executors_are_made_of_settings() -> None:
 class Told:
     """An answerer that says what it is told to."""
 
-    def __init__(self, says: Answer | NoAnswer) -> None:
+    def __init__(self, says: DocumentAnswer | NoAnswer) -> None:
         self._says = says
         self.asked: list[tuple[Ask, float]] = []
 
-    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
+    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> DocumentAnswer:
         assert cancelled is CONTEXT.cancelled
         self.asked.append((ask, seconds))
         if isinstance(self._says, NoAnswer):
@@ -185,7 +185,7 @@ class Told:
 
 def test_an_answerer_is_asked_for_as_long_as_there_is_time_and_its_tokens_are_told() -> None:
     """PRICED-128"""
-    told = Told(Answer(text="Yes.", confidence=0.75, tokens_consumed=42))
+    told = Told(DocumentAnswer(text="Yes.", confidence=0.75, tokens_consumed=42))
     result = decision.executor(told)({"question": "q", "context": "c", "mode": "full"}, in_time())
     ((ask, seconds),) = told.asked
     assert ask == Ask(question="q", context="c", is_full=True)
@@ -197,7 +197,7 @@ def test_an_answerer_is_asked_for_as_long_as_there_is_time_and_its_tokens_are_to
 
 def test_a_model_that_does_not_say_how_sure_it_is_has_no_score() -> None:
     """PRICED-128: nobody knows whether it meets what was wanted"""
-    result = decision.executor(Told(Answer(text="Yes.", confidence=None)))({"question": "q"}, CONTEXT)
+    result = decision.executor(Told(DocumentAnswer(text="Yes.", confidence=None)))({"question": "q"}, CONTEXT)
     assert (result.data["confidence"], result.reliability_score) == (0.5, None)
 
 

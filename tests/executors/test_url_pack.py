@@ -11,7 +11,7 @@ from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.packs.url import URL
 from pyoco_server.core.priced.constants import URL_BODY_MAX_BYTES
-from pyoco_server.core.web.page import Page, read_page
+from pyoco_server.core.web.page import WebPage, read_page
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.url import executor
 from pyoco_server.ports.web.pinned import PinnedWeb
@@ -135,7 +135,7 @@ def test_a_defect_costs_one_url_and_is_told(site: Site, monkeypatch: pytest.Monk
             raise ZeroDivisionError(name)
         return [PUBLIC]
 
-    def read(body: bytes, content_type: str) -> Page:
+    def read(body: bytes, content_type: str) -> WebPage:
         if b"secret" in body:
             raise LookupError(body)
         return read_page(body, content_type)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pyoco_server.config.packs import PackConfig
-from pyoco_server.core.web.page import Page, read_page
+from pyoco_server.core.web.page import WebPage, read_page
 from pyoco_server.executors.packs.port import PackError
 from pyoco_server.executors.packs.url import executor
 from pyoco_server.ports.web.pinned import PinnedWeb
@@ -31,7 +31,7 @@ def test_others_are_fetched_while_a_page_is_read(site: Site, monkeypatch: pytest
     """PRICED-141: clocks go on, too"""
     begun, fetched = threading.Event(), threading.Event()
 
-    def read(body: bytes, content_type: str) -> Page:
+    def read(body: bytes, content_type: str) -> WebPage:
         if b"long" in body:
             begun.set()
             assert fetched.wait(60)

@@ -97,7 +97,7 @@ def test_what_was_fetched_is_whole_when_all_of_its_packages_are(tmp_path: Path, 
             (home / ".fetched.json").write_text("2")
         case "all gone":
             shutil.rmtree(home)
-    assert contents.is_whole_fetch(home) == (damage == "none")
+    assert contents.is_intact_fetch(home) == (damage == "none")
 
 
 async def test_what_a_sweep_takes_away_is_fetched_no_more(shelf: Shelf, index: Path) -> None:
@@ -118,9 +118,9 @@ def test_nothing_fetched_is_something_too(shelf: Shelf) -> None:
     """A worker that starts again does not ask the index once more."""
     home = shelf.fetched_home(shelf.home_of("my-tasks", "1.0", "n1"), "x")
     home.mkdir()
-    assert not contents.is_whole_fetch(home)
+    assert not contents.is_intact_fetch(home)
     contents.write_fetch(home, [])
-    assert contents.is_whole_fetch(home)
+    assert contents.is_intact_fetch(home)
 
 
 async def test_what_was_fetched_for_one_wheel_limits_what_is_fetched_for_the_next(shelf: Shelf, index: Path) -> None:
@@ -304,7 +304,7 @@ async def test_a_cancel_waits_until_what_was_made_is_in_its_place(
     with pytest.raises(asyncio.CancelledError):
         await bringing
     [home] = shelf.envs.iterdir()
-    assert contents.is_whole(home)
+    assert contents.is_intact(home)
     assert not list((shelf.directory / ".tmp").iterdir())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pyoco_server.core.wheel_sync import Hurdle, InstalledWheel, Trouble
+from pyoco_server.core.wheel_sync import Hurdle, InstalledWheel, WheelTrouble
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.wheels.shelf import Shelf, open_shelf
 
@@ -187,7 +187,7 @@ def test_what_was_fetched_for_other_packages_is_told_apart(shelf: Shelf) -> None
 
 def test_what_no_host_started_with_is_known_to_the_next_worker(shelf: Shelf) -> None:
     """FLOW-242: and a file that cannot be read says nothing"""
-    trouble = Trouble(nuid="n1", hurdle=Hurdle.HOSTS, error="why", times=3, again_at=99.0)
+    trouble = WheelTrouble(nuid="n1", hurdle=Hurdle.HOSTS, error="why", times=3, again_at=99.0)
     assert shelf.load_refused() == {}
     shelf.save_refused({NAME: trouble})
     assert shelf.load_refused() == {NAME: replace(trouble, again_at=0.0)}

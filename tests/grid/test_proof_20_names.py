@@ -23,7 +23,7 @@ from support.grid.fake_door import Talk, fake_door
 from support.grid.peers import ClientPeer, a_job_id
 from support.grid.scripted_door import ScriptedDoor, an_assignment
 from support.grid.scripted_door import open_door as scripted_door
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.hostile_archives import HOSTILE, listed
 from support.proofs.report import Findings, proof
 from support.proofs.sizes import IS_FULL
@@ -148,7 +148,7 @@ async def _put(programs: Programs, exec_name: str, inputs: Inputs, job_id: str =
     job_id = job_id or a_job_id()
     run_id = run_id_of(job_id, GROUP)
     job = a_job(GROUP, exec_name, "anna", job_id=job_id, run_id=run_id, inputs=inputs)
-    await programs.queue.add_lane(lane_of(job))
+    await programs.queue.add_client_queue(client_queue_of(job))
     await programs.queue.put(job)
     await programs.wakeups.tell(GROUP, Wakeup.NEW, f"{exec_name}.{job.client_id}")
     return job

@@ -94,7 +94,7 @@ async def test_what_a_task_has_started_is_killed_with_it(link: Link, backend: Ba
 
 
 async def test_a_task_that_ignores_the_polite_word_is_killed_all_the_same(backend: Backend) -> None:
-    """CLI-10: also when the grace period is shortened after the worker has heard of the request."""
+    """CLI-10: also when the grace period is shortened after the worker has seen the request."""
     async with Working(backend):
         run_id = await submitted(backend, "ignores_the_polite_word")
         await eventually(lambda: shows(backend, run_id, "ignores_the_polite_word"))

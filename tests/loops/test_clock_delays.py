@@ -67,7 +67,7 @@ async def test_a_delayed_run_has_no_job_before_its_time_and_one_soon_after(
 async def test_alarms_that_were_purged_or_never_set_do_not_lose_a_run(
     link: Link, backend: Backend, tmp_path: Path
 ) -> None:
-    run_ids = [await _delayed(backend, 0.2) for _ in range(3)]  # no keeper hears of them
+    run_ids = [await _delayed(backend, 0.2) for _ in range(3)]  # no keeper receives them
     later = await _delayed(backend, 3600)
     async with keeping(backend, tmp_path):
         for run_id in run_ids:
@@ -144,7 +144,7 @@ async def test_a_crash_between_record_and_job_is_repaired_by_the_next_delivery(l
 async def test_a_released_run_whose_job_is_missing_is_queued_and_not_ended(
     link: Link, backend: Backend, tmp_path: Path
 ) -> None:
-    """Its alarm is gone, and whoever released it crashed: the Rescuer queues it."""
+    """Its alarm was deleted, and the process that released it crashed: the Rescuer queues it."""
     run_id = await _delayed(backend, 3600)
     put = backend.queue.put
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from contracts.dead_letters import a_letter, changes, letter_ids, some_letters
+from contracts.dead_letter_index import changes, letter_ids, some_letters
+from contracts.dead_letters import a_letter
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops import feed
@@ -18,8 +19,9 @@ from pyoco_server.loops.dead_letter_feeder import DeadLetterFeeder
 from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
 from pyoco_server.ports.dead_letters.port import DeadLetterChanges
 from pyoco_server.ports.dead_letters.sqlite import SqliteDeadLetterIndex
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.waiting import eventually
 

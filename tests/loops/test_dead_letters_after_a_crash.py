@@ -1,4 +1,4 @@
-"""Whoever is killed between the end of a run and its letter: the next one writes it, and nobody writes two."""
+"""A process is killed between the end of a run and its dead letter: the next one writes it, and only once."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_worker_whose_run_a_keeper_has_ended_writes_no_second_letter(lin
     assert isinstance(result, Ended)
     assert (result.run.reason, result.run.error) == ("abandoned", run.error)
     leftover = Leftover("default", 1, encode_job(job), "work.default")
-    await give_up(backend, leftover)  # whoever writes it
+    await give_up(backend, leftover)  # whichever process writes it
     await delivered(backend, encode_job(job))
     assert await letters(link, backend) == [(job.run_id, "abandoned")]
 
@@ -225,7 +225,7 @@ class TestAJobThatIsGivenUp:
 
 
 async def test_a_foreign_job_too_large_to_be_recorded_leaves_a_letter(link: Link, backend: Backend) -> None:
-    """FLOW-310: there is no record to tell of it."""
+    """FLOW-310: there is no record for it."""
     job = Job(run_id=backend.new_id(), flow_name="theirs", tag="default", submitted_at=time.time())
     runs: Any = _Full(backend.runs)
     hand = await delivered(replace(backend, runs=runs), encode_job(job), 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import job_of
-from pyoco_server.core.run import Caller, Submission, accept
+from pyoco_server.core.run import Caller, Submission
 from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.link import Link

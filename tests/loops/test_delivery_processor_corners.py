@@ -50,7 +50,7 @@ class Hand:
 
 
 class Puppet:
-    """An executor that ends a run when it is told to, and not because somebody kills it."""
+    """An executor that ends a run when the test says so, and not because it is killed."""
 
     restarts = 0
     is_able = True

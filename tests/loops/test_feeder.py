@@ -60,9 +60,9 @@ class SlowIndex(SqliteIndex):
         self.is_writing.set()
         await self.may_write.wait()
 
-    async def whole(self) -> None:
+    async def mark_complete(self) -> None:
         self.was_whole += 1
-        await super().whole()
+        await super().mark_complete()
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_another_store_is_read_from_its_beginning_before_lists_count_as_tr
 
 
 async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
-    """And the walk that somebody had begun goes on as if nothing had happened. FLOW-111"""
+    """And a walk that was in progress continues unaffected. FLOW-111"""
     runs = [a_run(updated_at=NOW + n) for n in range(6)]
     feed = Feed()
     feeder = IndexFeeder(feed, index := SqliteIndex(tmp_path / "index.db"))  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ async def test_a_restart_asks_for_what_came_after(tmp_path: Path) -> None:
 
 
 async def test_a_feed_that_went_silent_makes_no_list_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was true once. What has been stored since then nobody knows."""
+    """It was current once. What was stored since then is unknown."""
     monkeypatch.setattr(feed_module, "SILENCE_SECONDS", 0.2)
     feed, index = Feed(), SlowIndex(tmp_path / "index.db")
     async with feeding(feed, index) as feeder:

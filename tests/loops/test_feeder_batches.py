@@ -51,7 +51,7 @@ class _Index:
 
     async def reset(self, epoch: str) -> None: ...
 
-    async def whole(self) -> None: ...
+    async def mark_complete(self) -> None: ...
 
     async def apply(self, items: tuple[Stored | Removed, ...], mark: Mark) -> None:
         self.batches.append(len(items))
@@ -87,7 +87,7 @@ async def test_after_many_changes_more_are_collected_and_whoever_waits_does_not(
         await eventually(lambda: len(feeder._pending) == count)  # noqa: B023  (asked at once)
     feeder.hurry()
     await eventually(lambda: index.batches == [feeder_module._MANY, 3])
-    feed.tell(1)  # few again: nobody has to hurry
+    feed.tell(1)  # few again: no need to hurry
     await eventually(lambda: index.batches == [feeder_module._MANY, 3, 1])
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.watch import Word
+from pyoco_server.actions.watch import RunVersion
+from pyoco_server.core.flow_moves import accept, beat, claim
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import Caller, Owner, Run, Submission, accept, beat, claim
+from pyoco_server.core.run import Caller, Owner, Run, Submission
 from pyoco_server.errors import TooManyWatchers
 from pyoco_server.loops.hub import Follower, Hub, Lookout
 from pyoco_server.ports.runs.port import Changes, Removed, Stored
@@ -34,17 +35,17 @@ def progress(revision: int, run_id: str = "a") -> Stored:
 
 
 def revision_of(follower: Follower) -> int:
-    assert follower.word is not None
-    return follower.word.stored.revision
+    assert follower.version is not None
+    return follower.version.stored.revision
 
 
 def words_alive() -> int:
     gc.collect()
-    return sum(isinstance(each, Word) for each in gc.get_objects())
+    return sum(isinstance(each, RunVersion) for each in gc.get_objects())
 
 
 async def wakes(follower: Follower) -> bool:
-    """Whether somebody wakes it. If nobody does, it is not waited for for long."""
+    """Whether it is woken. If not, the wait is short."""
     loop, is_left = asyncio.get_running_loop(), False
 
     def leave() -> None:
@@ -67,9 +68,9 @@ class TestFeed:
             await asyncio.sleep(0)
             feed(hub, progress(3))
             assert [await each for each in waiting] == [True, True, False]
-            assert one.word is two.word
+            assert one.version is two.version
             assert revision_of(one) == 3
-            assert other.word is None
+            assert other.version is None
 
     async def test_whoever_is_slow_finds_the_latest_word_and_no_queue(self) -> None:
         """FLOW-123: merged, and the last one is there; memory does not grow with the changes"""
@@ -114,11 +115,11 @@ class TestFeed:
             await asyncio.sleep(0)
             feed(hub, Stored(beat(running, Progress(), 9.0), 5))
             assert not await waiting
-            assert follower.word is not None
-            assert (follower.word.content, follower.word.stored.revision) == (4, 5)
-            assert follower.word.stored.run.heartbeat_at == 9.0
+            assert follower.version is not None
+            assert (follower.version.content, follower.version.stored.revision) == (4, 5)
+            assert follower.version.stored.run.heartbeat_at == 9.0
             feed(hub, Stored(beat(running, Progress(tasks={"a": "RUNNING"}), 10.0), 6))
-            assert follower.word.content == 6
+            assert follower.version.content == 6
 
     @pytest.mark.parametrize("field", ["status", "tasks", "task_records", "error", "worker_id", "cancel_reason"])
     async def test_whatever_else_changes_is_told(self, field: str) -> None:
@@ -145,8 +146,8 @@ class TestFeed:
         with hub.follow("a") as follower:
             feed(hub, Stored(a_run(deep=deep()), 1))
             feed(hub, Stored(a_run(deep=deep()), 2))
-            assert follower.word is not None
-            assert follower.word.content == 2
+            assert follower.version is not None
+            assert follower.version.content == 2
 
 
 class TestEnds:
@@ -188,7 +189,7 @@ class TestEnds:
                 feed(hub, progress(1))
                 assert not fresh.is_over
                 assert revision_of(fresh) == 1
-                assert one.word is None
+                assert one.version is None
         assert hub.count == 0
 
     async def test_another_store_breaks_off_but_the_first_one_does_not(self) -> None:
@@ -200,7 +201,7 @@ class TestEnds:
                 before = [early.is_over, late.is_over]
                 feed(hub, progress(1, "b"), epoch="two")
                 assert (before, [early.is_over, late.is_over]) == ([False, False], [True, True])
-                assert late.word is None, "what the new store says is not for those of the old one"
+                assert late.version is None, "what the new store says is not for those of the old one"
             with hub.follow("b") as fresh:
                 feed(hub, progress(1, "b"), epoch="two")
                 assert revision_of(fresh) == 1
@@ -297,7 +298,7 @@ class TestBounds:
                 with hub.follow(chance.choice("abc")) as follower:
                     for _ in range(chance.randrange(5)):
                         await follower.wait(asyncio.get_running_loop().time() + chance.random() / 200)
-                        if follower.word is not None:
+                        if follower.version is not None:
                             assert revision_of(follower) >= seen
                             seen = revision_of(follower)
 
@@ -353,7 +354,7 @@ class TestLookout:
         hub, facts = Hub(), self.Facts()
         lookout = self._lookout(hub, facts)
         with hub.follow("a") as follower:
-            seen = [follower.is_current]  # nobody has looked yet
+            seen = [follower.is_current]  # not read yet
             for fed in (True, False, True):
                 facts.fed = fed
                 await lookout.turn()
@@ -372,5 +373,5 @@ class TestLookout:
 
 def test_words_are_compared_by_identity() -> None:
     """They are keys of a weak dictionary: two of the same content must not be taken for one."""
-    words: Iterable[Word] = [Word(progress(1), 1), Word(progress(1), 1)]
+    words: Iterable[RunVersion] = [RunVersion(progress(1), 1), RunVersion(progress(1), 1)]
     assert len(set(words)) == 2

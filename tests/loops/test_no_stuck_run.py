@@ -104,7 +104,7 @@ class TestAPendingRun:
     async def test_without_a_job_fails_though_a_long_run_of_its_tag_goes_on(
         self, link: Link, nats_url: str, tmp_path: Path
     ) -> None:
-        """The oldest job of the tag is in somebody's hand for days; what came after it must not count as waiting."""
+        """The oldest job of the tag is being processed for days; later jobs must not count as waiting."""
         async with a_world(link, nats_url, **timers(1.0)) as backend, Worker(backend) as worker:
             long_ago = replace(backend, clock=lambda: time.time() - 60)
             await submitted(long_ago)
@@ -133,7 +133,7 @@ class TestARunningRun:
             held = await claimed(backend, delivery)
             async with living(backend, delivery, held):
                 await stays(backend, run_id, RunState.RUNNING, 1.5)
-                await delivery.answer(Reply.ACK)  # its job is gone: somebody has purged the queue
+                await delivery.answer(Reply.ACK)  # its job is gone: the queue was purged
                 await eventually(lambda: none_left(link, backend.config))
                 await stays(backend, run_id, RunState.RUNNING, 1.5)
             assert isinstance(await finish(backend, held, Completed()), Ended)
@@ -145,13 +145,13 @@ class TestARunningRun:
             run_id = await submitted(long_ago)
             async with Worker(backend) as worker:
                 await claimed(long_ago, await worker.took())
-            await stays(backend, run_id, RunState.RUNNING)  # nobody serves the tag
+            await stays(backend, run_id, RunState.RUNNING)  # no worker serves the tag
             async with Worker(backend) as other:
                 again = await claimed(backend, await other.took(), BERT)
                 assert (again.run.attempt, again.run.worker_id) == (2, "bert")
 
     async def test_that_a_dead_worker_had_claimed_ahead_is_delivered_again_too(self, link: Link, nats_url: str) -> None:
-        """Nobody but the worker it was delivered to may answer for it: it waits for its ack timer, no longer."""
+        """Only the worker that it was delivered to may answer it: it waits for its ack timer, no longer."""
         async with a_world(link, nats_url, **patiently()) as backend:
             await submitted(backend)
             async with Worker(backend) as dead:
@@ -245,7 +245,7 @@ async def test_a_job_delivered_while_its_worker_lives_is_put_off(backend: Backen
 async def test_three_keepers_at_once_end_each_run_once_and_write_one_letter_each(
     link: Link, backend: Backend, long_ago: Backend, tmp_path: Path
 ) -> None:
-    """Work is claimed by compare-and-set; a record has one end whoever looks at it."""
+    """Work is claimed by compare-and-set; a record has one end for every reader."""
     given_up = [await submitted(backend) for _ in range(6)]
     async with Worker(backend) as worker:
         await worker.took(12)

@@ -44,7 +44,7 @@ class Machine:
 
     async def stop(self) -> None: ...
 
-    async def seat(self) -> Any:
+    async def reserve_process(self) -> Any:
         return self
 
     def leave(self) -> None: ...

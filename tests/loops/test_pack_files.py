@@ -36,7 +36,7 @@ THEIRS = MINE.replace(ACME, "bert")
 
 
 class Reader:
-    """Executes in this very process whatever it is told to, with the call in hand."""
+    """Executes the given function in this process, with the call."""
 
     packs = frozenset({"ocr"})
     restarts = 0
@@ -51,7 +51,7 @@ class Reader:
 
     async def stop(self) -> None: ...
 
-    async def seat(self) -> Any:
+    async def reserve_process(self) -> Any:
         return self
 
     def leave(self) -> None: ...
@@ -117,7 +117,7 @@ def left(scene: Scene) -> list[Path]:
 
 
 async def test_a_pack_finds_its_files_and_they_are_gone_after(scene: Scene) -> None:
-    """PRICED-124, PRICED-147: copies of the run's own, which nobody else can read"""
+    """PRICED-124, PRICED-147: copies of the run's own, which other users cannot read"""
     one, two = os.urandom(3_000_000), b"two"
     await store(scene, MINE, one)
     await store(scene, SECOND, two)

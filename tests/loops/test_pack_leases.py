@@ -98,7 +98,7 @@ class TestALease:
             assert len(scene.queue.asked("ack")) == 1, "it was delivered once"
 
     async def test_that_is_lost_ends_the_pack_and_nothing_else(self, scene: Scene) -> None:
-        """PRICED-123: nothing is uploaded or claimed, the message is acknowledged, the slot goes on."""
+        """PRICED-123: nothing is uploaded or claimed, the message is acknowledged, the slot continues."""
         run, next_one = await scene.submit(f"sleeps {scene.begun()}"), await scene.submit()
         async with scene.worker() as worker:
             await eventually(scene.begun().exists)
@@ -182,7 +182,7 @@ class TestALease:
     async def test_ends_by_itself_although_a_heartbeat_is_under_way(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """PRICED-123: the ledger may answer later that it was renewed, and nobody believes that any more."""
+        """PRICED-123: a later answer of the ledger that it was renewed is ignored."""
         answered = asyncio.Event()
 
         async def beat(*_: object) -> bool:
@@ -375,13 +375,13 @@ class TestStopping:
 
 
 async def _is_done_with(worker: PackLane, run: PricedRun) -> None:
-    """Whatever has come of it: it may be lost, and then nobody ends it."""
+    """Whatever its outcome is: it may be lost, and is not ended then."""
     await eventually(lambda: worker.running == (run.run_id,))
     await eventually(lambda: worker.running == ())
 
 
 class Still:
-    """An executor whose every seat is taken."""
+    """An executor whose every process is taken."""
 
     restarts = 0
     packs = frozenset({"decision"})
@@ -390,7 +390,7 @@ class Still:
 
     async def stop(self) -> None: ...
 
-    async def seat(self) -> Any:
+    async def reserve_process(self) -> Any:
         return _Seat()
 
 

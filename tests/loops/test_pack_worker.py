@@ -150,7 +150,7 @@ class TestARunFails:
 
     @pytest.mark.steady_time
     async def test_when_its_pack_does_not_mind_the_timebox(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-        """PRICED-124: the process is gone before the run has ended."""
+        """PRICED-124: the process has exited before the run has ended."""
         monkeypatch.setattr(host_module, "KILL_SECONDS", 0.3)
         seconds, begun = 1, scene.begun("begun")
         run = await scene.submit(f"ignores_cancel {begun}", timebox_sec=seconds)

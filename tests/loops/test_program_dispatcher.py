@@ -1,4 +1,4 @@
-"""Who gets which job, and when: real lanes and slots on a real NATS, and seats that a test fills as it likes."""
+"""Who gets which job, and when: real queues and slots on a real NATS, and workers with as much room as a test says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def is_at_rest(backend: Backend) -> bool:
     """No slot is held and no message is left: GRID-75."""
     programs = programs_of(backend)
     group = programs.config.exec_group
-    counts = [await programs.queue.counts(lane) for lane in programs.queue.lanes(group)]
+    counts = [await programs.queue.counts(client_queue) for client_queue in programs.queue.client_queues(group)]
     return not programs.slots.all_held(group) and not any(c.waiting or c.unacked for c in counts if c is not None)
 
 
@@ -104,9 +104,9 @@ class TestCredits:
         run_id = await submitted(backend)
         async with a_stage(backend) as stage:
             programs = programs_of(backend)
-            (lane,) = programs.queue.lanes(programs.config.exec_group)
-            assert await programs.queue.counts(lane) is None
-            assert not programs.slots.held(lane.group, lane.client)
+            (client_queue,) = programs.queue.client_queues(programs.config.exec_group)
+            assert await programs.queue.counts(client_queue) is None
+            assert not programs.slots.held(client_queue.group, client_queue.client)
             stage.give(1)
             await eventually(lambda: run_id in stage.workers.running)
             await stage.finish(stage.workers.running[run_id])
@@ -240,7 +240,7 @@ class TestCaps:
 
 
 class TestWithoutAWord:
-    """GRID-60: hints may be lost, and of what comes again the queue does not tell."""
+    """GRID-60: wakeups may be lost, and the queue does not announce redeliveries."""
 
     async def test_a_lane_that_gave_all_it_had_is_looked_at_again(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +250,7 @@ class TestWithoutAWord:
 
         monkeypatch.setattr(programs_of(backend).wakeups, "tell", silence)
         async with a_stage(backend, count=2) as stage:
-            first = await submitted(backend)  # its lane is new: that is seen
+            first = await submitted(backend)  # its client queue is new: that is seen
             await eventually(lambda: first in stage.workers.running)
             second = await submitted(backend)
             await eventually(lambda: second in stage.workers.running)
@@ -258,13 +258,13 @@ class TestWithoutAWord:
                 await stage.finish(attempt)
 
     async def test_all_that_somebody_dead_had_in_hand_is_taken_at_once(self, backend: Backend) -> None:
-        """P28: not one of them with each look at an idle lane, which would take minutes"""
+        """P28: not one of them with each look at an idle client queue, which would take minutes"""
         count = 150
         await cap(backend, "clientA", count)
         run_ids = set(await asyncio.gather(*(submitted(backend) for _ in range(count))))
         queue = programs_of(backend).queue
-        (lane,) = queue.lanes(programs_of(backend).config.exec_group)
-        for delivery in await queue.take(lane, count):
+        (client_queue,) = queue.client_queues(programs_of(backend).config.exec_group)
+        for delivery in await queue.take(client_queue, count):
             await delivery.answer(Reply.LATER)
         async with a_stage(backend, count=count) as stage:
             await eventually(lambda: set(stage.workers.running) == run_ids)

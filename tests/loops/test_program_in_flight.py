@@ -47,15 +47,15 @@ pytestmark = pytest.mark.virtual_time
 
 async def counts(backend: Backend) -> ClientQueueCounts | None:
     programs = programs_of(backend)
-    (lane,) = programs.queue.lanes(programs.config.exec_group)
-    return await programs.queue.counts(lane)
+    (client_queue,) = programs.queue.client_queues(programs.config.exec_group)
+    return await programs.queue.counts(client_queue)
 
 
 class TestALease:
     async def test_is_renewed_and_the_message_held_for_as_long_as_there_are_signs_of_life(
         self, config: NatsBackendConfig
     ) -> None:
-        """GRID-12, GRID-56: longer than the ack timer and the lease, and nobody else gets the job"""
+        """GRID-12, GRID-56: longer than the ack timer and the lease, and no other process gets the job"""
         async with (
             a_store(ack_timers(config, 1.0), unique("g"), **leases(1.0)) as backend,
             a_stage(backend) as stage,
@@ -219,7 +219,7 @@ class TestAnAttemptThatIsPutBack:
     async def test_is_started_when_its_time_has_come_and_not_when_an_idle_lane_is_looked_at(
         self, config: NatsBackendConfig, group: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """GRID-79, GRID-60: an idle lane alone would be looked at much later; after half a minute here"""
+        """GRID-79, GRID-60: an idle client queue alone would be looked at much later; after half a minute here"""
         rest = ClientQueues._rest
 
         def rest_for_long(self: ClientQueues, state: ClientQueueState, came: int) -> None:

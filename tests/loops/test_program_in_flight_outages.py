@@ -101,7 +101,7 @@ class TestAnOutage:
 
 class TestAProcessThatSlept:
     async def test_asks_of_each_attempt_before_it_says_a_word(self, backend: Backend) -> None:
-        """GRID-10, GRID-56, P28: what was taken over meanwhile is dropped, and what was not goes on"""
+        """GRID-10, GRID-56, P28: attempts taken over meanwhile are dropped, and the others continue"""
         async with a_stage(backend) as stage:
             lost, kept = await started(stage), await started(stage)
             words: list[str] = []

@@ -177,7 +177,7 @@ class TestTheEnd:
 
 
 async def test_a_result_is_written_after_an_outage(memory_nats_server: MemoryServer) -> None:
-    """GRID-11, GRID-44: the program ended while nobody could be told"""
+    """GRID-11, GRID-44: the program ended while its result could not be recorded"""
     config = replace(config_for(memory_nats_server.url), ack_progress_interval_sec=0.2, consumer_ack_wait_sec=900.0)
     executor = PretendedExecutor()
     settings = {**SHORT, "exec_run_heartbeat_sec": 0.2}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Stores:
-    """A queue that answers, refuses or is silent, and what was heard of it."""
+    """A queue that answers, refuses or is silent, and the observed states."""
 
     def __init__(self) -> None:
         self.now, self.refuses, self.is_silent = 100.0, False, False
@@ -98,7 +98,7 @@ async def test_an_outage_of_a_moment_changes_nothing(stores: Stores) -> None:
 
 
 async def test_writes_that_fail_for_five_seconds_count_though_questions_are_answered(stores: Stores) -> None:
-    """GRID-44, GRID-182: a leader without a majority goes on to answer for some seconds"""
+    """GRID-44, GRID-182: a leader without a majority still answers for some seconds"""
     quorum = stores.watched()
     for _ in range(7):
         quorum.failed_to_write()
@@ -110,7 +110,7 @@ async def test_writes_that_fail_for_five_seconds_count_though_questions_are_answ
 
 
 async def test_a_failed_write_of_long_ago_is_forgotten(stores: Stores) -> None:
-    """GRID-44: who has nothing to write any more is not away for ever"""
+    """GRID-44: a process without writes does not stay unavailable for ever"""
     quorum = stores.watched()
     quorum.failed_to_write()
     await stores.turns(quorum, 30)

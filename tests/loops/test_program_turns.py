@@ -218,7 +218,7 @@ class Held:
         return Cap(self.most, 0.0, "http")
 
     def find(self, _: str, __: str) -> None:
-        """Nothing is said of it in the ACL."""
+        """The ACL does not mention it."""
 
     async def start(self, _: object) -> None:
         """Nothing changes by itself."""
@@ -263,7 +263,7 @@ class TestWhoMayHaveOneMore:
         assert room == Room("1", [slot(0)], 0)
 
     async def test_is_tried_now_and_then_whatever_is_known(self, lanes: ClientQueues, clock: Clock) -> None:
-        """GRID-74: a slot may have been left by a process that is gone"""
+        """GRID-74: a slot may have been left by a dead process"""
         slots, room = await self.opened(lanes, clock, Held(1, 1)), Room("1")
         assert not slots.reserve(room)
         for _ in range(4):

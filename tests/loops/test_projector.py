@@ -1,4 +1,4 @@
-"""Priced runs among all others: whoever changed one shows it, and what was missed is found."""
+"""Priced runs among all others: the process that changes one projects it, and missing projections are found."""
 
 from __future__ import annotations
 

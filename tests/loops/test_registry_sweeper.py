@@ -1,4 +1,4 @@
-"""Workers that are long gone leave the registry; nobody who is there does."""
+"""Long dead workers are removed from the registry; live ones never are."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from pyoco_server.actions.claim import FlowAttempt, claim_run
 from pyoco_server.actions.rescue import rescue, snapshot_queue
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import Job, decode_job
-from pyoco_server.core.run import Caller, accept
+from pyoco_server.core.run import Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.loops import rescuer as loop
 from pyoco_server.loops.feeder import IndexFeeder
@@ -131,7 +132,7 @@ class TestALostSubmission:
         assert await rescue(later, stored.run.run_id, 0.0) is None
         later = replace(backend, clock=lambda: time.time() + 41)
         early = await snapshot_queue(backend, "default")
-        assert await rescue(later, stored.run.run_id, 0.0, early) is None  # nobody knows what came since that look
+        assert await rescue(later, stored.run.run_id, 0.0, early) is None  # what came since then is unknown
         ended = await rescue(later, stored.run.run_id, 0.0)
         assert ended is not None
         assert ended.reason == "abandoned"
@@ -160,7 +161,7 @@ class TestLettersAfterACrash:
     ) -> None:
         """The stream has forgotten their ids, so there would be two of each."""
         lost, _ = await recorded(replace(backend, clock=lambda: time.time() - 600))
-        before = replace(backend, clock=lambda: time.time() - loop._LETTERS_SECONDS - 5)
+        before = replace(backend, clock=lambda: time.time() - loop._DEAD_LETTERS_SECONDS - 5)
         assert await rescue(before, lost.run.run_id, QUIET, submit_seconds=-1000.0) is not None
         await turn(backend)
         assert await letters(link, backend) == []

@@ -13,9 +13,10 @@ import pytest
 
 from pyoco_server.actions.rescue import rescue
 from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.core.flow_moves import beat, claim
 from pyoco_server.core.holds import REBUILT, Holds
 from pyoco_server.core.outcome import NOTHING_YET
-from pyoco_server.core.run import Run, beat, claim
+from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.resource_keeper import ResourceKeeper
@@ -104,7 +105,7 @@ async def test_what_runs_or_has_ended_is_left_alone(
 async def test_a_submission_that_may_still_be_withdrawn_is_left_to_a_later_turn(
     backend: Backend, link: Link, config: NatsBackendConfig, tmp_path: Path
 ) -> None:
-    """SAFE-14, SAFE-15: whoever was just refused must not find the run executed."""
+    """SAFE-14, SAFE-15: a run whose submission was just refused must not be executed."""
     made, _ = await recorded(backend)
     await delete(link, config.work_stream)
     async with keeper_of(backend, tmp_path, young_seconds=60.0) as keeper:
@@ -192,4 +193,4 @@ async def test_a_deleted_queue_of_programs_is_filled_again(
 
 def test_only_what_is_made_of_other_records_is_created_empty() -> None:
     """SAFE-15"""
-    assert {Holds.RUNS, Holds.KEYS, Holds.RECEIPTS, Holds.WHEELS, Holds.LETTERS, Holds.SECRETS}.isdisjoint(REBUILT)
+    assert {Holds.RUNS, Holds.KEYS, Holds.RECEIPTS, Holds.WHEELS, Holds.DEAD_LETTERS, Holds.SECRETS}.isdisjoint(REBUILT)

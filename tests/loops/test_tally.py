@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude, put_back
 from pyoco_server.core.outcome import NOTHING_YET, Completed, Failed
 from pyoco_server.core.retries.course import after
 from pyoco_server.core.retries.matching import raised
-from pyoco_server.core.run import Run, ask_cancel, beat, changed, claim, conclude, put_back
+from pyoco_server.core.run import Run, changed
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
 from pyoco_server.core.states import RunState
 from pyoco_server.loops.tally import OTHER_FLOWS, Histogram, Tally
@@ -329,7 +330,7 @@ def test_a_change_that_is_no_end_costs_next_to_nothing() -> None:
 
 
 def test_retries_are_counted_by_flow_and_kind(tally: Tally) -> None:
-    """RETRY-20: a failed try after which there is no other is none."""
+    """RETRY-20: the last failed try does not count as a retry."""
     feed = Feed(tally)
     run = changed(a_run(), retry={"tries": 3, "delay": 0})
     failed = Failed(message="oh", cause=raised(["builtins.OSError"]))

@@ -14,8 +14,8 @@ import pytest
 from contracts.index import feed
 from contracts.runs import a_run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import ask_cancel, claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import ask_cancel, claim, conclude
 from pyoco_server.core.snapshot import from_snapshot, to_snapshot
 from pyoco_server.core.trend import FlowEnds, Trend
 from pyoco_server.loops.trend import TrendSampler

@@ -60,7 +60,7 @@ async def test_a_wheel_of_the_registry_is_installed_shown_and_told(worker: Worke
 
 
 async def test_only_a_pass_that_finds_something_else_is_worth_telling(worker: Worker) -> None:
-    """FLOW-243: the registry hears of new wheels before the next heartbeat, and is not bothered otherwise"""
+    """FLOW-243: new wheels are reported before the next heartbeat, and nothing else is"""
     told: list[SyncReport | None] = []
     worker.sync.when_changed = lambda: told.append(worker.sync.report)
     first = await worker.sync.sync()
@@ -212,7 +212,7 @@ async def test_a_wheel_that_hosts_do_not_start_with_is_not_shown(worker: Worker)
 
 
 async def test_a_wheel_that_hosts_do_not_start_without_stays(worker: Worker) -> None:
-    """A worker goes on when what its resolver needs leaves the registry; and that one is found among many."""
+    """A worker continues when a wheel that its resolver needs leaves the registry; it is identified among many."""
     worker.vital = "my_tasks"
     worker.poison = "poison"
     await worker.put("a-poison", modules={"poison.py": ""})

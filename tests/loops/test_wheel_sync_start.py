@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops import wheel_stage, wheel_sync
-from pyoco_server.loops.wheel_stage import Patience
+from pyoco_server.loops.wheel_stage import HostStartLimits
 from pyoco_server.ports.objects.port import Catalogue
 from support.waiting import eventually
 from support.wheel_sync_scenes import (
@@ -76,7 +76,7 @@ async def test_a_wheel_that_hangs_keeps_a_worker_from_starting_for_a_while_only(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FLOW-242: the others are there from the beginning, and it is not tried twice"""
-    monkeypatch.setattr(wheel_sync, "_START_PATIENCE", Patience(seconds=0.3, each_seconds=0.2))
+    monkeypatch.setattr(wheel_sync, "_START_PATIENCE", HostStartLimits(seconds=0.3, each_seconds=0.2))
     monkeypatch.setattr(wheel_stage, "_SLOW_SECONDS", 0.1)
     worker.hanging = ("hangs",)
     await worker.put("hangs")
@@ -120,7 +120,7 @@ async def test_what_worked_before_is_there_first(worker: Worker, monkeypatch: py
     await worker.put("a-hangs")
     await worker.put("b-hangs")
     worker.hanging = ("a_hangs", "b_hangs")
-    monkeypatch.setattr(wheel_sync, "_START_PATIENCE", Patience(seconds=60.0))
+    monkeypatch.setattr(wheel_sync, "_START_PATIENCE", HostStartLimits(seconds=60.0))
     sync = worker.begin()
     starting = asyncio.create_task(sync.first_sync())
     await eventually(lambda: sync.environment.modules == ("my_tasks", "other_tasks"), 30)

@@ -84,7 +84,7 @@ class TestTaking:
             assert (await run_now(backend, long)).status is RunState.RUNNING
 
     async def test_goes_on_after_runs_that_take_their_host_with_them(self, link: Link, backend: Backend) -> None:
-        """Poison costs its own run, a dead letter, and nobody else."""
+        """A poison job costs its own run and a dead letter, and affects no other run."""
         flows = ["leaves", "fine", "crashes", "fine", "is_killed", "fine", "fails", "fine"]
         async with working(backend) as team:
             runs = await all_ended(backend, [await submitted(backend, flow) for flow in flows])

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("warm_hosts")
 
 class TestACancelledRun:
     async def test_stops_when_its_task_looks_for_a_cancel(self, link: Link, backend: Backend) -> None:
-        """FLOW-17, FLOW-179 to FLOW-183. How soon it is told: `test_crew_corners.py`."""
+        """FLOW-17, FLOW-179 to FLOW-183. How soon the work learns of it: `test_delivery_processor_corners.py`."""
         async with working(backend) as team:
             run_id = await submitted(backend, "watches_for_a_cancel", seconds=300)
             await running(backend, run_id, "watches_for_a_cancel")
@@ -196,7 +196,7 @@ class TestAFencedWorker:
             assert isinstance(newer, FlowAttempt)
             await eventually(lambda: team.executor.restarts == 1)  # the host was killed
             assert (await ended_as(backend, newer)).worker_id == "bert"
-            # Its delivery was neither acknowledged nor refused: it comes again, and finds the run ended.
+            # Its delivery was neither acknowledged nor refused: it is redelivered, and the run has ended by then.
             assert run_id in [job["body"]["run_id"] for job in await jobs_left(link, backend.config)]
             await eventually(lambda: _is_gone(link, backend.config, run_id))
             state = await consumer_state(link, backend.config, tag)

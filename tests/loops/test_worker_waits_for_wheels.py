@@ -76,7 +76,7 @@ def worker_of(backend: Backend, hosts: Any, wheels: Any) -> Worker:
 
 
 async def test_a_worker_looks_at_the_registry_before_its_first_host(backend: Backend) -> None:
-    """FLOW-229, FLOW-243: and the record tells of it from the beginning. Stop: the sync first, then the hosts."""
+    """FLOW-229, FLOW-243: and the record shows it from the beginning. Stop: the sync first, then the hosts."""
     wheels = Wheels(1)
     worker = worker_of(backend, Hosts(wheels), wheels)
     await worker.start()

@@ -18,8 +18,9 @@ import pytest
 
 import pyoco_server
 from pyoco_server import AsyncPyocoHttpClient, NatsBackendConfig, PyocoHttpClient, PyocoNatsClient
+from pyoco_server.core.flow_moves import beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Owner, beat, claim, conclude
+from pyoco_server.core.run import Owner
 from pyoco_server.errors import Refused, RunNotFound, Unavailable
 from pyoco_server.ports.runs.port import Stored
 from pyoco_server.wiring.backend import open_backend

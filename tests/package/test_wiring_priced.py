@@ -25,7 +25,7 @@ from pyoco_server.core.worker_record import WorkerRecord
 from pyoco_server.doors.cli import worker as worker_command
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, SettingError, UsageError
 from pyoco_server.ports.budget.memory import BUDGETS
-from pyoco_server.ports.idempotency_locks.memory import HINTS
+from pyoco_server.ports.idempotency_locks.memory import LOCKS
 from pyoco_server.ports.ledger import connect, migrate
 from pyoco_server.ports.ledger.memory import forget_database
 from pyoco_server.ports.ledger.port import BudgetMode
@@ -119,7 +119,7 @@ def memory() -> Iterator[str]:
     yield f"memory://{name}"
     forget_database(name)
     BUDGETS.forget(name)
-    HINTS.forget(name)
+    LOCKS.forget(name)
 
 
 @pytest.mark.parametrize("is_split", [False, True], ids=["joint", "split"])

@@ -1,4 +1,4 @@
-"""A backup's folder: who may write into it, and what is left of it after a failure."""
+"""A backup's folder: its permissions, and what is left of it after a failure."""
 
 from __future__ import annotations
 

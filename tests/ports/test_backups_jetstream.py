@@ -22,10 +22,11 @@ from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
 from pyoco_server.ports.nats.access import Access
 from pyoco_server.ports.nats.client import Raw
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.grid_resources import all_resources
 from pyoco_server.ports.nats.link import Link, NotPermitted, Patience, open_link
 from pyoco_server.ports.nats.permissions import Role, inbox_prefix, rights_of
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.pack_queue.jetstream import JetStreamPackQueue
 from pyoco_server.wiring import backend as wiring
 from support.configured_nats import configured_nats
@@ -63,7 +64,7 @@ async def pulled(link: Link, stream: str, consumer: str) -> Raw:
 async def test_a_queues_consumers_come_back_and_begin_with_what_is_left(
     link: Link, prepared: NatsBackendConfig, streams: JetStreamStreams, store: JetStreamStore, tmp_path: Path
 ) -> None:
-    """FLOW-288, FLOW-292: with their settings; and a job that somebody had in hand is delivered again at once."""
+    """FLOW-288, FLOW-292: with their settings; and a delivered job is redelivered at once."""
     config = {
         "durable_name": "pyoco_worker_default",
         "ack_policy": "explicit",

@@ -183,7 +183,8 @@ async def test_priced_messages_that_are_put_and_taken_meanwhile_are_not_lost(
 ) -> None:
     """A row that waits in the copy of the ledger has its message in the backup."""
     from pyoco_server.config import PricedConfig
-    from pyoco_server.ports.nats.resources import ensure, priced_resources
+    from pyoco_server.ports.nats.ensuring import ensure
+    from pyoco_server.ports.nats.resources import priced_resources
 
     priced = PricedConfig(pack_stream="H9_PACKS", pack_subject="h9.packs", results_bucket="h9-results")
     resources = [item for item in priced_resources(prepared, priced) if "H9" in item.name or "h9" in item.name]

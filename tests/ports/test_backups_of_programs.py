@@ -22,7 +22,8 @@ from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.routes.port import Route
 from pyoco_server.ports.slots.port import Cap, Slot
 from pyoco_server.wiring import backend as wiring
-from support.grid.stores import a_job, lane_of
+from pyoco_server.wiring.operating import open_backups
+from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, quick_folder
 
 GRID = GridConfig(exec_queue_max_bytes=10**6)
@@ -51,10 +52,10 @@ class Told:
 
 async def write_some(programs: Programs) -> Told:
     jobs = [a_job("default") for _ in range(3)]
-    await programs.queue.add_lane(lane_of(jobs[0]))
+    await programs.queue.add_client_queue(client_queue_of(jobs[0]))
     for job in jobs:
         await programs.queue.put(job)
-    await programs.queue.take(lane_of(jobs[0]))  # in somebody's hand: it comes again after the restore
+    await programs.queue.take(client_queue_of(jobs[0]))  # delivered: it is redelivered after the restore
     slot = await programs.slots.take(a_slot("default", 1))
     await programs.slots.set_cap("default", "clientA", Cap(7, 1.0, "hello"))
     for cap in (1, 2):
@@ -67,10 +68,10 @@ async def write_some(programs: Programs) -> Told:
 
 
 async def check(programs: Programs, told: Told) -> None:
-    lane = lane_of(told.jobs[0])
-    found = await taken(programs.queue, lane, len(told.jobs))
+    client_queue = client_queue_of(told.jobs[0])
+    found = await taken(programs.queue, client_queue, len(told.jobs))
     assert {each.subject.rpartition(".")[2] for each in found} == {job.run_id for job in told.jobs}
-    assert programs.queue.lanes("default") == [lane]
+    assert programs.queue.client_queues("default") == [client_queue]
     assert programs.slots.held("default", "clientA") == [told.slot]
     caps = {client: cap.cap for client, cap in programs.slots.caps("default").items()}
     assert caps == {"clientA": 7, "clientB": 9}
@@ -90,7 +91,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
         HookedArchive(tmp_path / "b"),
         a_job("default"),
     )
-    async with opened(config) as programs, wiring.open_backups(config, grid=GRID) as streams:
+    async with opened(config) as programs, open_backups(config, grid=GRID) as streams:
         told = await write_some(programs)
 
         async def meanwhile() -> None:
@@ -108,7 +109,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
         other = NatsServer(folder)
         other.start()
         there = NatsBackendConfig(nats_url=other.url)
-        async with wiring.open_backups(there, grid=GRID) as streams:
+        async with open_backups(there, grid=GRID) as streams:
             await put_back(there, streams, archive)
         async with opened(there) as programs:
             await check(programs, told)
@@ -117,7 +118,7 @@ async def test_everything_of_programs_survives(own_nats_server: NatsServer, tmp_
 
 async def test_an_installation_without_programs_misses_nothing(own_nats_server: NatsServer, tmp_path: Path) -> None:
     config = NatsBackendConfig(nats_url=own_nats_server.url)
-    async with wiring.open_backend(config, "tests") as backend, wiring.open_backups(config, grid=GRID) as streams:
+    async with wiring.open_backend(config, "tests") as backend, open_backups(config, grid=GRID) as streams:
         assert backend.clock() == pytest.approx(time.time(), abs=60)
         manifest = await back_up(config, streams, HookedArchive(tmp_path / "backup"))
     assert manifest.missing == ()

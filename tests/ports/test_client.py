@@ -54,7 +54,7 @@ class TestRaw:
 
 
 class TestLibrary:
-    """The names and shapes we rely on. Whoever changes one of them breaks us in silence, but for this."""
+    """The names and shapes we rely on. Without this test, a change of one of them would go unnoticed."""
 
     @pytest.mark.parametrize(
         ("function", "parameters"),
@@ -290,6 +290,6 @@ async def test_a_late_answer_to_a_ping_that_was_given_up_does_not_deafen_the_con
 
     with own_nats_server.frozen(), pytest.raises(nats.errors.FlushTimeoutError):
         await ask_in_vain()
-    await link.nc.flush(timeout=60)  # the read loop goes on: this is answered, on the same connection
+    await link.nc.flush(timeout=60)  # the read loop continues: this is answered, on the same connection
     assert (link.is_up, link.connection) == (True, connection)
     await link.close()

@@ -19,9 +19,10 @@ from pyoco_server.ports.dead_letters import jetstream
 from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
 from pyoco_server.ports.dead_letters.port import DeadLetterChanges
 from pyoco_server.ports.nats.bucket import Entry
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
-from pyoco_server.ports.nats.watch import Batch
+from pyoco_server.ports.nats.resources import resources_of
+from pyoco_server.ports.nats.watch import WatchBatch
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.servers import NatsServer, config_for
 from support.waiting import eventually
@@ -145,11 +146,11 @@ class TestALateMessage:
     """Word of a letter that was already missed in the stream when it arrived."""
 
     @pytest.fixture
-    def late(self, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[Batch]:
+    def late(self, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[WatchBatch]:
         """What the watch tells, and when."""
-        batches: asyncio.Queue[Batch] = asyncio.Queue()
+        batches: asyncio.Queue[WatchBatch] = asyncio.Queue()
 
-        async def watch(*_: object) -> AsyncGenerator[Batch, None]:
+        async def watch(*_: object) -> AsyncGenerator[WatchBatch, None]:
             while True:
                 yield await batches.get()
 
@@ -165,7 +166,7 @@ class TestALateMessage:
         link: Link,
         prepared: NatsBackendConfig,
         following: Any,
-        late: asyncio.Queue[Batch],
+        late: asyncio.Queue[WatchBatch],
         gone: list[int],
     ) -> None:
         await buried(link, prepared, 3)
@@ -173,19 +174,19 @@ class TestALateMessage:
         for letter_id in gone:
             await JetStreamDeadLetters(link, prepared).delete(letter_id)
         heard = following(prepared)
-        late.put_nowait(Batch((), False, epoch))
+        late.put_nowait(WatchBatch((), False, epoch))
         await eventually(lambda: len(heard) == 2)  # the look at the stream
-        late.put_nowait(Batch(tuple(Entry("a", letter_id, b"{}", 1.0) for letter_id in (1, 2, 3)), True, epoch))
+        late.put_nowait(WatchBatch(tuple(Entry("a", letter_id, b"{}", 1.0) for letter_id in (1, 2, 3)), True, epoch))
         await eventually(lambda: len(heard) == 3)
         assert came(heard) == [letter_id for letter_id in (1, 2, 3) if letter_id not in gone]
 
     async def test_of_a_stream_that_is_gone_is_not_mixed_with_what_is_there_now(
-        self, link: Link, prepared: NatsBackendConfig, following: Any, late: asyncio.Queue[Batch]
+        self, link: Link, prepared: NatsBackendConfig, following: Any, late: asyncio.Queue[WatchBatch]
     ) -> None:
         await buried(link, prepared, 3)
         await JetStreamDeadLetters(link, prepared).delete(1)
         heard = following(prepared)
-        late.put_nowait(Batch((Entry("a", 1, b"{}", 1.0),), True, "the old one"))
+        late.put_nowait(WatchBatch((Entry("a", 1, b"{}", 1.0),), True, "the old one"))
         await eventually(lambda: len(heard) == 1)
         await asyncio.sleep(4 * QUICK)
         assert len(heard) == 1, "a look at the new stream says nothing of the old one"
@@ -222,8 +223,10 @@ class TestStrangers:
         letters = JetStreamDeadLetters(link, prepared, QUICK)
         await link.store(f"{prepared.dlq_subject_prefix}.a.b", json.dumps({"flow_name": "f", "tags": 3}).encode())
         [item] = [item for changes in await told(letters, is_true) for item in changes.items]
-        stored_at = item.letter.timestamp
-        assert item.letter == DeadLetter(timestamp=stored_at, reason="unknown", error=None, tag="a.b", flow_name="f")
+        stored_at = item.dead_letter.timestamp
+        assert item.dead_letter == DeadLetter(
+            timestamp=stored_at, reason="unknown", error=None, tag="a.b", flow_name="f"
+        )
         assert stored_at > 1_700_000_000
         assert await letters.find(1) == item
 

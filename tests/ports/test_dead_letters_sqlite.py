@@ -12,15 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.dead_letters import (
-    LetterIndexContract,
-    MakeLetterIndex,
-    a_letter,
-    changes,
-    letter_ids,
-    opened,
-    some_letters,
-)
+from contracts.dead_letter_index import LetterIndexContract, MakeLetterIndex, changes, letter_ids, opened, some_letters
+from contracts.dead_letters import a_letter
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.dead_letters import sqlite_query
 from pyoco_server.ports.dead_letters.port import DeadLetterFilter, StoredDeadLetter

@@ -18,12 +18,12 @@ from pyoco_server.core.diagnosis.facts import (
     Keeper,
     Off,
     Orphans,
-    Queue,
     Server,
     Trouble,
     Unknown,
     Unreachable,
     Workers,
+    WorkQueueFacts,
 )
 from pyoco_server.core.states import WorkerState
 from pyoco_server.core.worker_record import WorkerRecord, encode_worker
@@ -32,7 +32,7 @@ from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeploymen
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 from support.backends import opened_backend, submitted
 from support.configured_nats import configured_nats
 from support.deployment_looks import deployment, patient
@@ -158,12 +158,12 @@ async def test_jobs_are_counted_by_tag_also_of_tags_nobody_ever_served(
         await submitted(backend, "f", "gpu")
         await submitted(backend, "f", "gpu")
     queue = await deployment.queue()
-    assert isinstance(queue, Queue)
+    assert isinstance(queue, WorkQueueFacts)
     assert queue.jobs == {"default": 1, "gpu": 2}
     assert all(abs(time.time() - queue.oldest_at[tag]) < 60 for tag in ("default", "gpu"))
-    (lane,) = queue.lanes
-    assert (lane.tag, lane.waiting, lane.in_hand, lane.is_paused) == ("default", 1, 0, False)
-    assert (lane.ack_wait_seconds, lane.max_deliver, lane.in_hand_max) == (30.0, 20, 200)
+    (tag_queue,) = queue.tag_queues
+    assert (tag_queue.tag, tag_queue.waiting, tag_queue.in_hand, tag_queue.is_paused) == ("default", 1, 0, False)
+    assert (tag_queue.ack_wait_seconds, tag_queue.max_deliver, tag_queue.in_hand_max) == (30.0, 20, 200)
 
 
 async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
@@ -177,9 +177,9 @@ async def test_a_consumer_that_is_not_ours_and_one_that_is_paused_are_seen(
         prepared.work_stream, durable_name="audit", filter_subject=f"{prepared.work_subject_prefix}.x"
     )
     queue = await deployment.queue()
-    assert isinstance(queue, Queue)
+    assert isinstance(queue, WorkQueueFacts)
     assert queue.strangers == ("audit",)
-    assert [lane.is_paused for lane in queue.lanes] == [True]
+    assert [tag_queue.is_paused for tag_queue in queue.tag_queues] == [True]
 
 
 def a_worker(worker_id: str, **more: Any) -> WorkerRecord:

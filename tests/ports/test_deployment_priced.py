@@ -10,7 +10,7 @@ import pytest
 
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import Unknown
-from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import Absent, BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Actor, Basis
 from pyoco_server.ports.aws.client import open_s3, open_sqs
@@ -45,14 +45,14 @@ async def test_a_ledger_that_is_well_is_seen_so(tmp_path: Path) -> None:
     path = Path(url.removeprefix("sqlite:///"))
     path.chmod(0o600)
     found = (await look(ledger_url=url)).ledger
-    assert isinstance(found, Ledger)
+    assert isinstance(found, LedgerFacts)
     assert found.is_current
     assert (found.where, found.mode, found.journal) == (str(path), 0o600, "wal")
     assert (found.disputed, found.overdue) == ((), ())
     assert found.ledger_id == migrate.stored_id_at(url) is not None
     path.chmod(0o644)
     found = (await look(ledger_url=url)).ledger
-    assert isinstance(found, Ledger)
+    assert isinstance(found, LedgerFacts)
     assert found.mode == 0o644
 
 
@@ -61,7 +61,7 @@ async def test_a_database_without_tables_is_seen_and_left_so(tmp_path: Path, pos
     for url in (f"sqlite:///{tmp_path / 'ledger.db'}", postgres_url):
         for _ in range(2):  # a look makes no tables
             found = (await look(ledger_url=url)).ledger
-            assert isinstance(found, Ledger), found
+            assert isinstance(found, LedgerFacts), found
             assert (found.version, found.is_current, found.is_known) == (None, False, True)
 
 
@@ -94,7 +94,7 @@ async def test_runs_that_wait_for_an_operator_or_for_a_keeper_are_named(tmp_path
         skew.move(HOUR + 100)
         torn = await ledger.transact(disputed)
         found = (await look(ledger_url=ledger._url)).ledger
-    assert isinstance(found, Ledger)
+    assert isinstance(found, LedgerFacts)
     assert (found.disputed, found.overdue) == ((torn,), (late,))
 
 
@@ -133,8 +133,8 @@ async def test_sqs_and_s3_are_seen_as_they_are(
         assert isinstance((await look(settings, **asked)).inputs_bucket, Unknown)
         await S3Inputs(s3, PricedConfig(), settings.region).start()
     seen = await look(settings, **asked)
-    assert (seen.sqs, seen.bucket) == (Sqs("looked-at", 1, 0), Bucket("looked-at"))
-    assert seen.inputs_bucket == Bucket("dpp-inputs")
+    assert (seen.sqs, seen.bucket) == (Sqs("looked-at", 1, 0), BucketFacts("looked-at"))
+    assert seen.inputs_bucket == BucketFacts("dpp-inputs")
     gone = replace(settings, endpoint_url=f"http://127.0.0.1:{unused_port}")
     seen = await look(gone, **asked)
     assert isinstance(seen.sqs, Unknown)

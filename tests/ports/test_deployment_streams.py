@@ -22,10 +22,11 @@ from pyoco_server.core.diagnosis.facts import (
 )
 from pyoco_server.ports.deployment.jetstream import JetStreamDeployment
 from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.grid_resources import ensure_grid, grid_resources
 from pyoco_server.ports.nats.link import Link, Missing, open_link
-from pyoco_server.ports.nats.resources import PRICED_BUCKET, ensure, priced_resources, resources_of
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.ports.nats.resources import PRICED_BUCKET, priced_resources, resources_of
+from pyoco_server.wiring.operating import open_deployment
 from support.configured_nats import configured_nats
 from support.deployment_looks import deployment, patient
 from support.servers import NatsServer, config_for
@@ -120,7 +121,7 @@ async def test_a_connection_that_is_lost_says_nothing_about_jetstream(tmp_path: 
 async def test_a_look_that_fails_as_nobody_foresaw_is_unknown_with_the_reason(
     prepared: NatsBackendConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever lies on NATS: the doctor says so, and goes on."""
+    """Whatever is stored in NATS: the doctor reports it, and continues."""
 
     async def surprise(*_: object, **__: object) -> object:
         raise KeyError("no such thing")

@@ -15,9 +15,10 @@ import pytest
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats import grid_resources as module
+from pyoco_server.ports.nats.ensuring import Info, ensure
 from pyoco_server.ports.nats.grid_resources import ensure_grid, ensure_product, grid_replicas, grid_resources
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
-from pyoco_server.ports.nats.resources import Info, Resource, ensure, resources_of
+from pyoco_server.ports.nats.resources import Resource, resources_of
 from pyoco_server.ports.program_events.port import REPEAT_SECONDS
 from support.configured_nats import configured_nats
 from support.nats_clients import network_client

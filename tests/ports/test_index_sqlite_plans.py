@@ -56,7 +56,7 @@ async def _fill(path: Path) -> None:
             index, *(Stored(a_run(tenant_id=tenant, tags=("x",)), n + 1) for n, tenant in enumerate([None, "t"]))
         )
         await index.apply((), Mark("e", 5))
-        await index.whole()
+        await index.mark_complete()
         await feed(index, *(Stored(a_run(), n + 6) for n in range(3)))
 
 
@@ -297,7 +297,7 @@ class TestMoves:
 
     async def test_only_so_many_are_remembered(self, tmp_path: Path) -> None:
         async with opened(SqliteIndex(tmp_path / "index.db")) as index:
-            await index.whole()
+            await index.mark_complete()
             world = World(index, random.Random(3))
             for _ in range(60):
                 await world.change(7)
@@ -313,7 +313,7 @@ class TestMoves:
         """FLOW-111: what stayed as it was is shown once, whatever else happened; nothing fails."""
         dice = random.Random(4)
         async with opened(SqliteIndex(tmp_path / "index.db")) as index:
-            await index.whole()
+            await index.mark_complete()
             still = [a_run(updated_at=NOW - 1000 + n) for n in range(50)]
             await feed(index, *(Stored(run, n + 1) for n, run in enumerate(still)))
             world = World(index, dice, revision=50)
@@ -327,9 +327,9 @@ class TestMoves:
         assert {run.run_id for run in still} <= set(seen)
 
     async def test_a_walk_older_than_they_are_goes_by_the_places_of_now(self, tmp_path: Path) -> None:
-        """FLOW-111: what lies below the place is shown, whoever put it there and when."""
+        """FLOW-111: everything below the position is shown, whenever it was written."""
         async with opened(SqliteIndex(tmp_path / "index.db")) as index:
-            await index.whole()
+            await index.mark_complete()
             runs = [a_run(updated_at=NOW + n) for n in range(6)]
             await feed(index, *(Stored(run, n + 1) for n, run in enumerate(runs)))
             first = await index.page(RunFilter(), 3)

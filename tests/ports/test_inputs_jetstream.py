@@ -24,7 +24,7 @@ from support.servers import NatsServer, unique
 from support.waiting import eventually
 
 SECOND = 10**9
-#: Where nobody is there, nobody is waited for.
+#: Without a server, do not wait for one.
 HASTY = Patience(down_seconds=0.5)
 
 

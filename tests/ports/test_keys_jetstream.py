@@ -13,8 +13,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support.nats_clients import network_client
 from support.servers import NatsServer, config_for
 from support.waiting import eventually

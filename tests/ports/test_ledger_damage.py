@@ -1,4 +1,4 @@
-"""Rows that nobody here has written, and texts that no database takes."""
+"""Rows that our code has not written, and texts that no database accepts."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_text_that_is_no_json_is_damage_and_no_end_of_the_scan(
 
 
 async def test_a_text_that_the_database_does_not_take_is_refused_and_not_told(ledger: SqlLedger, url: str) -> None:
-    """PRICED-171: a defect of whoever let it through, and no outage."""
+    """PRICED-171: a defect of the calling code, and no outage."""
     for text in ("half \ud800",) if url.startswith("sqlite") else ("half \ud800", "NUL \x00"):
         ask = a_new_run(trace_id=f"MARKER {text}")
         with pytest.raises(LedgerRefused) as caught:

@@ -77,7 +77,7 @@ class Held:
 def connection_of(tx: LedgerTx) -> Connection:
     quick = tx.tenants._sql.connection  # type: ignore[attr-defined]
     assert isinstance(quick, Quick)
-    return quick.whole
+    return quick.connection
 
 
 async def waiting(*coroutines: Any) -> list[asyncio.Task[Any]]:

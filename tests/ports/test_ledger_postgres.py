@@ -25,6 +25,7 @@ from pyoco_server.ports.ledger.port import Exists, Ledger, LedgerTx, Scan
 from pyoco_server.ports.ledger.schema import runs
 from pyoco_server.ports.ledger.sql import SqlLedger
 from support.priced.ledgers import SPANS, Skew, a_new_run, a_reserved_run, migrated, open_ledger
+from support.priced.postgres import another, by_way_of
 from support.priced.servers import PostgresServer
 from support.relays import Relay, relayed
 from support.servers import unique
@@ -94,13 +95,6 @@ class TestWhatPostgresItselfDoes:
         LedgerContract.test_changes_are_read_in_their_order_and_none_twice
     )
     test_the_clock_is_the_ledgers = LedgerContract.test_the_clock_is_the_ledgers
-
-
-@contextlib.contextmanager
-def another(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody else, in the middle of a transaction."""
-    with contextlib.closing(psycopg.connect(url)) as connection:
-        yield connection
 
 
 def said(tx: LedgerTx, word: str) -> Any:
@@ -230,11 +224,6 @@ def relay(url: str) -> Iterator[Relay]:
         yield relay
 
 
-def by_way_of(relay: Relay, url: str) -> str:
-    host, _, port = relay.url.removeprefix("http://").partition(":")
-    return make_url(url).set(host=host, port=int(port)).render_as_string(hide_password=False)
-
-
 async def test_connections_that_stand_still_are_given_up_and_the_next_ones_work(
     url: str, skew: Skew, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +251,7 @@ async def _until_given_up(lane: engine.TransactionThreads | None) -> None:
     assert lane is not None
     while not lane._distrusted_ns:
         with contextlib.suppress(DependencyUnavailable):
-            await lane.ask(engine.Job(lambda connection: connection.execute(text("SELECT 1"))), 1)
+            await lane.ask(engine.TransactionJob(lambda connection: connection.execute(text("SELECT 1"))), 1)
 
 
 async def _all_at_once(ledger: SqlLedger, threads: int) -> None:
@@ -302,7 +291,7 @@ async def test_a_connection_that_stands_still_while_it_is_opened_is_given_up(
     if is_late:
         event.listen(slow, "connect", lambda *_: left.wait(100), insert=True)
     with pytest.raises(DependencyUnavailable, match="within"):
-        await lane.ask(engine.Job(lambda _: None), 1)
+        await lane.ask(engine.TransactionJob(lambda _: None), 1)
     await eventually(lambda: len(lane._running) == (1 if is_late else 0))
     left.set()
     await eventually(lambda: not lane._running)

@@ -67,7 +67,7 @@ async def ledger(url: str, skew: Skew) -> AsyncIterator[SqlLedger]:
 def connection_of(tx: LedgerTx) -> Connection:
     quick = tx.tenants._sql.connection  # type: ignore[attr-defined]
     assert isinstance(quick, Quick)
-    return quick.whole
+    return quick.connection
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload, Upload
 from pyoco_server.ports.ledger import connect, migrate
 from pyoco_server.ports.ledger.dialect import Sql
-from pyoco_server.ports.ledger.port import Full, Ledger, LedgerTx
+from pyoco_server.ports.ledger.port import Ledger, LedgerTx, StorageFull
 from pyoco_server.ports.ledger.sql import SqlLedger
 from pyoco_server.ports.ledger.uploads import SqlUploads
 from support.priced.ledgers import SPANS, Skew, an_id, postgres_ledger, sqlite_ledger
@@ -66,7 +66,7 @@ def stored(tx: LedgerTx, ask: NewUpload) -> Upload:
     return row
 
 
-def _reserving(ask: NewUpload, tenant_bytes_max: int = PLENTY) -> Callable[[LedgerTx], Upload | Full]:
+def _reserving(ask: NewUpload, tenant_bytes_max: int = PLENTY) -> Callable[[LedgerTx], Upload | StorageFull]:
     return lambda tx: tx.uploads.reserve(ask, tenant_bytes_max)
 
 
@@ -113,10 +113,10 @@ async def test_only_a_file_with_more_than_half_of_its_time_is_found(ledger: Ledg
 async def test_room_is_each_tenants_own_and_comes_back(ledger: Ledger, skew: Skew) -> None:
     room = 10**6
     one = await ledger.transact(lambda tx: stored(tx, a_file(600_000, "11" * 32)))
-    assert await ledger.transact(_reserving(a_file(400_001), room)) == Full(600_000, one.expires_at)
+    assert await ledger.transact(_reserving(a_file(400_001), room)) == StorageFull(600_000, one.expires_at)
     assert isinstance(await ledger.transact(_reserving(a_file(400_000), room)), Upload)
     assert isinstance(await ledger.transact(_reserving(a_file(room, tenant_id="bert"), room)), Upload)
-    assert await ledger.transact(_reserving(a_file(room + 1, tenant_id="carl"), room)) == Full(0, None)
+    assert await ledger.transact(_reserving(a_file(room + 1, tenant_id="carl"), room)) == StorageFull(0, None)
     skew.move(PENDING_SECONDS)
     assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == 600_000, "what is over counts no more"
     skew.move(RETENTION)
@@ -138,7 +138,7 @@ async def test_the_smallest_file_takes_64_kib_of_the_room(ledger: Ledger) -> Non
         assert isinstance(kept, Upload)
         assert kept.size_bytes == size_bytes
         assert await ledger.read(lambda tx: tx.uploads.used_bytes("anna")) == used
-    assert isinstance(await ledger.transact(_reserving(a_file(1), room)), Full)
+    assert isinstance(await ledger.transact(_reserving(a_file(1), room)), StorageFull)
     larger = ROOM_BYTES_MIN + 1
     assert isinstance(await ledger.transact(_reserving(a_file(larger, tenant_id="bert"), larger)), Upload)
     assert await ledger.read(lambda tx: tx.uploads.used_bytes("bert")) == larger

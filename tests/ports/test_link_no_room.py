@@ -19,7 +19,7 @@ from pyoco_server.core.job import Job
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.client import Raw
-from pyoco_server.ports.nats.link import Full, Link, NoConnection, Patience, Rejected, gave_up, open_link
+from pyoco_server.ports.nats.link import Link, NoConnection, Patience, Rejected, StreamFull, gave_up, open_link
 from pyoco_server.ports.nats.refusals import Refusals
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.store_state import StoreState
@@ -206,9 +206,9 @@ async def test_the_question_after_silence_stores_nothing(link: Link) -> None:
         (Unavailable("x"), True, Unavailable),
         (NoConnection("x"), False, NotStored),
         (NoRoom("x"), True, NoRoom),
-        (NoRoom("x"), False, Full),
-        (Full("x"), False, Full),
-        (Full("x"), True, NoRoom),
+        (NoRoom("x"), False, StreamFull),
+        (StreamFull("x"), False, StreamFull),
+        (StreamFull("x"), True, NoRoom),
     ],
 )
 def test_what_is_certain_and_what_is_the_matter_are_both_told_after_the_last_try(

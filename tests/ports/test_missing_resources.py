@@ -1,4 +1,4 @@
-"""What a process learns of a stream that somebody deleted: which one, at once, and that nothing was stored."""
+"""What a process learns of a deleted stream: which one, at once, and that nothing was stored."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from pyoco_server.core.holds import LOST, Holds
 from pyoco_server.errors import DependencyUnavailable, NotStored, ResourceMissing, SendFailed, missing_resource
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Missing, NotPermitted, Patience, Rejected, gave_up, open_link
 from pyoco_server.ports.nats.memory.server import drop_server
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.resources.jetstream import JetStreamResources
 from pyoco_server.ports.resources.port import StoreGone

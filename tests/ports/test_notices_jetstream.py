@@ -15,8 +15,9 @@ from contracts.queue import Hand, a_job, opened
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import Job, decode_job
 from pyoco_server.errors import Unavailable
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue import notices as adapter
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Notice, Notices, Queue, Reply

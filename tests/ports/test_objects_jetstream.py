@@ -18,7 +18,7 @@ from contracts.objects import NotAdmitted, ObjectsContract, pieces_of, put, put_
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import ObjectNotFound, TooLarge
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.watch import Batch
+from pyoco_server.ports.nats.watch import WatchBatch
 from pyoco_server.ports.objects import jetstream
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Objects
@@ -152,9 +152,9 @@ class TestACatalogue:
         entry = await store._metas.get(base64.urlsafe_b64encode(b"one").decode())
         assert entry is not None
 
-        async def behind(*_: object, **__: object) -> AsyncIterator[Batch]:
-            yield Batch((), True, "")
-            yield Batch((entry,), True, "")
+        async def behind(*_: object, **__: object) -> AsyncIterator[WatchBatch]:
+            yield WatchBatch((), True, "")
+            yield WatchBatch((entry,), True, "")
 
         monkeypatch.setattr(jetstream, "watch", behind)
         assert [info.name for info in (await store.catalogue()).objects] == ["one"]
@@ -164,9 +164,9 @@ class TestACatalogue:
     ) -> None:
         bucket = prepared.wheel_object_store_bucket
 
-        async def empty(*_: object, **__: object) -> AsyncIterator[Batch]:
+        async def empty(*_: object, **__: object) -> AsyncIterator[WatchBatch]:
             await link.api(f"STREAM.PURGE.OBJ_{bucket}", {}, dict[str, Any])
-            yield Batch((), True, "")
+            yield WatchBatch((), True, "")
 
         await put(store, "one", b"1")
         monkeypatch.setattr(jetstream, "watch", empty)

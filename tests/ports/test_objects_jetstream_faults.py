@@ -16,8 +16,9 @@ import pytest
 from contracts.objects import NotAdmitted, anything, pieces_of, put, put_admitted, read_all
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.objects import jetstream, reader
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue

@@ -16,8 +16,9 @@ import pytest
 from contracts.objects import anything, pieces_of, put, read_all
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.objects import chunks, writer
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.objects.port import Catalogue, Stray
@@ -125,7 +126,7 @@ class TestAStray:
     async def test_is_as_young_as_what_was_added_last(
         self, store: JetStreamObjects, link: Link, prepared: NatsBackendConfig
     ) -> None:
-        """A put that goes on is another one each time it is looked at."""
+        """A put in progress looks different each time."""
         await leave(link, prepared, "left", 128 * 1024, 128 * 1024, 1000)
         (first,) = await store.strays(ANY_AGE)
         assert first == Stray("left", first.last_sequence, 2 * 128 * 1024 + 1000)

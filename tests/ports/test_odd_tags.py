@@ -12,8 +12,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, UsageError
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import BadSubject, Link, Rejected
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from support.backends import dead_letters, jobs_left
 
@@ -53,7 +54,7 @@ class TestATagThatCanBeNoLane:
     async def test_still_has_letters(
         self, link: Link, queue: JetStreamQueue, config: NatsBackendConfig, tag: str
     ) -> None:
-        """FLOW-330: a run that failed is told of, whatever its tag."""
+        """FLOW-330: a failed run gets a dead letter, whatever its tag is."""
         await queue.bury(DeadLetter(timestamp=1.0, reason=DeadReason.ABANDONED, error="e", tag=tag), "id")
         [letter] = await dead_letters(link, config)
         assert letter["subject"] == f"{config.dlq_subject_prefix}._"

@@ -20,7 +20,7 @@ from pyoco_server.ports.program_queue import jetstream
 from pyoco_server.ports.program_queue.jetstream import JetStreamProgramQueue, consumer_name
 from pyoco_server.ports.program_queue.port import ClientQueue, ClientQueueCounts
 from pyoco_server.ports.queue.port import Reply
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, config_for, unique
 from support.waiting import eventually
 
@@ -54,8 +54,8 @@ class TestJetStreamProgramQueue(ProgramQueueContract):
             await queue.stop()
 
 
-async def consumer_config(link: Link, lane: ClientQueue) -> dict[str, Any]:
-    info = await link.api(f"CONSUMER.INFO.{STREAM}.{consumer_name(lane)}", {}, dict[str, Any])
+async def consumer_config(link: Link, client_queue: ClientQueue) -> dict[str, Any]:
+    info = await link.api(f"CONSUMER.INFO.{STREAM}.{consumer_name(client_queue)}", {}, dict[str, Any])
     return dict(info["config"])
 
 
@@ -68,10 +68,10 @@ async def test_a_consumer_is_made_as_the_contract_says(
     links: tuple[Link, Link], queue: JetStreamProgramQueue, group: str
 ) -> None:
     """GRID-7, GRID-63: by whoever asks first, also when several do"""
-    lane = ClientQueue(group, "calcA", "clientA")
+    client_queue = ClientQueue(group, "calcA", "clientA")
     other = a_queue(links[1])
-    assert not any(await asyncio.gather(queue.take(lane), other.take(lane), queue.take(lane)))
-    found = await consumer_config(links[0], lane)
+    assert not any(await asyncio.gather(queue.take(client_queue), other.take(client_queue), queue.take(client_queue)))
+    found = await consumer_config(links[0], client_queue)
     assert (
         found
         | {
@@ -93,13 +93,13 @@ async def test_a_consumer_that_was_removed_is_made_again(
 ) -> None:
     """GRID-63: and no job is lost with it, be it in hand or not"""
     jobs = [a_job(group) for _ in range(3)]
-    lane = lane_of(jobs[0])
+    client_queue = client_queue_of(jobs[0])
     for job in jobs:
         await queue.put(job)
-    assert len(await queue.take(lane)) == 1
-    await links[0].api(f"CONSUMER.DELETE.{STREAM}.{consumer_name(lane)}", {}, dict[str, Any])
-    assert await queue.counts(lane) is None
-    found = await taken(queue, lane, 3)
+    assert len(await queue.take(client_queue)) == 1
+    await links[0].api(f"CONSUMER.DELETE.{STREAM}.{consumer_name(client_queue)}", {}, dict[str, Any])
+    assert await queue.counts(client_queue) is None
+    found = await taken(queue, client_queue, 3)
     assert {each.subject.rpartition(".")[2] for each in found} == {job.run_id for job in jobs}
 
 
@@ -110,21 +110,21 @@ async def test_a_lane_that_is_not_used_loses_its_consumer_and_no_job(
     job = a_job(group)
     whole = JetStreamProgramQueue._make
 
-    async def make(self: JetStreamProgramQueue, lane: ClientQueue) -> None:
+    async def make(self: JetStreamProgramQueue, client_queue: ClientQueue) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(jetstream, "_DAY", 1)
             patch.setattr(jetstream, "_SECOND", 200_000_000)
-            await whole(self, lane)
+            await whole(self, client_queue)
 
     monkeypatch.setattr(JetStreamProgramQueue, "_make", make)
-    assert await queue.take(lane_of(job)) == []
+    assert await queue.take(client_queue_of(job)) == []
     await queue.put(job)
 
     async def is_gone() -> bool:
-        return await queue.counts(lane_of(job)) is None
+        return await queue.counts(client_queue_of(job)) is None
 
     await eventually(is_gone)
-    assert len(await queue.take(lane_of(job))) == 1
+    assert len(await queue.take(client_queue_of(job))) == 1
 
 
 async def test_a_job_in_a_dead_hand_comes_again_after_its_ack_timer(links: tuple[Link, Link]) -> None:
@@ -133,17 +133,17 @@ async def test_a_job_in_a_dead_hand_comes_again_after_its_ack_timer(links: tuple
     queue, job = a_queue(links[0], ack_wait_seconds=ack_wait), a_job(unique("g"))
     try:
         await queue.put(job)
-        (delivery,) = await taken(queue, lane_of(job), 1)
+        (delivery,) = await taken(queue, client_queue_of(job), 1)
         found, sent_at = [], time.monotonic()
         longest = 0.0  # from sending one hold to the certainty that the queue has the next
         for _ in range(16):
             await asyncio.sleep(ack_wait / 8)
             sent_at, before = time.monotonic(), sent_at
             await delivery.hold()
-            found += await queue.take(lane_of(job))  # answered after the hold
+            found += await queue.take(client_queue_of(job))  # answered after the hold
             longest = max(longest, time.monotonic() - before)
             assert not found or longest > ack_wait / 2
-        (again,) = found[:1] or await taken(queue, lane_of(job), 1)
+        (again,) = found[:1] or await taken(queue, client_queue_of(job), 1)
         assert again.count == 2
     finally:
         await queue.stop()
@@ -154,15 +154,15 @@ async def test_a_job_that_comes_late_goes_back_at_once(own_nats_server: NatsServ
     link = await open_link(own_nats_server.url, "late")
     await ensure_grid(link, config_for(own_nats_server.url), GridConfig())
     queue, job = a_queue(link, ack_wait_seconds=300.0), a_job(group)
-    lane = lane_of(job)
-    await queue.take(lane)
+    client_queue = client_queue_of(job)
+    await queue.take(client_queue)
     await queue.put(job)
     queue._pulls._answer_seconds = 0.2
     with own_nats_server.frozen(), pytest.raises(Unavailable, match="did not answer"):
-        await queue.take(lane)
+        await queue.take(client_queue)
     await eventually(lambda: queue._pulls.late == 1)
     queue._pulls._answer_seconds = 60.0
-    (again,) = await taken(queue, lane, 1)
+    (again,) = await taken(queue, client_queue, 1)
     assert again.count == 2
     await queue.stop()
     await link.close()
@@ -172,7 +172,7 @@ async def test_a_job_that_is_in_hand_when_its_taker_is_cancelled_goes_back(
     links: tuple[Link, Link], group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, job = a_queue(links[0], ack_wait_seconds=300.0), a_job(group)
-    await queue.take(lane_of(job))
+    await queue.take(client_queue_of(job))
     await queue.put(job)
     whole, in_hand = queue._pulls._until_answered, asyncio.Event()
 
@@ -184,7 +184,7 @@ async def test_a_job_that_is_in_hand_when_its_taker_is_cancelled_goes_back(
 
     async def take() -> None:
         # The server confirms a job a moment before its consumer knows of it: the first look may find nothing.
-        while not await queue.take(lane_of(job), 2):
+        while not await queue.take(client_queue_of(job), 2):
             pass
 
     with monkeypatch.context() as patch:
@@ -193,7 +193,7 @@ async def test_a_job_that_is_in_hand_when_its_taker_is_cancelled_goes_back(
         await asyncio.wait_for(in_hand.wait(), 200)
         taking.cancel()
         await asyncio.wait({taking})
-    (again,) = await taken(queue, lane_of(job), 1)
+    (again,) = await taken(queue, client_queue_of(job), 1)
     assert again.count == 2
     await queue.stop()
 
@@ -201,23 +201,23 @@ async def test_a_job_that_is_in_hand_when_its_taker_is_cancelled_goes_back(
 async def test_those_who_ask_one_lane_at_once_share_what_there_is(links: tuple[Link, Link], group: str) -> None:
     """Nobody gets more than was asked for, nobody waits in vain, and one who leaves takes nothing along."""
     queue, jobs = a_queue(links[0], ack_wait_seconds=300.0), [a_job(group) for _ in range(30)]
-    lane = lane_of(jobs[0])
-    await queue.take(lane)
+    client_queue = client_queue_of(jobs[0])
+    await queue.take(client_queue)
     for job in jobs:
         await queue.put(job)
 
     async def all_are_known() -> bool:
-        return await queue.counts(lane) == ClientQueueCounts(len(jobs), 0)
+        return await queue.counts(client_queue) == ClientQueueCounts(len(jobs), 0)
 
     await eventually(all_are_known)
-    takers = [asyncio.create_task(queue.take(lane, count)) for count in (1, 5, 2, 7, 3)]
+    takers = [asyncio.create_task(queue.take(client_queue, count)) for count in (1, 5, 2, 7, 3)]
     await asyncio.sleep(0)
     takers[3].cancel()
     found = await asyncio.gather(*takers, return_exceptions=True)
     assert isinstance(found[3], asyncio.CancelledError)
     counts = [len(each) for each in found if not isinstance(each, BaseException)]
     assert counts == [1, 5, 2, 3]
-    rest = await taken(queue, lane, 30 - sum(counts))
+    rest = await taken(queue, client_queue, 30 - sum(counts))
     subjects = [each.subject for some in found if not isinstance(some, BaseException) for each in some]
     assert len({*subjects, *(each.subject for each in rest)}) == 30
     await queue.stop()
@@ -227,22 +227,22 @@ async def test_after_a_lost_connection_lanes_are_asked_as_before(own_nats_server
     link = await open_link(own_nats_server.url, "lost")
     await ensure_grid(link, config_for(own_nats_server.url), GridConfig())
     queue, job = a_queue(link), a_job(group)
-    await queue.take(lane_of(job))
+    await queue.take(client_queue_of(job))
     await queue.put(job)
     own_nats_server.restart()
-    (delivery,) = await taken_patiently(queue, lane_of(job))
+    (delivery,) = await taken_patiently(queue, client_queue_of(job))
     await delivery.answer(Reply.ACK)
-    await eventually(lambda: is_empty(queue, lane_of(job)))
+    await eventually(lambda: is_empty(queue, client_queue_of(job)))
     await queue.stop()
     await link.close()
 
 
-async def taken_patiently(queue: JetStreamProgramQueue, lane: ClientQueue) -> list[Any]:
+async def taken_patiently(queue: JetStreamProgramQueue, client_queue: ClientQueue) -> list[Any]:
     found: list[Any] = []
 
     async def look() -> bool:
         try:
-            found.extend(await queue.take(lane))
+            found.extend(await queue.take(client_queue))
         except Unavailable:
             return False
         return bool(found)
@@ -251,8 +251,8 @@ async def taken_patiently(queue: JetStreamProgramQueue, lane: ClientQueue) -> li
     return found
 
 
-async def is_empty(queue: JetStreamProgramQueue, lane: ClientQueue) -> bool:
-    return await queue.counts(lane) == ClientQueueCounts(0, 0)
+async def is_empty(queue: JetStreamProgramQueue, client_queue: ClientQueue) -> bool:
+    return await queue.counts(client_queue) == ClientQueueCounts(0, 0)
 
 
 class TestFull:
@@ -279,7 +279,7 @@ class TestFull:
         for job in jobs[:3]:
             await small.put(job)  # it is there: that is what the caller wants to know
         assert (await small.totals()).messages == 3
-        (delivery,) = await small.take(lane_of(jobs[0]))
+        (delivery,) = await small.take(client_queue_of(jobs[0]))
         await delivery.answer(Reply.ACK)
         await eventually(lambda: has_messages(small, 2))
         await small.put(jobs[3])
@@ -322,7 +322,7 @@ class TestUnclear:
         monkeypatch.setattr(queue._link, "store", deaf)
         job = a_job(group)
         await queue.put(job)
-        assert len(await queue.take(lane_of(job), 5)) == 1
+        assert len(await queue.take(client_queue_of(job), 5)) == 1
 
     async def test_a_message_that_waits_for_its_majority_is_waited_for(
         self, queue: JetStreamProgramQueue, group: str, monkeypatch: pytest.MonkeyPatch
@@ -409,9 +409,9 @@ async def test_without_a_connection_nothing_is_stored(own_nats_server: NatsServe
     with pytest.raises(NotStored):
         await queue.put(job)
     with pytest.raises(NotStored):
-        await queue.take(lane_of(job))
+        await queue.take(client_queue_of(job))
     with pytest.raises(Unavailable):
-        await queue.counts(lane_of(job))
+        await queue.counts(client_queue_of(job))
     await queue.stop()
     await link.close()
 
@@ -420,5 +420,5 @@ async def test_strange_keys_are_no_lanes(links: tuple[Link, Link], group: str) -
     await links[0].store(f"$KV.{LANES_BUCKET}.{group}.only-two", b"{}")
     queue = a_queue(links[0])
     await queue.start()
-    assert queue.lanes(group) == []
+    assert queue.client_queues(group) == []
     await queue.stop()

@@ -13,8 +13,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.job import decode_job
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats import puller as puller_module
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue.intake import JetStreamIntake
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Delivery, Reply
@@ -116,8 +117,8 @@ class TestALaneThatIsRefused:
                 bound += 1
                 raise Unavailable(f"nobody may bind to {tag}")
 
-            bind = intake._make_lane  # type: ignore[attr-defined]
-            intake._make_lane = refuse  # type: ignore[attr-defined]
+            bind = intake._bind  # type: ignore[attr-defined]
+            intake._bind = refuse  # type: ignore[attr-defined]
             await link.api(f"CONSUMER.DELETE.{prepared.work_stream}.pyoco_worker_a", {}, dict[str, Any])
             monkeypatch.setattr(link.nc, "send", note)
             began = time.monotonic()
@@ -128,7 +129,7 @@ class TestALaneThatIsRefused:
             most = 1 + 2 * (time.monotonic() - began)
             assert 1 <= asked <= most
             assert 1 <= bound <= most
-            intake._make_lane = bind  # type: ignore[attr-defined]
+            intake._bind = bind  # type: ignore[attr-defined]
             job = a_job()
             await queue.put(job)
 

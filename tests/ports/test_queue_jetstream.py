@@ -17,8 +17,9 @@ from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats import puller
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.queue import intake as intakes
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.queue.port import Queue, Reply

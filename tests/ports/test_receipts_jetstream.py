@@ -12,8 +12,9 @@ from contracts.receipts import KEY, MakeReceipts, ReceiptsContract, a_run_id, fa
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt, NotStored, Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from support.faults import FaultyLink, open_faulty_link
 from support.servers import config_for

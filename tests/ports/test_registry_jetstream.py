@@ -16,8 +16,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.worker_record import encode_worker
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.bucket import Bucket, Entry
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
 from support.servers import NatsServer, config_for, unique
 from support.waiting import eventually

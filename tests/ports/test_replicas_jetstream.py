@@ -29,7 +29,7 @@ async def test_a_server_that_is_alone_keeps_one_copy_and_refuses_three(link: Lin
     replicas = JetStreamReplicas(link, prepared)
     found = await replicas.look(prepared.work_stream)
     assert found is not None
-    assert found.is_whole(1)
+    assert found.is_complete(1)
     assert (found.wanted, found.is_clustered, found.followers) == (1, False, ())
     with pytest.raises(DeploymentRefused, match="3 copies need 3 JetStream nodes that answer"):
         await replicas.try_count(3)

@@ -12,8 +12,9 @@ import pytest
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.ensuring import ensure, refuse_rollups
 from pyoco_server.ports.nats.link import Link, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, refuse_rollups, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support.nats_clients import network_client
 
 

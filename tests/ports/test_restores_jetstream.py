@@ -12,8 +12,8 @@ from contracts.backups import back_up, put_back
 from pyoco_server.actions.restore import plan_restore
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import StreamCopy
-from pyoco_server.core.backup_change import Change
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_change import LateChange
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.backups.jetstream import JetStreamStreams
@@ -47,7 +47,7 @@ async def test_an_interrupted_restore_is_told_and_goes_on(
     assert f"not restored: {prepared.work_stream}, KV_{prepared.runs_kv_bucket}. Start nothing yet" in note
     unfinished = await streams.find(prepared.work_stream)
     assert unfinished is not None
-    assert mark_of(unfinished.config) == Mark(manifest.backup_id)
+    assert mark_of(unfinished.config) == BackupMark(manifest.backup_id)
     created = await _created(link, prepared.dlq_stream)
     await put_back(prepared, streams, archive)
     assert await _created(link, prepared.dlq_stream) == created  # not once more
@@ -210,11 +210,11 @@ async def test_a_message_beyond_the_end_of_its_copy_is_put_when_the_copy_has_it_
     manifest = await back_up(prepared, streams, archive)
     (runs,) = manifest.only([f"KV_{prepared.runs_kv_bucket}"])
 
-    async def changes() -> AsyncIterator[Change]:
+    async def changes() -> AsyncIterator[LateChange]:
         prefix = f"$KV.{prepared.runs_kv_bucket}."
-        yield Change(places[2], prefix + "key2", b"not this")  # the copy has it
-        yield Change(places[1], prefix + "missing", b"this")
-        yield Change(places[3] + 5, prefix + "key3", b"new")
+        yield LateChange(places[2], prefix + "key2", b"not this")  # the copy has it
+        yield LateChange(places[1], prefix + "missing", b"this")
+        yield LateChange(places[3] + 5, prefix + "key3", b"new")
 
     await streams.remove(runs.name)
     await streams.restore(runs, manifest.backup_id, None, archive.chunks(runs.name, runs.files[0]), changes())
@@ -238,11 +238,11 @@ async def test_a_rollup_that_was_stored_in_a_bucket_removes_nothing_that_is_rest
     manifest = await back_up(prepared, streams, archive)
     (runs,) = manifest.only([f"KV_{prepared.runs_kv_bucket}"])
 
-    async def changes() -> AsyncIterator[Change]:
+    async def changes() -> AsyncIterator[LateChange]:
         prefix = f"$KV.{prepared.runs_kv_bucket}."
-        yield Change(place + 1, prefix + "sent", b"new", {"Nats-Rollup": "all"})
+        yield LateChange(place + 1, prefix + "sent", b"new", {"Nats-Rollup": "all"})
         marker = {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": "86400s", "Nats-Rollup": "sub"}
-        yield Change(place + 2, prefix + "key1", b"", marker)
+        yield LateChange(place + 2, prefix + "key1", b"", marker)
 
     await streams.remove(runs.name)
     await streams.restore(runs, manifest.backup_id, None, archive.chunks(runs.name, runs.files[0]), changes())

@@ -9,8 +9,9 @@ import pytest
 
 from contracts.run_logs import RunLogsContract
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import ensure, log_stream
+from pyoco_server.ports.nats.resources import log_stream
 from pyoco_server.ports.run_logs.jetstream import JetStreamRunLogs
 from support.servers import config_for
 

@@ -15,13 +15,15 @@ import pytest
 
 from contracts.runs import NOW, SNAPSHOT_BYTES_MAX, RunsContract, a_run, stored
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed
-from pyoco_server.core.run import Owner, claim, conclude
+from pyoco_server.core.run import Owner
 from pyoco_server.core.snapshot import encode, to_snapshot
 from pyoco_server.errors import Corrupt, NotStored, SnapshotTooLargeError, Unavailable
 from pyoco_server.ports.nats import watch as watching
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Patience, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import ABSENT, LOST, Changes, Removed, Runs, Stored, Withdrawn
 from support.faults import FaultyLink, open_faulty_link

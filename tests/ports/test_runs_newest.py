@@ -10,8 +10,8 @@ import pytest
 
 from contracts.runs import NOW, a_run, stored
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.outcome import NOTHING_YET
-from pyoco_server.core.run import beat
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import Stored

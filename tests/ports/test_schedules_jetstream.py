@@ -11,8 +11,9 @@ from contracts.schedules import MakeSchedules, SchedulesContract, a_schedule
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.ports.schedules.jetstream import JetStreamSchedules
 from support.faults import open_faulty_link
 from support.servers import config_for

@@ -15,7 +15,7 @@ from pyoco_server.core.wheel_event import WheelAction, WheelEvent, encode_wheel_
 from pyoco_server.errors import NotStored, Unavailable
 from pyoco_server.ports.nats import watch as nats_watch
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.watch import Batch
+from pyoco_server.ports.nats.watch import WatchBatch
 from pyoco_server.ports.wheel_history import jetstream
 from pyoco_server.ports.wheel_history.jetstream import JetStreamWheelHistory
 from pyoco_server.ports.wheel_history.port import WheelHistory
@@ -162,9 +162,9 @@ class TestFewAmongMany:
     async def test_are_not_waited_for_without_end(
         self, store: JetStreamWheelHistory, events: list[WheelEvent], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def silent(*_: object) -> AsyncGenerator[Batch, None]:
+        async def silent(*_: object) -> AsyncGenerator[WatchBatch, None]:
             await asyncio.Event().wait()
-            yield Batch((), True, "")
+            yield WatchBatch((), True, "")
 
         monkeypatch.setattr(jetstream, "watch", silent)
         monkeypatch.setattr(nats_watch, "_WHOLE_SECONDS", 0.1)

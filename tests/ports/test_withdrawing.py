@@ -18,8 +18,9 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.index.port import RunFilter
 from pyoco_server.ports.index.sqlite import SqliteIndex
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import Resource, ensure, resources_of
+from pyoco_server.ports.nats.resources import Resource, resources_of
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
 from pyoco_server.ports.runs.port import ABSENT, Removed, Runs, Stored, Withdrawn
 from support.backends import ANNA, Clock, a_submission, opened_backend, recorded

@@ -10,7 +10,6 @@ import re
 import shlex
 import tomllib
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,7 @@ from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.states import FLOW_MOVES, PROGRAM_MOVES, RunState
 from pyoco_server.core.states.priced import Money, Status
 from pyoco_server.core.wheel_sync import Environment
-from pyoco_server.doors.cli.banner import Facts, banner
+from pyoco_server.doors.cli.banner import BannerFacts, banner
 from pyoco_server.doors.http.app import OPERATIONS
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.errors import InvalidFlow
@@ -37,6 +36,8 @@ from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
 from pyoco_server.executors.flow.reader import YamlFlowFiles
 from pyoco_server.ports.ledger.migrate import service_rights
+from pyoco_server.ports.nats.grid_resources import grid_resources
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
 from support.documented import BLOCKS, PAGES, ROOT, Block, with_info
 from support.wheels import build_wheel
 
@@ -184,6 +185,26 @@ def test_every_decision_is_listed() -> None:
         assert (ROOT / "docs" / "adr" / name).read_text().startswith(f"# {number}. {title}\n")
 
 
+def test_every_stream_and_bucket_is_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    settings = config.NatsBackendConfig()
+    stores = (
+        *resources_of(settings),
+        *priced_resources(settings, config.PricedConfig()),
+        *grid_resources(settings, config.GridConfig()),
+    )
+    names = [each.name.removeprefix("KV_").removeprefix("OBJ_") for each in stores]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_the_files_of_a_change_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Which files a change has")[2].partition("\n## ")[0]
+    places = re.findall(r"`((?:core|config|client|doors|errors|loops|ports|wiring|tests)/[\w/.]+)`", text)
+    assert places
+    roots = (ROOT, ROOT / "src" / "pyoco_server")
+    assert [place for place in places if not any((root / place).exists() for root in roots)] == []
+
+
 def test_every_room_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     rooms = [path.parent.name for path in (ROOT / "src" / "pyoco_server").glob("*/__init__.py")]
@@ -191,83 +212,7 @@ def test_every_room_is_in_the_architecture() -> None:
     assert [room for room in rooms if f"| `{room}` |" not in page] == []
 
 
-#: Words of the glossary, and the name in the code that each explains. Renaming one of the two fails here.
-NAMED_IN_CODE = {
-    "attempt": "actions.attempt:Attempt",
-    "client queue": "ports.program_queue.port:ClientQueue",
-    "client slot": "ports.slots.port:Slot",
-    "dead letter": "core.dead_letter:DeadLetter",
-    "delivery": "ports.queue.port:Delivery",
-    "delivery processor": "loops.delivery_processor:DeliveryProcessor",
-    "discovery file": "discovery.server_file:LocalServer",
-    "guard": "executors.strays.guard:guarded",
-    "hub": "loops.hub:Hub",
-    "idempotency lock": "ports.idempotency_locks.port:IdempotencyLocks",
-    "idle slot": "loops.programs.idle_slots:IdleSlots",
-    "in flight": "loops.programs.in_flight:InFlight",
-    "in-flight event": "loops.programs.in_flight_events:InFlightEvent",
-    "retry policy": "core.retries.policy:RetryPolicy",
-    "room": "loops.programs.client_slots:Room",
-    "index": "ports.index.port:Index",
-    "intake": "ports.queue.port:Intake",
-    "ledger": "ports.ledger.port:Ledger",
-    "lane": "loops.lane:Lane",
-    "loop": "loops.loop:Loop",
-    "notice": "ports.queue.port:Notice",
-    "outage": "logs.outages:Outage",
-    "outcome": "core.outcome:Outcome",
-    "patience": "ports.nats.patience:Patience",
-    "pulse": "loops.pulse:Pulse",
-    "put back": "core.run:put_back",
-    "reason": "core.outcome:DeadReason",
-    "receipt": "ports.receipts.port:Receipt",
-    "registration": "loops.registration:Registration",
-    "remark": "executors.host.wire:Remark",
-    "replica": "ports.program_queue.port:Replica",
-    "run": "core.run:Run",
-    "schedule": "core.schedules.record:Schedule",
-    "tick": "core.schedules.when:Tick",
-    "spool": "loops.tcp_worker.spool:Spool",
-    "standing": "actions.attempt:Standing",
-    "stray": "executors.strays",
-    "wakeup": "ports.wakeups.port:Wakeup",
-    "warm pool": "executors.host.warm_pool:WarmPool",
-    "worker credit": "loops.tcp_worker.credits:Credits",
-    "worker description": "core.worker_description:WorkerDescription",
-}
-#: Other words that docs and source share; whoever adds one explains it.
-# fmt: off
-WORDS = (
-    "flow", "task", "params", "submission", "tag", "job", "claim", "fenced", "heartbeat", "snapshot", "record",
-    "revision", "bucket", "stream", "registry", "tenant", "pepper", "caller", "gateway", "worker", "host", "keeper",
-    "door", "action", "port", "adapter", "executor", "slot", "drain", "pack", "budget", "micros", "reserve", "settle",
-    "refund", "credit", "journal", "lease", "disputed", "audit", "projection", "API key", "claim ahead", "extend",
-    "frame door", "grace period", "native worker",
-)
 # fmt: on
-
-
-def glossary() -> list[str]:
-    """The words that the glossary explains."""
-    page = (ROOT / "docs" / "GLOSSARY.md").read_text()
-    cells = re.findall(r"^\| (\*\*[^|]*) \|", page, re.MULTILINE)
-    return [word for cell in cells for word in re.findall(r"\*\*(.+?)\*\*", cell)]
-
-
-@pytest.mark.parametrize("word", [*NAMED_IN_CODE, *WORDS])
-def test_every_word_of_ours_is_explained(word: str) -> None:
-    assert word in glossary()
-
-
-def test_the_glossary_explains_each_word_once() -> None:
-    assert [word for word, count in Counter(glossary()).items() if count > 1] == []
-
-
-@pytest.mark.parametrize(("word", "place"), NAMED_IN_CODE.items(), ids=NAMED_IN_CODE)
-def test_the_code_has_the_names_that_the_glossary_explains(word: str, place: str) -> None:
-    module, _, name = place.partition(":")
-    loaded = importlib.import_module(f"pyoco_server.{module}")
-    assert not name or hasattr(loaded, name), f"{word}: {place}"
 
 
 #: Messages of the log that a page quotes.
@@ -420,7 +365,7 @@ def test_a_documented_command_line_is_understood(where: str, words: list[str]) -
 
 def test_the_first_run_shows_what_up_prints() -> None:
     """The lines to paste are the banner's own."""
-    facts = Facts(
+    facts = BannerFacts(
         config=config.NatsBackendConfig(),
         address="http://127.0.0.1:8000",
         data_dir=Path("…/.pyoco"),

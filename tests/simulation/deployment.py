@@ -117,7 +117,7 @@ class Deployment:
             consumer_max_deliver=6,
             abandon_after_sec=60.0,
         )
-        #: The settings of programs, for workers and keepers; None when nobody submits programs.
+        #: The settings of programs, for workers and keepers; None if no programs are submitted.
         self.grid: GridConfig | None = None
         self.priced = PricedConfig(priced_enabled=False), AwsSettings()
         self.trouble = Trouble(loop)
@@ -202,7 +202,7 @@ class Deployment:
     # What each process does.
 
     def _folder(self, service: Service[Any]) -> NatsBackendConfig:
-        """A cache of its own for each start: the lock on the one before is held by whoever was killed."""
+        """A cache of its own for each start: the lock on the previous one is held by the killed process."""
         folder = self._root / f"{service.name}-{service.starts}"
         folder.mkdir()
         return replace(self.config, data_dir=str(folder))

@@ -1,4 +1,4 @@
-"""Work in a process of its own: goes on while its worker stands still, ends with it, and can be killed alone."""
+"""Work in a process of its own: it continues while its worker is suspended, ends with it, and can be killed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation knows of each kind of run: who asks for some, and what was promised."""
+"""What a simulation needs of each kind of run: its clients, and its promises."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def clients(self, until: float) -> list[Coroutine[Any, Any, None]]:
-        """Who asks for runs until then, in virtual seconds."""
+        """The clients that submit runs until then, in virtual seconds."""
 
     @property
     @abc.abstractmethod

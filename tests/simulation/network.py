@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyoco_server.ports.nats.memory.client import MemoryClient
-from pyoco_server.ports.nats.memory.server import MemoryNats, Wire
+from pyoco_server.ports.nats.memory.server import MemoryNats, MemoryWire
 from pyoco_server.ports.nats.memory.stream import Stream
 from simulation.loop import SimLoop
 from simulation.process import CURRENT, Process
@@ -30,7 +30,7 @@ def process_of(client: MemoryClient) -> Process:
 
 
 def _is_repeatable(subject: str) -> bool:
-    """Publishes, reads and acknowledgements. Nobody repeats a request of a consumer: a second one would be another."""
+    """Publishes, reads and acknowledgements. A repeated request of a consumer would be another pull."""
     return bool(subject) and not subject.startswith("$JS.API.CONSUMER.")
 
 
@@ -56,7 +56,7 @@ class Countdown:
     act: Callable[[Process], None]
 
 
-class FaultyWire(Wire):
+class FaultyWire(MemoryWire):
     """Delivers in order for each connection and direction, after a delay. Noise is added and removed by the faults."""
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:

@@ -48,11 +48,11 @@ class Accepted:
 
 class Book:
     def __init__(self, *, is_strict: bool = True) -> None:
-        #: Strict: one store, so nobody may be shown an older state than somebody was before.
+        #: Strict: with one store, no reader may see an older state than any reader before.
         self._is_strict = is_strict
         self.runs: dict[str, Accepted] = {}
         self._by_key: dict[tuple[str, str], str] = {}
-        #: Answers that nobody should ever get.
+        #: Forbidden answers.
         self.wrong: list[str] = []
         self.refused: Counter[str] = Counter()
         #: Tenant and key of what was refused for good: nothing of it may ever be there.

@@ -18,7 +18,7 @@ from storm.site import GROUP, StormSite
 
 __all__ = ["DOOR", "call_door"]
 
-#: In the place of a tenant: who comes in through the door has no key, and nobody with one sees its runs.
+#: Instead of a tenant: clients of the door have no key, and callers with a key do not see their runs.
 DOOR = "door"
 _JOBS_MAX = 8
 _INSIST_SECONDS_MAX = 300.0

@@ -75,7 +75,7 @@ class Write:
     replaced: int | None
     #: None: the record was taken away, or has expired.
     facts: Facts | None
-    #: By the server's clock; nobody can have read it before.
+    #: By the server's clock; it cannot have been read before.
     stored_at: float = 0.0
     #: The server's own, left where a record has expired.
     is_mark: bool = False
@@ -83,7 +83,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """What somebody was told, and between when and when."""
+    """An answer to a reader, with the times of request and answer."""
 
     key: str
     began: float
@@ -104,7 +104,7 @@ LOST = _Lost()
 
 @dataclass(frozen=True)
 class Put:
-    """A write as its writer knows it: over `asked`, and with which end. None: nobody told him."""
+    """A write as its writer knows it: over `asked`, and with which end. None: its writer got no answer."""
 
     key: str
     began: float
@@ -189,7 +189,7 @@ class _Register:
         return Violation(self._key, what, "; ".join(map(str, evidence)))
 
     def check_chain(self) -> Iterator[Violation]:
-        """Each write names its predecessor. The server's own mark of an expiry names nobody."""
+        """Each write names its predecessor. The server's own mark of an expiry names none."""
         newest = 0
         for write in self._writes:
             if write.is_mark:

@@ -34,7 +34,7 @@ _INSIST_SECONDS_MAX = 300.0
 _UNFINISHED_MAX = 8
 _CREDIT_MICROS = 500_000
 
-#: Status and document; None: nobody answered, or not in time.
+#: Status and document; None: no answer, or not in time.
 Answer = tuple[int, dict[str, Any]] | None
 #: One try, at that address, under that key.
 Send = Callable[[str, str], Awaitable[Answer]]
@@ -130,7 +130,7 @@ class Load:
             await self._cancel(tenant, run, dice)
 
     async def _cancel(self, tenant: Tenant, run: Accepted, dice: random.Random) -> None:
-        """Asked for until it is answered: it may be too late then."""
+        """Repeated until it is answered; it may be too late by then."""
         await asyncio.sleep(dice.uniform(0.0, 1.5))
         until = time.monotonic() + _INSIST_SECONDS_MAX
         while time.monotonic() < until:

@@ -41,7 +41,7 @@ __all__ = ["Judgement", "bad_exits", "children_left", "judge"]
 
 #: After the last heal; the longest timer of a site is 30 s, and a machine may be slow.
 BOUND_SECONDS = 300.0
-#: What nobody was told of is ended by the keeper when it is this old.
+#: The keeper ends runs whose submission was not answered when they are this old.
 _ABANDONED_SECONDS = 120.0
 #: A pack is shown among the other runs so long after its end at most.
 _PROJECTED_SECONDS = 120.0
@@ -235,7 +235,7 @@ async def _money(site: StormSite, load: Load) -> list[str]:
 
 
 def _row_problems(rows: Iterable[PricedRun], denied: Container[tuple[str, str | None]]) -> list[str]:
-    """Who failed without a fault, and who was paid for though the caller was told no."""
+    """Runs that failed without a fault, and runs that were charged although they were refused."""
     wrong = []
     for row in rows:
         if row.status is Status.FAILED and row.reason_code not in _EXPLAINED:

@@ -50,7 +50,7 @@ class Wire(Protocol):
     name: str
 
     def cut(self) -> None:
-        """Close what is open, accept nobody."""
+        """Close open connections, and accept no more."""
 
     def freeze(self) -> None:
         """Keep all connections open and pass nothing on, either way. New ones are accepted and hear nothing."""

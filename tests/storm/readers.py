@@ -39,7 +39,7 @@ _PASSING = frozenset({429, 503})
 
 
 class Readers:
-    """For each tenant: one who reads, one who lists, one who watches and one who spies."""
+    """For each tenant: one reader, one lister, one watcher and one spy."""
 
     def __init__(self, site: StormSite, book: Book, recorder: Recorder, seed: int) -> None:
         self._site, self._book, self._recorder, self._seed = site, book, recorder, seed

@@ -248,7 +248,7 @@ class RecordedRuns:
 
     @contextlib.contextmanager
     def _put(self, key: str, facts: Facts, asked: int) -> Iterator[Callable[[Stored | Lost], Stored | Lost]]:
-        """An error leaves the outcome open: whoever was told nothing may have written."""
+        """An error leaves the outcome open: the write may have taken effect."""
         began = time.monotonic()
         outcome: Any = None
 

@@ -48,7 +48,7 @@ _END_SECONDS = 90.0
 _DISK_MEGABYTES = 192
 #: Of programs.
 GROUP = "storm"
-#: How programs are told of losses sooner than users want to hear of them.
+#: Timers that make programs notice losses sooner than in production.
 _QUICK_PROGRAMS = {
     "EXEC_GROUP": GROUP,
     "EXEC_DRAIN_SEC": "2",
@@ -74,7 +74,7 @@ def execute(inputs, ctx):
     time.sleep(seconds)
     return PackResult(data={"slept": inputs["seconds"]}, actual_cost_usd_micros=1_000 + int(seconds * 10_000))
 """
-#: A submission may wait for an election and its caller is told so; nobody may give up its run meanwhile.
+#: A submission may wait for an election and its caller learns that; its run must not be given up meanwhile.
 _ABANDON_SECONDS = 30.0
 
 

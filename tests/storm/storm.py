@@ -1,4 +1,4 @@
-"""The storm itself: strikes, heals, waits until everything works again, and strikes once more, as the dice say."""
+"""The storm itself: strikes, heals, waits until everything works again, and repeats, at random."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _REST_SECONDS = 0.5
 
 
 class Supervisor:
-    """Looks five times a second. Leaves alone what a fault is at work on: whoever struck it brings it back."""
+    """Looks five times a second. Ignores processes that a fault has stopped: the fault restarts them."""
 
     def __init__(self, processes: Sequence[StormProcess]) -> None:
         self._processes = processes

@@ -13,8 +13,9 @@ import pytest
 
 from contracts.runs import a_run
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import ask_cancel, beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Owner, Run, ask_cancel, beat, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.nats.resources import resources_of

@@ -40,7 +40,7 @@ async def at_once(_: float) -> None:
 
 
 async def a_key(gateway: Gateway, tenant: str = "team-a") -> dict[str, str]:
-    """The headers of somebody who may come in."""
+    """The headers of an authenticated caller."""
     pepper = gateway.config.auth_pepper
     plain, record = make_key(tenant, pepper, time.time(), secrets.token_hex, secrets.token_urlsafe)
     assert await gateway.backend.keys.add(record)

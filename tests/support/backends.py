@@ -14,8 +14,9 @@ from typing import Any
 from pyoco_server.actions.authenticate import NOBODY
 from pyoco_server.actions.submit import submit
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import Job, job_of
-from pyoco_server.core.run import Caller, Owner, Run, Submission, accept
+from pyoco_server.core.run import Caller, Owner, Run, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link, Patience, Rejected
@@ -47,7 +48,7 @@ BERT = Owner("bert", "b1")
 
 @dataclass
 class Clock:
-    """Unix seconds that stand still until somebody moves them."""
+    """A clock in Unix seconds that is moved by the test only."""
 
     now: float = 1_700_000_000.0
 
@@ -63,7 +64,7 @@ async def opened_backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 @contextlib.asynccontextmanager
 async def a_world(link: Link, url: str, **settings: Any) -> AsyncIterator[Backend]:
-    """A backend whose streams and buckets nobody else uses; they are deleted afterwards."""
+    """A backend with streams and buckets of its own, which are deleted afterwards."""
     config = config_for(url, **settings)
     try:
         async with opened_backend(config) as backend:
@@ -77,7 +78,7 @@ def a_submission(flow_name: str = "flow", tag: str = "default", **more: Any) -> 
 
 
 async def recorded(backend: Backend, ask: Submission | None = None, caller: Caller = NOBODY) -> tuple[Stored, Job]:
-    """A PENDING run and its job, which nobody has put on the queue."""
+    """A PENDING run and its job, which is not on the queue."""
     ask = ask or a_submission()
     made = await backend.runs.create(accept(ask, caller, str(uuid.uuid4()), backend.clock()))
     assert isinstance(made, Stored)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, Missing, Rejected, open_link
-from pyoco_server.ports.nats.resources import ensure, priced_resources, resources_of
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
 from support.servers import NatsServer
 from support.surroundings import variables_without
 from support.warm_processes import WarmProcess, started

@@ -139,7 +139,7 @@ class Watched:
             self._reused.append(reused)
 
     def distrust(self) -> None:
-        """The test failed: nobody knows in what state its pages are."""
+        """The test failed: the state of its pages is unknown."""
         self._is_distrusted = True
 
     def expects_trouble(self, *patterns: str) -> None:
@@ -151,7 +151,7 @@ class Watched:
         return [page for context in contexts for page in context.pages]
 
     def settle(self) -> list[str]:
-        """The trouble that nobody expected. Waits until every page has told what it had to tell."""
+        """The unexpected errors. Waits until every page has reported its own."""
         for page in self.pages():
             with contextlib.suppress(Exception):  # it may have been closed or be on its way elsewhere
                 page.evaluate("0")

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from pyoco_server.actions.submit_once import submit_once
-from pyoco_server.core.dead_letter import DeadLetter, letter_of
+from pyoco_server.core.dead_letter import DeadLetter, dead_letter_of
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import DeadReason, Failed
-from pyoco_server.core.run import Caller, Run, claim, conclude
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.dead_letters.port import DeadLetterFilter
 from pyoco_server.ports.runs.port import Stored
@@ -34,7 +35,7 @@ async def run_died(
 
 
 async def bury_letters(backend: GatewayBackend, *letters: DeadLetter) -> list[int]:
-    """Returns their ids, oldest first, once lists show all of them. Nobody else writes letters meanwhile."""
+    """Returns their ids, oldest first, once lists show all of them. No other dead letters may be written meanwhile."""
     known = set(await letter_ids_of(backend))
     for letter in letters:
         await backend.queue.bury(letter, backend.new_id())
@@ -58,7 +59,7 @@ async def died(
 ) -> tuple[int, Run]:
     """A failed run, and the id of its letter, which is in the lists."""
     run = await run_died(backend, caller, reason, **ask)
-    return await bury_letter(backend, letter_of(run, reason, time.time(), num_delivered=1)), run
+    return await bury_letter(backend, dead_letter_of(run, reason, time.time(), num_delivered=1)), run
 
 
 async def letter_ids_of(backend: GatewayBackend, **wanted: Any) -> list[int]:

@@ -120,7 +120,7 @@ class Process:
         return self._process.wait(100)
 
     async def restart(self) -> None:
-        """kill -9, and a new life. The loop goes on meanwhile: whoever talks to it is in the middle of something."""
+        """Kill with SIGKILL and start again. The event loop keeps running, so requests in progress are interrupted."""
         await asyncio.to_thread(self.end)
         self.start()
 
@@ -233,7 +233,7 @@ class Deployment:
         await eventually(lambda: self.keeper.count("keeper heartbeat") >= had + count, RECOVERY_SECONDS)
 
     async def hold_nats(self, seconds: float = 0.05) -> None:
-        """NATS hesitates. When it goes on, whoever waited for it is in the middle of everything at once."""
+        """Suspend NATS for a while. When it resumes, all waiting clients continue at the same time."""
         process = self.nats._process
         assert process is not None
         process.send_signal(signal.SIGSTOP)

@@ -23,7 +23,7 @@ def _write(path: str, word: str, token: str) -> None:
 
 
 def leaves_a_trace(path: str, token: str, seconds: float = 0.0, gate: str = "") -> str:
-    """With a gate, it goes on when there is such a file."""
+    """With a gate, it continues once that file exists."""
     _write(path, "began", token)
     time.sleep(seconds)
     while gate and not Path(gate).exists():

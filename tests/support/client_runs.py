@@ -24,5 +24,5 @@ def client(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 @pytest.fixture
 def own_tag() -> str:
-    """A tag that nobody serves: its runs stay PENDING."""
+    """A tag without workers: its runs stay PENDING."""
     return f"t{uuid.uuid4().hex[:12]}"

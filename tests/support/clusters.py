@@ -150,7 +150,7 @@ class DemoCluster:
         return await started(command, env=environment, cwd=self.folder, stderr=asyncio.subprocess.STDOUT)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
-        """The orderly end. Returns its exit code, after nobody of it is left."""
+        """Stop it in an orderly way. Returns its exit code once no process of it is left."""
         family = family_of(self.process.pid)
         self.process.send_signal(how)
         code = self.process.wait(2 * _END_SECONDS)

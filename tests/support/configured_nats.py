@@ -31,7 +31,7 @@ class ConfiguredNats:
         return f"nats://127.0.0.1:{self.port}"
 
     def freeze(self) -> None:
-        """It keeps its connections, and answers nobody. Returns once every thread of it stands still."""
+        """Suspend it: it keeps its connections and answers no request. Returns once all its threads are stopped."""
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
         deadline = time.monotonic() + _START_SECONDS

@@ -12,7 +12,7 @@ from pyoco_server.core.diagnosis.facts import (
 )
 from pyoco_server.ports.deployment import jetstream
 from pyoco_server.ports.deployment.jetstream import JetStreamDeployment
-from pyoco_server.wiring.backend import open_deployment
+from pyoco_server.wiring.operating import open_deployment
 
 __all__ = ["deployment", "patient"]
 
@@ -27,7 +27,7 @@ def patient() -> Iterator[None]:
 
 @pytest.fixture
 async def deployment(prepared: NatsBackendConfig) -> AsyncIterator[JetStreamDeployment]:
-    """A look at streams that are there, and that nobody uses."""
+    """A view of existing streams that are not used otherwise."""
     async with open_deployment(prepared) as deployment:
         assert isinstance(await deployment.reach(), Server)
         yield deployment

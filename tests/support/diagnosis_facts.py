@@ -13,21 +13,21 @@ from pyoco_server.core.diagnosis.facts import (
     Disk,
     Facts,
     Found,
-    Gateway,
+    GatewayFacts,
     Keeper,
-    Machine,
+    MachineFacts,
+    NodeFacts,
     Orphans,
     OwnNats,
     Packs,
-    Peer,
-    Queue,
     Server,
-    Stream,
+    StreamFacts,
     TagQueue,
     Wishes,
     Workers,
+    WorkQueueFacts,
 )
-from pyoco_server.core.diagnosis.priced_facts import Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.core.worker_record import WorkerRecord
@@ -67,12 +67,12 @@ __all__ = [
     "found",
     "gateway",
     "given",
-    "lane",
     "money",
     "of",
     "of_check",
     "on_cluster",
     "packs",
+    "tag_queue",
     "with_stream",
     "worker",
 ]
@@ -86,7 +86,7 @@ WISHES = Wishes(
     replicas=1,
     payload_bytes=917_504,
     work_stream="PYOCO_WORK",
-    letters_stream="PYOCO_DLQ",
+    dead_letters_stream="PYOCO_DLQ",
     default_tag="default",
     ack_wait_seconds=30.0,
     max_deliver=20,
@@ -154,13 +154,15 @@ PACKS = Packs(
     ocr_languages=("eng", "jpn", "kor"),
 )
 LEDGER_ID = "0b5f7a52-0c2b-4a53-9d0e-3b8a0b6f2f11"
-LEDGER = Ledger(where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal", ledger_id=LEDGER_ID)
+LEDGER = LedgerFacts(
+    where="/data/ledger.db", version="0001", wanted="0001", mode=0o600, journal="wal", ledger_id=LEDGER_ID
+)
 PRICED = PricedFacts(
     ledger=LEDGER,
     redis=Redis(),
     sqs=Sqs("dpp-runs", 3, 0),
-    bucket=Bucket("dpp-results"),
-    inputs_bucket=Bucket("dpp-inputs"),
+    bucket=BucketFacts("dpp-results"),
+    inputs_bucket=BucketFacts("dpp-inputs"),
     secret_length=32,
 )
 
@@ -172,7 +174,7 @@ def _settings(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 STREAMS = tuple(
-    Stream(each.name, each.config, Found(settings=_settings(each.config), leader="n1"))
+    StreamFacts(each.name, each.config, Found(settings=_settings(each.config), leader="n1"))
     for each in (*resources_of(NatsBackendConfig()), *grid_resources(NatsBackendConfig(), GridConfig()))
 )
 HEALTHY = Facts(
@@ -181,13 +183,15 @@ HEALTHY = Facts(
     server=SERVER,
     account=ACCOUNT,
     streams=STREAMS,
-    queue=Queue(lanes=(LANE,), jobs={"default": 4}, oldest_at={"default": NOW - 5}),
+    queue=WorkQueueFacts(tag_queues=(LANE,), jobs={"default": 4}, oldest_at={"default": NOW - 5}),
     workers=Workers((ANNA,)),
     keeper=Keeper(was_here=True, is_listening=True),
     orphans=(Orphans(bucket="pyoco_wheels", count=0, size_bytes=0),),
     left_behind=(),
     clock_ahead_seconds=0.1,
-    machine=Machine(disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}, packs=PACKS),
+    machine=MachineFacts(
+        disks=(DISK,), own_nats=OWN, versions={"pyoco-server": "0.6.0", "pyoco": "0.8.0"}, packs=PACKS
+    ),
     priced=PRICED,
     remembered_ledger=LEDGER_ID,
 )
@@ -198,7 +202,7 @@ def with_stream(name: str, **settings: Any) -> Change:
     """The same deployment, with other settings of one stream."""
 
     def change(facts: Facts) -> Facts:
-        def other(stream: Stream) -> Stream:
+        def other(stream: StreamFacts) -> StreamFacts:
             if stream.name != name:
                 return stream
             assert isinstance(stream.state, Found)
@@ -235,8 +239,8 @@ def worker(**more: Any) -> Change:
     return given(workers=Workers((replace(ANNA, **more),)))
 
 
-def lane(**more: Any) -> Change:
-    return of("queue", lanes=(replace(LANE, **more),))
+def tag_queue(**more: Any) -> Change:
+    return of("queue", tag_queues=(replace(LANE, **more),))
 
 
 def money(**more: Any) -> Change:
@@ -251,7 +255,7 @@ def disk(**more: Any) -> Change:
     return of("machine", disks=(replace(DISK, **more),))
 
 
-def on_cluster(replicas: int, *peers: Peer, leader: str = "n1") -> Change:
+def on_cluster(replicas: int, *peers: NodeFacts, leader: str = "n1") -> Change:
     def change(facts: Facts) -> Facts:
         facts = replace(facts, server=replace(SERVER, cluster="c"), wishes=replace(WISHES, replicas=3))
         facts = found(leader=leader, peers=peers)(facts)
@@ -263,14 +267,14 @@ def on_cluster(replicas: int, *peers: Peer, leader: str = "n1") -> Change:
 
 
 def gateway(**more: Any) -> Change:
-    asked = Gateway(url="http://127.0.0.1:8000", health=200, ready=200, is_open=True, seconds=0.01)
+    asked = GatewayFacts(url="http://127.0.0.1:8000", health=200, ready=200, is_open=True, seconds=0.01)
     return given(gateway=replace(asked, **more))
 
 
 FAR = "http://api.example.com:8000"
-GOOD = Peer("n2", is_current=True, is_offline=False, lag=0)
-AWAY = Peer("n3", is_current=False, is_offline=True, lag=0)
-GONE = Peer("n4", is_current=False, is_offline=False, lag=0, silent_seconds=9.0)
+GOOD = NodeFacts("n2", is_current=True, is_offline=False, lag=0)
+AWAY = NodeFacts("n3", is_current=False, is_offline=True, lag=0)
+GONE = NodeFacts("n4", is_current=False, is_offline=False, lag=0, silent_seconds=9.0)
 DANGER, WARNING, NOTE = Level.DANGER, Level.WARNING, Level.NOTE
 WORK, RUNS, WHEELS, DLQ = "PYOCO_WORK", "KV_pyoco_runs", "OBJ_pyoco_wheels", "PYOCO_DLQ"
 

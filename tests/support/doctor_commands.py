@@ -18,8 +18,9 @@ from pyoco_server.core.worker_record import WorkerRecord, encode_worker
 from pyoco_server.doors.cli import server
 from pyoco_server.doors.cli.shell import outcome
 from pyoco_server.ports.nats.bucket import Bucket
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link, open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from support.surroundings import own_variables
 
 __all__ = ["CONFIG", "Doctor", "Said", "a_worker", "announced", "doctor", "nothing", "on"]

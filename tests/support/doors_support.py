@@ -93,7 +93,7 @@ async def call(
 
     async def receive() -> dict[str, Any]:
         nonlocal taken
-        if answer:  # who has an answer leaves
+        if answer:  # disconnect after the answer
             return {"type": "http.disconnect"}
         try:
             chunk = await anext(chunks)

@@ -84,7 +84,7 @@ class Stream:
         self._writer.close()
 
     def reset(self) -> None:
-        """Leave without a goodbye."""
+        """Disconnect without closing the stream."""
         self._writer.transport.abort()
 
 

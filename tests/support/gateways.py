@@ -19,8 +19,9 @@ import msgspec
 import uvicorn
 
 from pyoco_server.config import GridConfig, NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed, Failed, Progress
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.doors.http.app import Gateway as GatewayApp
 from pyoco_server.doors.http.state import State
 from pyoco_server.errors import CATALOGUE
@@ -118,7 +119,7 @@ async def listening(app: GatewayApp, http: Literal["httptools", "h11"] = "httpto
 
 @contextlib.asynccontextmanager
 async def fresh_gateway(link: Link, url: str, data_dir: Path, **settings: Any) -> AsyncIterator[Gateway]:
-    """A gateway whose streams and buckets nobody else uses; they are deleted afterwards. Those of programs, whose
+    """A gateway with streams and buckets of its own, which are deleted afterwards. Those of programs, whose
     settings are `grid`, are shared: tests keep apart by their group."""
     grid: GridConfig | None = settings.pop("grid", None)
     config = config_for(url, data_dir=str(data_dir), **settings)

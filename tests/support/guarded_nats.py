@@ -165,7 +165,7 @@ def _write_passwords(folder: Path, passwords: Mapping[str, str]) -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Of a user who has set nothing but what all these processes share."""
+    """The environment of a user who has set only what all these processes share."""
     clean = variables_without("PYOCO_", "EXEC_", "AWS_")
     shared = {
         "PYOCO_LOAD_DOTENV": "false",

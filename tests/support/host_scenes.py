@@ -108,7 +108,7 @@ def is_busy(host: Host) -> bool:
 
 
 def is_whole(pool: HostExecutor) -> bool:
-    """What died while it had nothing to do is replaced when somebody looks for a host."""
+    """An idle host that died is replaced when the next host is needed."""
     return is_full(pool._pool, 2)
 
 
@@ -145,7 +145,7 @@ async def still_works(hosts: HostExecutor) -> None:
 
 
 def inner(host: ChildProcess) -> psutil.Process:
-    """The process that runs what is asked for; its parent is the guard."""
+    """The process that executes the run; its parent is the guard."""
     (process,) = psutil.Process(host.pid).children()
     return process
 

@@ -58,7 +58,7 @@ def lying(size: int) -> bytes:
     return bytes(content)
 
 
-#: For somebody who takes 2 MiB in 100 files.
+#: For a reader with limits of 2 MiB and 100 files.
 HOSTILE = {
     "absolute": named("/etc/x"),
     "drive": named("C:/x"),

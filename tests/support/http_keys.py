@@ -29,7 +29,7 @@ async def gateway(link: Link, nats_url: str, tmp_path: Path) -> AsyncIterator[Ga
 
 
 async def a_key(gateway: Gateway, **more: Any) -> tuple[dict[str, str], KeyRecord]:
-    """The headers of somebody who may come in, and the record of their key."""
+    """The headers of an authenticated caller, and the record of its key."""
     plain, made = make_key("team-a", "", time.time(), secrets.token_hex, secrets.token_urlsafe)
     record = replace(made, **more)
     assert await gateway.backend.keys.add(record)
@@ -37,7 +37,7 @@ async def a_key(gateway: Gateway, **more: Any) -> tuple[dict[str, str], KeyRecor
 
 
 async def ask(gateway: Gateway, method: str, path: str, **more: Any) -> tuple[int, Any]:
-    """A request as a server hands it over, with a path that no client would send. Nobody reads its body."""
+    """A request as the ASGI server passes it on, with a path that no client would send. Its body is not read."""
     answer: list[Any] = []
 
     async def receive() -> Any:

@@ -30,7 +30,12 @@ _SLOW = (
     "tests/doors/test_schemathesis.py",
 )
 #: Thousands of tests of a few milliseconds each, the best ones to steal.
-_QUICK = ("tests/core/", "tests/repository/test_docs.py", "tests/repository/test_rules.py")
+_QUICK = (
+    "tests/core/",
+    "tests/repository/test_docs.py",
+    "tests/repository/test_glossary.py",
+    "tests/repository/test_rules.py",
+)
 
 
 def shared_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:

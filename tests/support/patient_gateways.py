@@ -39,7 +39,7 @@ def impatient_gateways() -> None:
 
 @pytest.fixture(autouse=True)
 def patient_gateways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Those in this process, unless somebody asks for `impatient_gateways`."""
+    """Those in this process, unless a test uses `impatient_gateways`."""
     with pytest.MonkeyPatch.context() as patch:
         if "impatient_gateways" not in request.fixturenames:
             for module, limit, seconds in _LIMITS:

@@ -100,7 +100,7 @@ class Load:
             answer = await client.post(f"{self.address}{path}", json=body, headers=headers)
         except httpx.HTTPError:
             self.unanswered += 1
-            await asyncio.sleep(0.05)  # as a client would, that finds nobody at home
+            await asyncio.sleep(0.05)  # as a client does if there is no server
             return None
         self.slowest = max(self.slowest, time.monotonic() - began)
         document: dict[str, Any] = answer.json()
@@ -211,7 +211,7 @@ def may_follow(before: Run, after: Run, *, whole_history: bool = True) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a storm came to, for whoever wants to know more than that nothing was lost."""
+    """Statistics of a storm."""
 
     #: The last state of each accepted run.
     ends: dict[str, Run]
@@ -253,7 +253,7 @@ async def judge(eyes: Eyes, load: Load, history: History, *, whole_history: bool
 
 
 async def _check_letters(eyes: Eyes, history: History) -> None:
-    """A dead letter tells of a run that has failed, and only one does."""
+    """Each failed run has one dead letter, and each dead letter a failed run."""
     told = [letter["body"]["run_id"] for letter in await dead_letters(eyes.link, eyes.backend.config)]
     assert len(told) == len(set(told))
     assert {history.seen[run_id][-1].status for run_id in told} <= {RunState.FAILED}
@@ -289,7 +289,7 @@ def _check_executions(load: Load, ends: dict[str, Run]) -> Counter[str]:
             assert ended[token], f"{run} is said to have completed and never ran"
         for one, two in itertools.pairwise(times):
             done = [moment for moment in ended[token] if one <= moment <= two]
-            # Who was killed left no word; whoever took over has waited until that was certain.
+            # A killed worker reported nothing; its successor waited until that was certain.
             assert done or two - one > STALE_SECONDS - 1.0, (run, times, ended[token])
     return Counter({token: len(times) for token, times in began.items()})
 

@@ -186,7 +186,7 @@ class Reader:
         return text
 
     def _starts(self, text: str) -> None:
-        """A process that goes on until the page ends, or until the page starts it again."""
+        """A process that runs until the end of the page, or until the page starts it again."""
         if text in self._started:
             self._stop(text)
         log = self.folder / f"started-{uuid4().hex}.log"
@@ -228,7 +228,7 @@ class Reader:
             time.sleep(0.1)
 
     def _saved_refusals(self, text: str) -> str:
-        """What a reader would find in place of the file that they asked for."""
+        """What a reader would find instead of the requested file."""
         paths = [self.folder / (found["named"] or found["last"]) for found in _SAVES.finditer(text)]
         held = [path.read_bytes() for path in paths if path.is_file()]
         return "".join(each.decode() for each in held if each.startswith(b"{") and b'"err_id"' in each)

@@ -1,4 +1,4 @@
-"""`pyoco-server up` with all three kinds of run, in the hands of somebody who breaks what lies below it."""
+"""`pyoco-server up` with all three kinds of run, whose stores the test damages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Everything(Gateway):
 
     @property
     def nats_url(self) -> str:
-        """Of its present life: a NATS whose folder is gone has another port."""
+        """Its current address: a NATS whose folder was deleted has another port."""
         words = re.compile(rb"NATS +(nats://\S+)")
         found = until(lambda: words.search(self.output.read_bytes()[self._life_at :]), 40, "the banner")
         return found[1].decode()
@@ -49,12 +49,12 @@ class Everything(Gateway):
         until(lambda: not psutil.wait_procs(family, timeout=0)[1], 20, "the end of all children")
 
     def operate(self, *words: str, **settings: str) -> Any:
-        """What `pyoco-server-admin` answers to somebody with a shell on that machine."""
+        """The output of `pyoco-server-admin` in a shell on that machine."""
         place = {"PYOCO_DATA_DIR": str(self.data_dir), "PYOCO_NATS_URL": self.nats_url}
         return admin(self.environment | place | settings, *words)
 
     def payer(self, tenant_id: str) -> Payer:
-        """Somebody with a new key of that tenant."""
+        """A client with a new key of that tenant."""
         payer = Payer(tenant_id, {"X-API-Key": self.operate("api-key", "create", "--tenant", tenant_id)["api_key"]})
         until(lambda: self.knows(payer), 20, "the key is known")
         return payer
@@ -109,7 +109,7 @@ class Everything(Gateway):
 def everything(
     folder: Path, settings: Mapping[str, str] | None = None, *options: str, path: str = "/readyz"
 ) -> Iterator[Everything]:
-    """Started, and ready for all kinds; or for what else `path` tells of. Killed at the end."""
+    """Started, and ready for all kinds, or as `path` says. Killed at the end."""
     up = Everything(folder, settings or {}, *options)
     up.start()
     try:

@@ -77,7 +77,7 @@ class RelayWire:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # What it is told.
+    # Commands of the test.
 
     def cut(self) -> None:
         self._tell(is_cut=True, passes=[True, True])
@@ -117,7 +117,7 @@ class RelayWire:
             connection.is_still = True
 
     def _wants(self, data: bytes) -> bool:
-        """False: whoever sent this is cut. For who listens in."""
+        """False: cut the connection of the sender. For tests that inspect the traffic."""
         return True
 
     def _drop(self) -> None:
@@ -138,7 +138,7 @@ class RelayWire:
             if not self._is_cut:
                 await self._carry(connection)
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # one end is gone, and so is the other in a moment; or the wire is taken down
+            pass  # one end is closed, and the other soon will be; or the relay is being closed
         finally:
             connection.abort()
             self._connections.discard(connection)
@@ -330,7 +330,7 @@ class Relay:
         self._wire.unwanted = words
 
     def close_the_way(self) -> None:
-        """Every connection breaks, and whoever comes is turned away."""
+        """Break all connections, and refuse new ones."""
         self._tell(self._wire.cut)
 
     def open_the_way(self) -> None:

@@ -162,7 +162,7 @@ class Stage:
         return made
 
     def is_whole(self) -> bool:
-        """What died while it had nothing to do is replaced when somebody looks for a host."""
+        """An idle host that died is replaced when the next host is needed."""
         return is_full(self.hosts._pool, self.hosts._pool._size.least)
 
     @contextlib.asynccontextmanager

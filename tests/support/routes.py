@@ -20,7 +20,7 @@ from playwright.sync_api import APIResponse, CDPSession, Error, Page
 
 __all__ = ["Paused", "intercept", "stop_intercepting"]
 
-#: Not `Script` and `Stylesheet`: nobody answers in their place.
+#: Not `Script` and `Stylesheet`: they have no replacement.
 _STOPPED = [{"urlPattern": "*", "resourceType": kind} for kind in ("Document", "Fetch", "XHR")]
 #: About the encoding on the wire, and untrue of a body that was read.
 _OF_THE_WIRE = {"content-encoding", "content-length", "transfer-encoding"}
@@ -150,7 +150,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 @contextlib.contextmanager
 def _without_page() -> Iterator[None]:
-    """The page may have been closed, or have gone elsewhere: then nobody waits for the answer."""
+    """The page may have been closed or left: then the answer is not needed."""
     try:
         yield
     except Error as error:

@@ -9,8 +9,9 @@ from typing import Any
 
 from pyoco_server.actions.schedules.reach import scheduling_of
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.outcome import Completed
-from pyoco_server.core.run import Owner, Run, claim, conclude
+from pyoco_server.core.run import Owner, Run
 from pyoco_server.core.schedules.ids import schedule_key, tick_id
 from pyoco_server.core.schedules.progress import added
 from pyoco_server.core.schedules.record import Definition, Schedule

@@ -46,7 +46,7 @@ def _own_ports() -> range:
 
 
 def free_port() -> int:
-    """A port that nobody has, and that is not given to another test of this process for a long time."""
+    """A free port that is not given to another test of this process for a long time."""
     ports = _own_ports()
     while True:
         port = ports[next(_turns) % len(ports)]
@@ -125,7 +125,7 @@ class NatsServer:
 
     def _wait(self) -> None:
         assert self._process is not None
-        has_ports = self._store / f"nats-server_{self._process.pid}.ports"  # and not somebody else who has that port
+        has_ports = self._store / f"nats-server_{self._process.pid}.ports"  # and not another process on that port
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             assert self._process.poll() is None, (self._store / "log.txt").read_text()
@@ -145,7 +145,7 @@ def _answers(port: int) -> bool:
 
 
 def _stands_still(pid: int) -> bool:
-    """Each thread of it: they are told one after the other."""
+    """All of its threads: they are stopped one after the other."""
     try:
         return all(each.read_text().rpartition(") ")[2][0] == "T" for each in Path(f"/proc/{pid}/task").glob("*/stat"))
     except FileNotFoundError:  # one has just ended
@@ -173,12 +173,12 @@ def quick_folder() -> Iterator[Path]:
 
 
 def unique(prefix: str) -> str:
-    """A name nobody else uses on the shared server."""
+    """A unique name on the shared server."""
     return f"{prefix}_{uuid.uuid4().hex[:12]}"
 
 
 def config_for(url: str, **more: Any) -> NatsBackendConfig:
-    """Settings whose streams, buckets and subjects nobody else uses."""
+    """Settings with unique streams, buckets and subjects."""
     own = unique("t")
     names: dict[str, Any] = {
         "work_stream": f"WORK_{own}",

@@ -43,7 +43,7 @@ class Site:
     logs: RunLogs | None = None
     #: The gateway's, to be used in its loop.
     backend: GatewayBackend | None = None
-    #: Held by the worker while it takes and executes a run, and by whoever makes it rest.
+    #: Held by the worker while it takes and executes a run, and by tests that pause it.
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _rests: bool = False
 
@@ -71,7 +71,7 @@ class Site:
             await worker.run_once(0.05)
         finally:
             self._turn.release()
-        await asyncio.sleep(0.001)  # whoever wants it to rest gets the lock
+        await asyncio.sleep(0.001)  # a test that pauses it gets the lock
 
     def client(self) -> PyocoHttpClient:
         return PyocoHttpClient(self.url)

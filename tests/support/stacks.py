@@ -1,4 +1,4 @@
-"""A whole `pyoco-server up` with the demo flows, as somebody who opens its dashboard has it."""
+"""A complete `pyoco-server up` with the demo flows, as users of its dashboard have it."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Stack:
         return until(lambda: (new := self.child(name)) != old and new, what=f"another {name}")
 
     def freeze(self, name: str) -> None:
-        """It answers nobody until it is thawed or killed. `up` does not notice."""
+        """It does not answer until it is resumed or killed. `up` does not notice."""
         until(lambda: self.child(name)).send_signal(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:

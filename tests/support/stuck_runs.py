@@ -71,7 +71,7 @@ async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 
 class Worker:
-    """Serves the tag for as long as it is open, and does what it is told with what it gets."""
+    """Serves the tag while it is open, and treats its deliveries as the test says."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -119,7 +119,7 @@ async def none_left(link: Link, config: NatsBackendConfig) -> bool:
 
 
 async def stays(backend: Backend, run_id: str, status: RunState, seconds: float = 1.5) -> None:
-    """Nobody touches it, though the keepers have looked several times."""
+    """It is not changed, although the keepers have run several times."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert (await run_now(backend, run_id)).status is status

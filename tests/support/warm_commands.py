@@ -59,7 +59,7 @@ class WarmCommands:
             thread = threading.Thread(target=_serve, args=[door])
             thread.start()
             self._open.callback(thread.join)
-            self._open.callback(door.shutdown, socket.SHUT_RDWR)  # nobody else comes in
+            self._open.callback(door.shutdown, socket.SHUT_RDWR)  # no more connections
             quick = [sys.executable, "-I", "-S", "-c", _PASS_ON, f"{folder}/door"]
             lines = [f'{name}() {{ {shlex.join([*quick, str(_BIN / name)])} "$@"; }}' for name in _NAMES]
             self.functions = "\n".join(lines)
@@ -79,7 +79,7 @@ def _serve(door: socket.socket) -> None:
 
 
 def _run(line: socket.socket) -> None:
-    """One command, up to its end, or to that of whoever waits for it."""
+    """One command, up to its end or that of its caller."""
     with line:
         data, streams, _, _ = socket.recv_fds(line, _ASK_BYTES_MAX, 3)
         if not data:
@@ -93,7 +93,7 @@ def _run(line: socket.socket) -> None:
                 os.close(stream)
         threading.Thread(target=_kill_when_left, args=[line.dup(), process], daemon=True).start()
         code = process.wait()
-        with contextlib.suppress(BrokenPipeError):  # nobody waits any more
+        with contextlib.suppress(BrokenPipeError):  # its caller has exited
             line.send(str(code if code >= 0 else 128 - code).encode())
 
 

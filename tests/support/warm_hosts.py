@@ -72,7 +72,7 @@ def cold_hosts() -> None:
 
 @pytest.fixture
 def warm_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Workers have real hosts, in processes that are forked; unless somebody asks for `cold_hosts`."""
+    """Workers have real hosts, in processes that are forked, unless a test uses `cold_hosts`."""
     with contextlib.nullcontext() if "cold_hosts" in request.fixturenames else _warm():
         yield
 

@@ -109,7 +109,7 @@ class WarmPopen(subprocess.Popen[Any]):
             return False
         with self._waitpid_lock:  # type: ignore[attr-defined]
             if self.returncode is None:
-                # Nothing: whom it was forked from is gone, and it with it.
+                # No answer: the process that it was forked from has exited, and this one with it.
                 self.returncode = int(os.read(self._told, 64) or -signal.SIGKILL)
         return True
 
@@ -206,7 +206,7 @@ async def started(
 
 
 async def _pipe(ours: contextlib.ExitStack) -> tuple[asyncio.StreamReader, int]:
-    """A reader, and the end that somebody else writes to: ours is closed with the block."""
+    """A reader, and the end for the writer: ours is closed with the block."""
     out, into = os.pipe()
     ours.callback(os.close, into)
     reader = asyncio.StreamReader()
@@ -277,7 +277,7 @@ def _send(ask: dict[str, Any], fds: list[int]) -> int:
 
 
 def prepare() -> None:
-    """So that the first who asks need not wait for the imports."""
+    """So that the first request need not wait for the imports."""
     with _asking:
         _kindred()
 

@@ -61,7 +61,7 @@ _TITLE_BYTES_MAX = 4000
 _KNOWN_VARIABLES = {"PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONUTF8"}
 
 
-#: Of a fork that a test asked for; a fork of a fork has its own.
+#: Of a fork that a test requested; a fork of a fork has its own.
 _USUAL: dict[str, Any] = {"preexec": None, "passed": (), "is_path_safe": False}
 #: Where installed modules are found.
 _INSTALLED = sys.path[1:]
@@ -115,13 +115,13 @@ def _bury(waited_for: dict[int, int]) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             to = waited_for.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+            with contextlib.suppress(BrokenPipeError):  # its result is not needed
                 os.write(to, str(os.waitstatus_to_exitcode(status)).encode())
             os.close(to)
 
 
 def _become(ask: dict[str, Any]) -> None:
-    """Turn this fork into the process that was asked for, as the system and as Python see it."""
+    """Turn this fork into the requested process, as the system and Python see it."""
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     if ask["preexec"] is not None:
@@ -313,7 +313,7 @@ def _be_child(ask: dict[str, Any]) -> NoReturn:
 
 
 def _live(ask: dict[str, Any]) -> None:
-    """Be the process that was asked for, up to its end. Returns only if its exit is left to the interpreter."""
+    """Act as the requested process, up to its end. Returns only if its exit is left to the interpreter."""
     _become(ask)
     code: object = 0
     try:

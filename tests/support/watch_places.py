@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from pyoco_server.actions.watch import Event, Watch, Watching, watch
+from pyoco_server.actions.watch import Watch, WatchEvent, Watching, watch
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import accept, beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import Caller, Run, accept, beat, claim, conclude
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.hub import Hub
 from pyoco_server.ports.backend import GatewayBackend
@@ -42,7 +43,7 @@ class Place:
             self._held.append(changes)
 
     def hold_feed(self) -> None:
-        """Changes arrive, and reach nobody until they are let go."""
+        """Changes arrive, and are held back until they are released."""
         self._held = []
 
     def let_feed_go(self) -> None:
@@ -74,9 +75,11 @@ class Place:
         return await self.change(lambda run: conclude(run, Completed(progress=Progress()), now))
 
     async def told(self, stored: Stored) -> None:
-        """Returns once the feed has told somebody who follows the run of this revision."""
+        """Returns once the feed has passed this revision to a follower of the run."""
         with self.hub.follow(self.run_id) as follower:
-            await eventually(lambda: follower.word is not None and follower.word.stored.revision >= stored.revision)
+            await eventually(
+                lambda: follower.version is not None and follower.version.stored.revision >= stored.revision
+            )
 
     async def watch(self, backend: GatewayBackend | None = None, **asked: Any) -> Watching:
         ask = Watch(run_id=self.run_id, **{"timeout_seconds": 280.0, "heartbeat_seconds": 250.0, **asked})
@@ -99,7 +102,7 @@ async def place(config: NatsBackendConfig, tmp_path: Path) -> AsyncIterator[Plac
     assert place.hub.count == 0, "a place at the hub was not given back"
 
 
-async def take(watching: Watching, seconds: float = 60.0) -> Event | None:
+async def take(watching: Watching, seconds: float = 60.0) -> WatchEvent | None:
     async with asyncio.timeout(seconds):
         return await watching.next()
 
@@ -108,10 +111,10 @@ async def told(watching: Watching) -> tuple[str, str, int]:
     """The next event: its kind, the status and the revision it shows."""
     event = await take(watching)
     assert event is not None
-    return str(event.kind), str(event.word.stored.run.status), event.word.stored.revision
+    return str(event.kind), str(event.version.stored.run.status), event.version.stored.revision
 
 
-async def rest(watching: Watching) -> list[Event]:
+async def rest(watching: Watching) -> list[WatchEvent]:
     found = []
     while (event := await take(watching)) is not None:
         found.append(event)

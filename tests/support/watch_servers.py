@@ -14,8 +14,9 @@ import pytest_asyncio
 import uvicorn
 
 from pyoco_server.actions.watch import Watch
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.outcome import Progress
-from pyoco_server.core.run import Run, beat
+from pyoco_server.core.run import Run
 from pyoco_server.doors.cli.gateway import BoundedHttp, _Server
 from pyoco_server.doors.http import watch as door
 from pyoco_server.doors.http.state import State
@@ -82,7 +83,7 @@ def server(server_of_module: _Server) -> _Server:
 @pytest_asyncio.fixture(loop_scope="module")
 async def port(gateway: Gateway, server: _Server) -> AsyncIterator[int]:
     yield int(server.servers[0].sockets[0].getsockname()[1])
-    await eventually(lambda: state_of(gateway).hub.count == 0)  # whoever leaves gives the place back
+    await eventually(lambda: state_of(gateway).hub.count == 0)  # a client that disconnects frees its place
 
 
 def state_of(gateway: Gateway) -> State:

@@ -47,7 +47,7 @@ async def history(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What lies in the store: objects by the count of their descriptions, stores of chunks by their count, events."""
+    """The content of the store: objects by the count of their descriptions, stores of chunks by their count, events."""
 
     metas: int
     chunk_subjects: int
@@ -76,7 +76,7 @@ async def _info(link: Link, stream: str, subjects: str) -> _State:
 
 
 def open_spools(data_dir: str | Path, pid: int | str = "self") -> int:
-    """How many spooled files a process holds. They have no name, so there is none to look for."""
+    """How many spooled files a process holds. They have no names that could be listed."""
     folder = Path(data_dir).resolve() / "tmp"
     assert not folder.exists() or not list(folder.iterdir())
     count = 0

@@ -128,7 +128,7 @@ def pack(files: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) ->
 
 
 def _file_word(package: str) -> str:
-    """A package's name as it stands in a file name."""
+    """The name of a package as written in a file name."""
     return package.replace("-", "_").replace(".", "_").lower()
 
 

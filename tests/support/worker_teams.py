@@ -58,7 +58,7 @@ async def backend(config: NatsBackendConfig) -> AsyncIterator[Backend]:
 
 
 def slower(backend: Backend, **settings: Any) -> Backend:
-    """The same world, seen by somebody with other settings."""
+    """The same deployment, for a process with other settings."""
     config = replace(backend.config, **settings)
     assert isinstance(backend.queue, JetStreamQueue)
     return replace(backend, config=config, queue=JetStreamQueue(backend.queue._link, config))

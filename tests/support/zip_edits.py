@@ -36,7 +36,7 @@ __all__ = [
 NAME, GOOD = build_wheel(entry_points={"pyoco.tasks": {"one": "my_tasks:one"}})
 INFO = dist_info_of()
 MODULE = "my_tasks/__init__.py"
-#: Where a field lies in an entry of the directory, in an entry's own header, and how wide it is.
+#: The position of a field in an entry of the directory, in an entry's own header, and how wide it is.
 FIELDS = {
     "flags": (8, 6, "<H"),
     "method": (10, 8, "<H"),

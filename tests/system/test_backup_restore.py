@@ -23,7 +23,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
 from pyoco_server.ports.runs.port import Stored
-from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_backups
 from support.backends import opened_backend, run_now, submitted
 from support.chaos import impatient
 from support.gateways import ids, open_gateway, submit
@@ -123,7 +123,7 @@ async def test_every_run_of_a_backup_made_under_load_reaches_one_end(
     archive = HookedArchive(tmp_path / "backup", {(name, "stream.tar.s2", 0): more for name in streams_of})
     async with (
         opened_backend(config) as backend,
-        wiring.open_backups(config) as streams,
+        open_backups(config) as streams,
         working(config, work),
         submitting(backend, work, given),
     ):
@@ -135,7 +135,7 @@ async def test_every_run_of_a_backup_made_under_load_reaches_one_end(
     own_nats_server.kill()
 
     restored = replace(config, nats_url=other_server.url)
-    async with wiring.open_backups(restored) as streams:
+    async with open_backups(restored) as streams:
         await put_back(restored, streams, archive)
     again = Work()
     async with opened_backend(restored) as backend:
@@ -168,7 +168,7 @@ async def test_a_gateway_with_an_old_index_shows_what_was_restored(
     async with contextlib.AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(open_gateway(config))
         kept = [await submit(gateway, flow_name="kept") for _ in range(5)]
-        async with wiring.open_backups(config) as streams:
+        async with open_backups(config) as streams:
             await back_up(config, streams, archive)
             lost = [await submit(gateway, flow_name="lost") for _ in range(5)]
             assert sorted(await ids(gateway)) == sorted(kept + lost)

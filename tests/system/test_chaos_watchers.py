@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import beat, claim, conclude
 from pyoco_server.core.outcome import Completed, Progress
-from pyoco_server.core.run import beat, claim, conclude
 from pyoco_server.ports.runs.port import Stored
 from support.backends import ANNA, recorded
 from support.chaos import RECOVERY_SECONDS, Eyes, gateway_alone, is_ready, open_eyes

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from pyoco_server.core.api_key import make_key
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.run import Caller, Owner, accept
+from pyoco_server.core.run import Caller, Owner
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Link
@@ -228,4 +229,5 @@ async def test_a_message_that_is_nobodys_job_is_hidden_from_tenants(scene: Scene
     assert (await ask(scene.gateway, "GET", "/dlq/1", **scene.key)).status_code == 404
     found = await scene.gateway.backend.dead_letters.find(1)
     assert found is not None
-    assert (found.letter.reason, found.letter.run_id, found.letter.tenant_id) == (DeadReason.INVALID_JOB, None, None)
+    written = found.dead_letter
+    assert (written.reason, written.run_id, written.tenant_id) == (DeadReason.INVALID_JOB, None, None)

@@ -141,8 +141,8 @@ class TestANativeWorker:
             "other",
         )
         programs = programs_of(backend)
-        (lane,) = programs.queue.lanes(programs.config.exec_group)
-        counts = await programs.queue.counts(lane)
+        (client_queue,) = programs.queue.client_queues(programs.config.exec_group)
+        counts = await programs.queue.counts(client_queue)
         assert counts is not None
         assert counts.unacked == 1
 

@@ -27,12 +27,14 @@ from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.backups.folder import FolderArchive
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import open_link
-from pyoco_server.ports.nats.resources import ensure, resources_of
+from pyoco_server.ports.nats.resources import resources_of
 from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_backups
 from support.backends import opened_backend, submitted
 from support.chaos import free_port, impatient
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.servers import NatsServer, config_for, unique
 from support.stacks import until
 from support.surroundings import variables_without
@@ -190,14 +192,14 @@ async def test_a_clusters_backup_is_restored_there_and_on_a_single_server(
     archive = FolderArchive(tmp_path / "backup")
     async with opened_backend(config) as backend:
         run_ids = {await submitted(backend, "count", n=number) for number in range(5)}
-    async with wiring.open_backups(config) as streams:
+    async with open_backups(config) as streams:
         await back_up(config, streams, archive)
         await put_back(config, streams, archive, may_replace=True)
         restored = await streams.find(config.work_stream)
         assert restored is not None
         assert (restored.config["num_replicas"], restored.messages) == (3, 5)
     single = replace(config, nats_url=own_nats_server.url, jetstream_replicas=1)
-    async with wiring.open_backups(single) as streams:
+    async with open_backups(single) as streams:
         await put_back(single, streams, archive, replicas=1)
     for each in (config, single):
         async with opened_backend(each) as backend, working(each, Work()):
@@ -218,7 +220,7 @@ async def test_programs_have_three_copies_of_everything(cluster: Cluster) -> Non
         assert backend.programs is not None
         queue, jobs = backend.programs.queue, [a_job(grid.exec_group) for _ in range(20)]
         await asyncio.gather(*(queue.put(job) for job in jobs for _ in range(3)))
-        assert len(await taken(queue, lane_of(jobs[0]), 20)) == 20
+        assert len(await taken(queue, client_queue_of(jobs[0]), 20)) == 20
 
         async def is_whole() -> bool:
             found = await queue.replicas()

@@ -11,7 +11,7 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.states.priced import Status
 from pyoco_server.loops.priced.sweeper import Sweeper
 from pyoco_server.ports.backups.folder import FolderArchive
-from pyoco_server.wiring import backend as wiring
+from pyoco_server.wiring.operating import open_backups
 from support.priced.stacks import BOTH_MODES, open_stack
 
 DOLLAR = 1_000_000
@@ -27,7 +27,7 @@ async def test_a_queue_that_is_older_than_the_ledger_lacks_nothing_in_the_end(
         await stack.credit(DOLLAR)
         config, archive = stack.priced.config, FolderArchive(tmp_path / "backup")
         ended, waited = await stack.submitted(), await stack.submitted()
-        async with wiring.open_backups(prepared, config) as streams:
+        async with open_backups(prepared, config) as streams:
             await back_up(prepared, streams, archive)
             await stack.work()
             after = (await stack.row(ended.run_id)).version

@@ -18,7 +18,7 @@ import pytest
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.claims import claim_data_dir
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.errors import CATALOGUE
 from pyoco_server.ports.nats.link import Link
 from support.backends import dead_letters
@@ -358,7 +358,7 @@ class TestUp:
         data_dir = claim_data_dir(tmp_path)
         try:
             with socket.socket() as http:
-                plan = Plan(UpOptions(**{**options, **more}), config)
+                plan = ProcessPlan(UpOptions(**{**options, **more}), config)
                 parts = plan.parts(data_dir, http, None, lambda: None)  # type: ignore[arg-type,return-value]
                 return [[str(word) for word in part.command()] for part in parts if part.name.startswith("worker")]
         finally:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pyoco_server.actions.list_queues import QUIET_MAX, crowds_by_tag, quiet_since, read_waiting
 from pyoco_server.actions.measure import Crowd
 from pyoco_server.actions.priced.look_for_trouble import DISPUTES_MAX, Trouble
-from pyoco_server.core.attention import Facts, Finding, LostWorker, QueueFacts, findings
+from pyoco_server.core.attention import AttentionFacts, AttentionFinding, LostWorker, QueueFacts, findings
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.run import Caller
 from pyoco_server.core.schedules.progress import is_overdue
@@ -42,8 +42,8 @@ _RUNS_MAX = 1_000
 #: Maximum numbers of stale runs, unreadable records and new dead letters that are counted.
 _STALE_MAX = 100
 _UNREADABLE_MAX = 100
-_LETTERS_MAX = 1_000
-_LETTER_SECONDS = 3_600.0
+_DEAD_LETTERS_MAX = 1_000
+_DEAD_LETTER_SECONDS = 3_600.0
 
 
 async def attend(
@@ -52,34 +52,34 @@ async def attend(
     caller: Caller,
     *,
     runs_listed: bool,
-    letters_listed: bool,
+    dead_letters_listed: bool,
     outlook: Callable[[], Awaitable[Trouble]] | None = None,
     lost: Callable[[], Awaitable[Sequence[StoreGone]]] | None = None,
-) -> list[Finding]:
+) -> list[AttentionFinding]:
     """Return the findings, most urgent first, at most 50.
 
     Makes no round trips except those of `outlook`, which checks the stores of priced runs, and of `lost`, which checks
     for deleted streams. Takes about a second at most. Never raises for an outage: it reports the outage as a finding.
 
-    `runs_listed` and `letters_listed`: whether the indexes are up to date. Facts from an index that is not, and facts
-    that cannot be read, are left out; the others are reported. With authentication on, flows, run ids and dead letters
-    are those of the caller's tenant; tags and workers are shared by all tenants (FLOW-273 to FLOW-276).
+    `runs_listed` and `dead_letters_listed`: whether the indexes are up to date. Facts from an index that is not, and
+    facts that cannot be read, are left out; the others are reported. With authentication on, flows, run ids and dead
+    letters are those of the caller's tenant; tags and workers are shared by all tenants (FLOW-273 to FLOW-276).
 
     O(workers' tags + tags + flows), and the limits above.
     """
     now, store, is_up = backend.clock(), backend.store_state(), backend.is_up()
-    facts = Facts(
+    facts = AttentionFacts(
         now=now,
         is_up=is_up,
         store_full=store is not StoreState.TAKES,
         store_stuck=store is StoreState.STUCK,
-        lists_true=runs_listed and letters_listed,
+        lists_true=runs_listed and dead_letters_listed,
         flows=tuple(trend.flows(now, caller.tenant_id)),
     )
     if not is_up:
         return findings(facts)
     snapshot = _Snapshot(backend, trend, caller, now, asyncio.get_running_loop().time() + _SECONDS_MAX)
-    parts = [snapshot.letters()] if letters_listed else []
+    parts = [snapshot.dead_letters()] if dead_letters_listed else []
     parts += [snapshot.runs_and_workers()] if runs_listed else []
     parts += [_priced(outlook, caller)] if outlook is not None else []
     parts += [snapshot.gone(lost)] if lost is not None else []
@@ -124,8 +124,8 @@ class _Snapshot:
         except (Unavailable, TimeoutError):
             return {}
 
-    async def letters(self) -> _PartialFacts:
-        return await self._part(self._letters()) or {}
+    async def dead_letters(self) -> _PartialFacts:
+        return await self._part(self._dead_letters()) or {}
 
     async def runs_and_workers(self) -> _PartialFacts:
         workers = await self._part(self.backend.registry.all())
@@ -148,11 +148,11 @@ class _Snapshot:
             | (parts[2] or {})
         )
 
-    async def _letters(self) -> _PartialFacts:
+    async def _dead_letters(self) -> _PartialFacts:
         tenant_id, index = self.caller.tenant_id or EVERYBODY, self.backend.dead_letter_index
-        new = await index.recent(tenant_id, self.now - _LETTER_SECONDS, _LETTERS_MAX)
+        new = await index.recent(tenant_id, self.now - _DEAD_LETTER_SECONDS, _DEAD_LETTERS_MAX)
         total = await index.total(tenant_id)
-        return {"letters": total, "letters_new": new, "letters_new_capped": new >= _LETTERS_MAX}
+        return {"dead_letters": total, "dead_letters_new": new, "dead_letters_new_capped": new >= _DEAD_LETTERS_MAX}
 
     async def _lost_and_stale(self, silent: Sequence[WorkerRecord]) -> _PartialFacts:
         lost = await _lost(self.backend, silent)
@@ -194,7 +194,7 @@ class _Snapshot:
                 QueueFacts(
                     tag=tag,
                     depth=line.pending,
-                    handed_back=line.handed_back,
+                    put_back=line.put_back,
                     oldest_at=line.oldest_at,
                     workers_alive=crowd.alive if crowd is not None else 0,
                     depth_before=drain.depth_before,
@@ -228,7 +228,7 @@ async def _priced(outlook: Callable[[], Awaitable[Trouble]], caller: Caller) -> 
     disputed = [run for run in trouble.disputed if caller.tenant_id in {None, run.tenant_id}]
     found: _PartialFacts = {
         "silent_stores": trouble.silent,
-        "pack_letters": trouble.letters,
+        "pack_dead_letters": trouble.dead_letters,
         "disputed": tuple(run.run_id for run in disputed),
         "disputed_capped": len(trouble.disputed) >= DISPUTES_MAX,
     }

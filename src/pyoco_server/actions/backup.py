@@ -11,11 +11,11 @@ from typing import Any
 
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import CHANGES, DATA, LEDGER, LEDGER_FILE, Manifest, StoredFile, StreamCopy
-from pyoco_server.core.backup_change import Change, encode_change
+from pyoco_server.core.backup_change import LateChange, encode_change
 from pyoco_server.errors import BackupFailed, PyocoError
-from pyoco_server.ports.backups.port import Archive, Found, LedgerFile, Streams
+from pyoco_server.ports.backups.port import Archive, FoundStream, LedgerFile, Streams
 
-__all__ = ["Progress", "backup"]
+__all__ = ["BackupProgress", "backup"]
 
 #: Stored beside the messages of a stream: metadata that the `nats` command needs.
 _NATS_CLI = "backup.json"
@@ -25,7 +25,7 @@ _GATHERED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class Progress:
+class BackupProgress:
     """How much of a stream has been copied. The total is its size in NATS; its file may be smaller."""
 
     stream: str
@@ -40,7 +40,7 @@ async def backup(
     archive: Archive,
     facts: Mapping[str, str],
     clock: Callable[[], float],
-    report: Callable[[Progress], None],
+    report: Callable[[BackupProgress], None],
     ledger: LedgerFile | None = None,
 ) -> Manifest:
     """Copy every stream and bucket that exists, then the changes made meanwhile, then mark the backup as complete.
@@ -109,8 +109,8 @@ class _Work:
     config: NatsBackendConfig
     streams: Streams
     archive: Archive
-    found: tuple[Found, ...]
-    report: Callable[[Progress], None]
+    found: tuple[FoundStream, ...]
+    report: Callable[[BackupProgress], None]
     ledger: LedgerFile | None
 
     @property
@@ -158,7 +158,7 @@ async def _follow(work: _Work, copies: dict[str, StreamCopy], names: list[str]) 
         copies[name] = _with(copies[name], await _keep_changes(work.archive, name, changes))
 
 
-def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> tuple[list[str], list[str]]:
+def _order_of_changes(config: NatsBackendConfig, found: tuple[FoundStream, ...]) -> tuple[list[str], list[str]]:
     """Return the streams whose changes are copied before the ledger and after it; see `backup` for the reasons."""
     runs, receipts = f"KV_{config.runs_kv_bucket}", f"KV_{config.receipts_kv_bucket}"
     names = [each.name for each in found if not each.is_queue]
@@ -170,13 +170,15 @@ def _order_of_changes(config: NatsBackendConfig, found: tuple[Found, ...]) -> tu
 async def _copy_ledger(work: _Work) -> StoredFile | None:
     if work.ledger is None or not await work.ledger.exists():
         return None
-    work.report(Progress(LEDGER, 0, 0))
+    work.report(BackupProgress(LEDGER, 0, 0))
     file = await work.archive.keep_file(LEDGER, LEDGER_FILE, work.ledger.copy)
-    work.report(Progress(LEDGER, file.size_bytes, file.size_bytes, is_done=True))
+    work.report(BackupProgress(LEDGER, file.size_bytes, file.size_bytes, is_done=True))
     return file
 
 
-async def _copy(streams: Streams, archive: Archive, found: Found, report: Callable[[Progress], None]) -> StreamCopy:
+async def _copy(
+    streams: Streams, archive: Archive, found: FoundStream, report: Callable[[BackupProgress], None]
+) -> StreamCopy:
     """Copy one stream.
 
     The consumers of a queue are only noted, and created anew by a restore, where they start with the remaining jobs: in
@@ -186,7 +188,7 @@ async def _copy(streams: Streams, archive: Archive, found: Found, report: Callab
     async with streams.copy(found.name, with_consumers=is_tracked) as copying:
         chunks = _chunks(found, copying.chunks, report)
         data = await archive.keep(found.name, DATA, chunks)
-    report(Progress(found.name, data.size_bytes, found.size_bytes, is_done=True))
+    report(BackupProgress(found.name, data.size_bytes, found.size_bytes, is_done=True))
     about = await archive.keep(found.name, _NATS_CLI, _once(copying.config, copying.state))
     return StreamCopy(
         name=found.name,
@@ -198,14 +200,14 @@ async def _copy(streams: Streams, archive: Archive, found: Found, report: Callab
 
 
 async def _chunks(
-    found: Found, chunks: AsyncIterable[bytes], report: Callable[[Progress], None]
+    found: FoundStream, chunks: AsyncIterable[bytes], report: Callable[[BackupProgress], None]
 ) -> AsyncIterator[bytes]:
     done = 0
-    report(Progress(found.name, done, found.size_bytes))
+    report(BackupProgress(found.name, done, found.size_bytes))
     async for chunk in chunks:
         yield chunk
         done += len(chunk)
-        report(Progress(found.name, done, found.size_bytes))
+        report(BackupProgress(found.name, done, found.size_bytes))
 
 
 async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIterator[bytes]:
@@ -213,12 +215,12 @@ async def _once(config: Mapping[str, Any], state: Mapping[str, Any]) -> AsyncIte
 
 
 async def _keep_changes(
-    archive: Archive, stream: str, changes: AsyncGenerator[Change, None]
+    archive: Archive, stream: str, changes: AsyncGenerator[LateChange, None]
 ) -> tuple[StoredFile | None, int]:
     """Store the changes of a stream. Writes no file if there are none."""
     count = 0
 
-    async def lines(first: Change) -> AsyncIterator[bytes]:
+    async def lines(first: LateChange) -> AsyncIterator[bytes]:
         nonlocal count
         count, gathered = 1, bytearray(encode_change(first))
         async for change in changes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyoco_server.actions.attempt import Standing, standing_of
 from pyoco_server.actions.claim import FlowAttempt
+from pyoco_server.core.flow_moves import beat, mark_cancel_overdue
 from pyoco_server.core.outcome import NOTHING_YET, Progress
-from pyoco_server.core.run import Run, beat, mark_cancel_overdue
+from pyoco_server.core.run import Run
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyoco_server.core.dead_letter import DeadLetter, letter_of
+from pyoco_server.core.dead_letter import DeadLetter, dead_letter_of
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.run import Run
 from pyoco_server.errors import CATALOGUE, Unavailable
@@ -26,23 +26,30 @@ async def bury_run(backend: Backend, run: Run, *, num_delivered: int | None = No
     """
     if run.reason not in _REASONS:
         return True
-    letter = letter_of(run, DeadReason(run.reason), backend.clock(), num_delivered=num_delivered, subject=subject)
-    return await bury(backend, letter, f"{run.run_id}.dlq.{run.attempt}")
+    dead_letter = dead_letter_of(
+        run, DeadReason(run.reason), backend.clock(), num_delivered=num_delivered, subject=subject
+    )
+    return await bury(backend, dead_letter, f"{run.run_id}.dlq.{run.attempt}")
 
 
-async def bury(backend: Backend, letter: DeadLetter, letter_id: str) -> bool:
+async def bury(backend: Backend, dead_letter: DeadLetter, letter_id: str) -> bool:
     """Write a dead letter, best effort: a failure is logged and changes nothing else (FLOW-336).
 
     Returns False if the letter could not be written; a caller that still holds the job may keep it for another try.
     """
-    if letter.reason == DeadReason.EXECUTION_ERROR and not backend.config.dlq_publish_execution_error:
+    if dead_letter.reason == DeadReason.EXECUTION_ERROR and not backend.config.dlq_publish_execution_error:
         return True  # FLOW-335
     try:
-        await backend.queue.bury(letter, letter_id)
+        await backend.queue.bury(dead_letter, letter_id)
     except Unavailable as error:
         text = CATALOGUE[11]
         log.error(
-            text.en, run_id=letter.run_id, reason=letter.reason, err_id=text.err_id, msg_id=text.msg_id, cause=error
+            text.en,
+            run_id=dead_letter.run_id,
+            reason=dead_letter.reason,
+            err_id=text.err_id,
+            msg_id=text.msg_id,
+            cause=error,
         )
         return False
     return True

@@ -10,9 +10,10 @@ from pyoco_server.actions.priced.finalize import Finished
 from pyoco_server.actions.priced.sweep import cancel_delayed
 from pyoco_server.actions.programs.cancel import ask_job, tell_holder
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.flow_moves import ask_cancel, shorten_cancel
 from pyoco_server.core.priced.projection import project
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Caller, Run, ask_cancel, shorten_cancel
+from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.waiting import is_disputed
 from pyoco_server.errors import DependencyUnavailable, NotOfThisKind, Problem, SnapshotTooLargeError

@@ -16,7 +16,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, RunFilter, Summary
 
-__all__ = ["Cancelled", "Selection", "cancel_many"]
+__all__ = ["CancelledRuns", "RunSelection", "cancel_many"]
 
 log = get_logger(__name__)
 
@@ -29,7 +29,7 @@ _OPEN = (RunState.PENDING, RunState.RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class RunSelection:
     """The runs to cancel: the given ids, or all runs that have not ended and match the filter."""
 
     run_ids: tuple[str, ...] | None = None
@@ -59,7 +59,7 @@ class Selection:
 
 
 @dataclass
-class Cancelled:
+class CancelledRuns:
     """The outcome of a request, in numbers."""
 
     #: Runs whose cancellation was requested now.
@@ -81,8 +81,8 @@ class Cancelled:
 
 
 async def cancel_many(
-    backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None, seconds: float = SECONDS_MAX
-) -> Cancelled:
+    backend: GatewayBackend, caller: Caller, selection: RunSelection, reason: str | None, seconds: float = SECONDS_MAX
+) -> CancelledRuns:
     """Mark the selected runs CANCELLING, each by its own compare-and-set, up to 64 concurrently.
 
     A run that fails is counted and logged. Packs cannot be cancelled: a filter skips them unless it selects packs, and
@@ -106,12 +106,12 @@ async def cancel_many(
 class _Walk:
     """The state of one request while it walks through the runs."""
 
-    def __init__(self, backend: GatewayBackend, caller: Caller, selection: Selection, reason: str | None) -> None:
+    def __init__(self, backend: GatewayBackend, caller: Caller, selection: RunSelection, reason: str | None) -> None:
         self._backend, self._caller, self._selection, self._reason = backend, caller, selection, reason
         self._room = asyncio.Semaphore(_AT_ONCE)
         #: Each run is counted once, however often it moves within the list during the walk.
         self._seen: set[str] = set()
-        self.done = Cancelled()
+        self.done = CancelledRuns()
 
     async def these(self, run_ids: tuple[str, ...]) -> None:
         await self._cancel_each(run_ids)

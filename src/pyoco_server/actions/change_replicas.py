@@ -33,7 +33,7 @@ class Planned:
 
     @property
     def to_change(self) -> tuple[StreamReplicas, ...]:
-        return tuple(each for each in self.streams if not each.is_whole(self.count))
+        return tuple(each for each in self.streams if not each.is_complete(self.count))
 
     @property
     def lowers(self) -> bool:
@@ -112,7 +112,7 @@ async def _until_complete(
         found = await replicas.look(stream)
         if found is None:
             raise Unavailable(f"{stream} was removed meanwhile")
-        if found.is_whole(count):
+        if found.is_complete(count):
             return found
         show(found)
         now = time.monotonic()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyoco_server.actions.attempt import Attempt
+from pyoco_server.core.flow_moves import claim, conclude
 from pyoco_server.core.job import Job, run_of
 from pyoco_server.core.outcome import Cancelled
 from pyoco_server.core.retries.course import end_too_late, is_too_late
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Owner, Run, changed, claim, conclude
+from pyoco_server.core.run import Owner, Run, changed
 from pyoco_server.core.states import RunState
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend

@@ -8,7 +8,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 
-__all__ = ["delete_dead_letter", "forget_letters"]
+__all__ = ["delete_dead_letter", "forget_dead_letters"]
 
 log = get_logger(__name__)
 
@@ -21,11 +21,11 @@ async def delete_dead_letter(backend: GatewayBackend, caller: Caller, letter_id:
     """
     found = await find_dead_letter(backend, caller, letter_id)
     await backend.dead_letters.delete(found.letter_id)
-    await forget_letters(backend, {found.letter_id})
+    await forget_dead_letters(backend, {found.letter_id})
     return found.letter_id
 
 
-async def forget_letters(backend: GatewayBackend, letter_ids: set[int]) -> None:
+async def forget_dead_letters(backend: GatewayBackend, letter_ids: set[int]) -> None:
     """Remove deleted letters from this gateway's lists. Best effort: the index feeder removes them within a few
     seconds anyway."""
     try:

@@ -12,8 +12,8 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.diagnosis.facts import (
     Account,
     Facts,
-    Gateway,
-    Machine,
+    GatewayFacts,
+    MachineFacts,
     Monitor,
     Off,
     Server,
@@ -45,10 +45,10 @@ _HEAD_BYTES = 128 * 1024
 class Surroundings:
     """Facts that do not come from NATS."""
 
-    machine: Machine
+    machine: MachineFacts
     #: None: not requested.
     monitor: Monitor | Unknown | None = None
-    gateway: Gateway | None = None
+    gateway: GatewayFacts | None = None
     #: None: this deployment has no priced runs.
     priced: PricedFacts | None = None
 
@@ -167,7 +167,7 @@ def _wishes(config: NatsBackendConfig) -> Wishes:
         # A job contains a flow.yaml as JSON text, where a line break takes two bytes.
         payload_bytes=2 * config.workflow_yaml_max_bytes + config.max_run_snapshot_bytes + _HEAD_BYTES,
         work_stream=config.work_stream,
-        letters_stream=config.dlq_stream,
+        dead_letters_stream=config.dlq_stream,
         default_tag=config.default_tag,
         ack_wait_seconds=config.consumer_ack_wait_sec,
         max_deliver=config.consumer_max_deliver,

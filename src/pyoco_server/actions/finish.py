@@ -8,16 +8,27 @@ from dataclasses import dataclass
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
+from pyoco_server.core.flow_moves import conclude
 from pyoco_server.core.outcome import DeadReason, Failed, Outcome
 from pyoco_server.core.retries.course import after, has_failed_a_try
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Run, conclude
+from pyoco_server.core.run import Run
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Absent, Lost, Stored, Withdrawn
 
-__all__ = ["Ended", "Fenced", "Retried", "Unwritten", "end_unclaimed", "finish", "write_after", "write_terminal"]
+__all__ = [
+    "Ended",
+    "Fenced",
+    "Retried",
+    "Unwritten",
+    "end_unclaimed",
+    "find_unended",
+    "finish",
+    "write_after",
+    "write_terminal",
+]
 
 log = get_logger(__name__)
 
@@ -121,6 +132,19 @@ async def write_terminal(backend: Backend, ended: Run, revision: int) -> Stored 
         return await backend.runs.replace_smallest(ended, revision)
 
 
+async def find_unended(backend: Backend, run_id: str) -> Stored | Run | Withdrawn | Absent:
+    """Return the record of a flow that has not ended, else the ended run.
+
+    Packs and programs have their own queues: for this one they are Withdrawn.
+    """
+    found = await backend.runs.find(run_id)
+    if not isinstance(found, Stored):
+        return found
+    if found.run.is_pack or found.run.is_exec:
+        return Withdrawn(found.revision)
+    return found.run if found.run.is_terminal else found
+
+
 async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadReason) -> Run | Withdrawn | Absent:
     """Fail a run that cannot be executed at all, and return its terminal record, written here or earlier (FLOW-316).
 
@@ -129,13 +153,9 @@ async def end_unclaimed(backend: Backend, run_id: str, message: str, why: DeadRe
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
-        found = await backend.runs.find(run_id)
+        found = await find_unended(backend, run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack or found.run.is_exec:  # packs and programs have their own queues
-            return Withdrawn(found.revision)
-        if found.run.is_terminal:
-            return found.run
         ended = conclude(found.run, Failed(message=message, why=why), backend.clock())
         written = await write_terminal(backend, ended, found.revision)
         if isinstance(written, Stored):

@@ -61,7 +61,7 @@ async def follow_logs(backend: GatewayBackend, caller: Caller, hub: Hub, ask: Fo
         follower = hub.follow(ask.run_id)
         undo.callback(follower.close)
         follower.offer(await read_run(backend, caller, ask.run_id))
-        if follower.word is None:  # deleted after it was read: the feed was faster
+        if follower.version is None:  # deleted after it was read: the feed was faster
             raise RunNotFound
         following = Following(backend, caller, follower, ask)
         undo.pop_all()
@@ -163,7 +163,7 @@ class Following:
         return None
 
     def _run(self) -> Run | None:
-        word = self.follower.word
+        word = self.follower.version
         return word.stored.run if word is not None else None
 
     def _quiet_in(self, run: Run | None) -> float | None:

@@ -31,6 +31,6 @@ async def follow_ups(backend: GatewayBackend, caller: Caller, run: Run) -> Follo
     if run.status is not RunState.FAILED:
         return None
     tenant_id = caller.tenant_id or EVERYBODY
-    letters = await backend.dead_letter_index.page(DeadLetterFilter(run_id=run.run_id, tenant_id=tenant_id), 1)
+    dead_letters = await backend.dead_letter_index.page(DeadLetterFilter(run_id=run.run_id, tenant_id=tenant_id), 1)
     reruns = await backend.index.repeats(run.run_id, tenant_id, _RERUNS_MAX)
-    return FollowUps(letters.items[0].letter_id if letters.items else None, reruns)
+    return FollowUps(dead_letters.items[0].letter_id if dead_letters.items else None, reruns)

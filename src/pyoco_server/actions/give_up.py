@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyoco_server.actions.bury import bury, bury_run
 from pyoco_server.actions.claim import Busy, is_forgotten
-from pyoco_server.actions.finish import write_after
+from pyoco_server.actions.finish import find_unended, write_after
 from pyoco_server.actions.rescue import life_seconds
 from pyoco_server.core.dead_letter import DeadLetter
 from pyoco_server.core.job import Job, decode_job, run_of
@@ -81,9 +81,9 @@ async def _bury(
     if isinstance(ended, Run):
         return await bury_run(backend, ended, num_delivered=deliveries, subject=subject)
     if isinstance(job, InvalidJob):
-        letter = _letter_of_nobody(backend, leftover, job, deliveries)
+        dead_letter = _dead_letter_of_nobody(backend, leftover, job, deliveries)
         letter_id = f"{job.run_id}.dlq.invalid" if job.run_id else f"{leftover.sequence}.dlq"  # as a worker does
-        return await bury(backend, letter, letter_id)
+        return await bury(backend, dead_letter, letter_id)
     if is_forgotten(job, backend.clock(), backend.config.runs_retention_sec):
         return True
     run = replace(run_of(job), tag=leftover.tag, error=_WHY, reason=DeadReason.MAX_DELIVER)
@@ -95,13 +95,9 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
     rounds = Rounds(f"run {run_id}")
     while True:
         rounds.begin()
-        found = await backend.runs.find(run_id)
+        found = await find_unended(backend, run_id)
         if not isinstance(found, Stored):
             return found
-        if found.run.is_pack or found.run.is_exec:  # packs and programs have their own queues
-            return Withdrawn(found.revision)
-        if found.run.is_terminal:
-            return found.run
         seconds = await life_seconds(backend, found)
         if seconds > 0:
             return Busy(seconds)
@@ -114,7 +110,9 @@ async def _end(backend: Backend, run_id: str) -> Run | Busy | Withdrawn | Absent
             return written.run
 
 
-def _letter_of_nobody(backend: Backend, leftover: Leftover, error: InvalidJob, deliveries: int | None) -> DeadLetter:
+def _dead_letter_of_nobody(
+    backend: Backend, leftover: Leftover, error: InvalidJob, deliveries: int | None
+) -> DeadLetter:
     return DeadLetter(
         timestamp=backend.clock(),
         reason=DeadReason.INVALID_JOB,

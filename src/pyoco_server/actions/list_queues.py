@@ -14,9 +14,9 @@ from pyoco_server.ports.index.port import EVERYBODY, Waiting
 __all__ = [
     "QUEUES_MAX",
     "QUIET_MAX",
-    "Line",
     "Queue",
     "Queues",
+    "TagBacklog",
     "WaitingPacks",
     "crowds_by_tag",
     "list_queues",
@@ -72,22 +72,22 @@ class Queues:
 
 
 @dataclass(frozen=True)
-class Line:
+class TagBacklog:
     """The runs that wait for one tag."""
 
     #: PENDING runs.
     pending: int
     #: Runs that are RUNNING by their record but have no owner: a worker of an earlier version released them.
-    handed_back: int
+    put_back: int
     #: Since when the first of them has waited: when it was submitted, or released.
     oldest_at: float
 
     @property
     def depth(self) -> int:
-        return self.pending + self.handed_back
+        return self.pending + self.put_back
 
 
-_NOTHING = Line(0, 0, 0.0)
+_NOTHING = TagBacklog(0, 0, 0.0)
 _NOBODY = Crowd(0, 0, 0, 0)
 
 
@@ -140,24 +140,24 @@ def quiet_since(backend: GatewayBackend) -> float:
     return backend.clock() - max(30.0, 3 * backend.config.run_heartbeat_interval_sec)
 
 
-async def read_lines(backend: GatewayBackend) -> dict[str, Line]:
+async def read_lines(backend: GatewayBackend) -> dict[str, TagBacklog]:
     """Return the waiting runs by tag, longest queue first. O(tags + QUIET_MAX). Raises Unavailable."""
     return (await read_waiting(backend))[0]
 
 
-async def read_waiting(backend: GatewayBackend) -> tuple[dict[str, Line], Waiting | None]:
+async def read_waiting(backend: GatewayBackend) -> tuple[dict[str, TagBacklog], Waiting | None]:
     """Return the waiting runs as `read_lines` does, and the waiting packs."""
     counts = await backend.index.counts()
     quiet = await backend.index.quiet(EVERYBODY, quiet_since(backend), QUIET_MAX)
-    lines = {tag: Line(waiting.count, 0, waiting.oldest_at) for tag, waiting in counts.waiting.items()}
+    lines = {tag: TagBacklog(waiting.count, 0, waiting.oldest_at) for tag, waiting in counts.waiting.items()}
     back = [run for run in quiet if run.worker_id is None]
     for run in back:
         line = lines.get(run.tag)
         if line is None:
-            lines[run.tag] = Line(0, 1, run.updated_at)
+            lines[run.tag] = TagBacklog(0, 1, run.updated_at)
         else:
             first = min(line.oldest_at, run.updated_at)
-            lines[run.tag] = replace(line, handed_back=line.handed_back + 1, oldest_at=first)
+            lines[run.tag] = replace(line, put_back=line.put_back + 1, oldest_at=first)
     if back:
         lines = dict(sorted(lines.items(), key=lambda each: -each[1].depth))
     return lines, counts.packs_waiting

@@ -15,7 +15,7 @@ from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.index.port import EVERYBODY, ListPosition, Page, RunFilter, Summary
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["RunCounts", "WholePage", "count_runs", "list_runs", "list_whole_runs", "params_of"]
+__all__ = ["FullPage", "RunCounts", "count_runs", "list_full_runs", "list_runs", "params_of"]
 
 
 #: How far runs of one status are counted: about a millisecond. A search reads the row of each run it counts.
@@ -31,7 +31,7 @@ class RunCounts:
 
 
 @dataclass(frozen=True)
-class WholePage:
+class FullPage:
     """A page with complete runs. A run whose record cannot be decoded appears as its list line, as UNKNOWN
     (SAFE-16)."""
 
@@ -59,14 +59,14 @@ async def count_runs(backend: GatewayBackend, caller: Caller, wanted: RunFilter)
     return RunCounts(by_status, None if every == RunFilter() else limit)
 
 
-async def list_whole_runs(
+async def list_full_runs(
     backend: GatewayBackend, caller: Caller, wanted: RunFilter, limit: int, after: ListPosition | None = None
-) -> WholePage:
+) -> FullPage:
     """List runs as `list_runs` does, but complete: `limit` concurrent reads. Deleted runs are left out (FLOW-112)."""
     page = await list_runs(backend, caller, wanted, limit, after)
     found = await asyncio.gather(*(_find(backend, line) for line in page.items))
     items = [item for item in found if isinstance(item, Summary) or (item is not None and may_list(caller, item))]
-    return WholePage(items, page.next)
+    return FullPage(items, page.next)
 
 
 async def params_of(backend: GatewayBackend, caller: Caller, lines: Sequence[Summary]) -> dict[str, Mapping[str, Any]]:

@@ -94,12 +94,12 @@ async def measure(backend: GatewayBackend, lag: Lag) -> Figures:
     dead_letters = await backend.queue.buried()
     lag_seconds = await lag.measure(backend)
     counts = await backend.index.counts()
-    letters = await backend.dead_letter_index.counts()
+    counted = await backend.dead_letter_index.counts()
     workers = await backend.registry.all()
     now = backend.clock()
     reasons: Counter[str] = Counter({reason.value: 0 for reason in DeadReason})
-    for letter in letters:
-        reasons[letter.reason] += letter.count
+    for group in counted:
+        reasons[group.reason] += group.count
     return Figures(
         at=now,
         runs={status: counts.by_status.get(status, 0) for status in RunState},

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyoco_server.actions.attempt import Standing, standing_of
 from pyoco_server.actions.beat import refresh
 from pyoco_server.actions.claim import FlowAttempt
+from pyoco_server.core.flow_moves import put_back
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import HANDED_BACK, Run, put_back
+from pyoco_server.core.run import HANDED_BACK, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.runs.port import Stored
@@ -45,8 +46,8 @@ async def put_back_run(backend: Backend, held: FlowAttempt, why: str = HANDED_BA
 
 
 async def _put_back_before(backend: Backend, run: Run) -> Stored | None:
-    """Return the record if the write of this attempt took effect although its answer was lost: nobody else ends an
-    attempt so."""
+    """Return the record if the write of this attempt took effect although its answer was lost: no other process
+    puts a run back with this attempt."""
     found = await backend.runs.find(run.run_id)
     if not isinstance(found, Stored):
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pyoco_server.actions.read_workflow import not_repeatable, read_workflow
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import NOTHING_YET
-from pyoco_server.core.run import Run, Submission, beat
+from pyoco_server.core.run import Run, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotRepeatable, WorkflowTooLarge
 from pyoco_server.logs import get_logger

@@ -12,7 +12,7 @@ from pyoco_server.actions.priced.owned import find_owned, stored_envelope
 from pyoco_server.actions.read import read_run
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.states import RunState, TaskState
-from pyoco_server.core.values.kept import InRecord, InStore, NotKept, Where, object_name, whole_output
+from pyoco_server.core.values.kept import InRecord, InStore, NotKept, Where, in_record, object_name
 from pyoco_server.core.values.shown import output_of, result_of
 from pyoco_server.errors import (
     Corrupt,
@@ -29,20 +29,20 @@ from pyoco_server.errors import (
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend
 
-__all__ = ["Found", "find_output", "find_result", "open_value", "pack_result"]
+__all__ = ["FoundOutput", "find_output", "find_result", "open_value", "pack_result"]
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOutput:
     """A value that can be read."""
 
     run: Run
     value: InRecord | InStore
 
 
-async def find_result(backend: Backend, caller: Caller, run_id: str) -> Found:
+async def find_result(backend: Backend, caller: Caller, run_id: str) -> FoundOutput:
     """Return the result of a run. One round trip; for a pack, also one query of the ledger and one read of the store.
 
     Raises RunNotFound, ValueMissing with the reason (RES-8 to RES-12).
@@ -57,7 +57,7 @@ async def find_result(backend: Backend, caller: Caller, run_id: str) -> Found:
     found: Where | None = await pack_result(backend, run) if run.is_pack else result_of(run)
     if found is None:
         raise ResultNotFound("the run was ended by a worker of an earlier version, which kept no result")
-    return Found(run, _readable(found))
+    return FoundOutput(run, _readable(found))
 
 
 async def pack_result(backend: Backend, run: Run) -> InRecord | NotKept:
@@ -71,10 +71,10 @@ async def pack_result(backend: Backend, run: Run) -> InRecord | NotKept:
         envelope = await stored_envelope(backend.priced, owned.run, owned.result, owned.now_us)
     except RunExpired:
         return NotKept(56, "the result is past its retention, or its store has lost it")
-    return whole_output(json.loads(envelope)["data"])
+    return in_record(json.loads(envelope)["data"])
 
 
-async def find_output(backend: Backend, caller: Caller, run_id: str, task: str) -> Found:
+async def find_output(backend: Backend, caller: Caller, run_id: str, task: str) -> FoundOutput:
     """Return the output of a task. One round trip. Raises RunNotFound, ValueMissing with the reason."""
     run = (await read_run(backend, caller, run_id)).run
     if task not in run.tasks and not (run.is_flow and task in run.graph):
@@ -87,7 +87,7 @@ async def find_output(backend: Backend, caller: Caller, run_id: str, task: str) 
     found = output_of(run, task)
     if found is None:
         raise ResultNotReady("the output is too large for the record, and stored when the run ends", status=run.status)
-    return Found(run, _readable(found))
+    return FoundOutput(run, _readable(found))
 
 
 _REASONS: dict[int, type[ValueMissing]] = {54: ResultNotEncodable, 55: ResultTooLarge, 56: ResultGone}
@@ -99,7 +99,7 @@ def _readable(found: Where) -> InRecord | InStore:
     return found
 
 
-async def open_value(backend: Backend, found: Found, start: int, length: int) -> AsyncGenerator[bytes, None]:
+async def open_value(backend: Backend, found: FoundOutput, start: int, length: int) -> AsyncGenerator[bytes, None]:
     """Yield this slice of the value; read all of it, and its digest is compared before the last piece.
 
     Raises ResultGone before the first byte if the object is missing, Corrupt if it is damaged, Unavailable.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyoco_server.actions.delete_dead_letter import forget_letters
+from pyoco_server.actions.delete_dead_letter import forget_dead_letters
 from pyoco_server.actions.programs.requeue import requeue
-from pyoco_server.actions.rerun import UNCHANGED, Change, rerun
+from pyoco_server.actions.rerun import UNCHANGED, RerunChange, rerun
 from pyoco_server.actions.show_dead_letter import find_dead_letter, find_run
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.core.run import Caller
@@ -19,7 +19,7 @@ __all__ = ["redrive"]
 log = get_logger(__name__)
 
 
-async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, change: Change = UNCHANGED) -> Accepted:
+async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, change: RerunChange = UNCHANGED) -> Accepted:
     """Submit the work of the letter's run as a new run, then delete the letter, in that order.
 
     A terminal state is final, so the dead run stays as it is; the new run names it in `rerun_of`. The submission uses
@@ -38,7 +38,7 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
     stored; KeyReused if it was redriven with another change before; Refused if the change is not possible.
     """
     found = await find_dead_letter(backend, caller, letter_id)
-    if found.letter.is_exec:
+    if found.dead_letter.is_exec:
         return await _redrive_program(backend, caller, found, change)
     run = await find_run(backend, caller, found)
     if run is None:
@@ -49,11 +49,11 @@ async def redrive(backend: GatewayBackend, caller: Caller, letter_id: str, chang
         accepted = await rerun(backend, caller, run.run_id, change, f"redrive {run.run_id}")
     except RunNotFound as error:
         raise _not_repeatable("names a run that is no longer stored", "run_gone") from error
-    return await _delete_letter(backend, found, accepted)
+    return await _delete_dead_letter(backend, found, accepted)
 
 
 async def _redrive_program(
-    backend: GatewayBackend, caller: Caller, found: StoredDeadLetter, change: Change
+    backend: GatewayBackend, caller: Caller, found: StoredDeadLetter, change: RerunChange
 ) -> Accepted:
     """Submit a program again. The letter contains the job itself, so the run need not exist any more. Raises as
     `requeue` does, and Refused."""
@@ -62,18 +62,18 @@ async def _redrive_program(
         raise Refused(message, problems=(Problem(("body",), message, "forbidden"),))
     submitted = await requeue(backend, caller, found)
     accepted = Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
-    return await _delete_letter(backend, found, accepted)
+    return await _delete_dead_letter(backend, found, accepted)
 
 
-async def _delete_letter(backend: GatewayBackend, found: StoredDeadLetter, accepted: Accepted) -> Accepted:
+async def _delete_dead_letter(backend: GatewayBackend, found: StoredDeadLetter, accepted: Accepted) -> Accepted:
     await backend.dead_letters.delete(found.letter_id)
-    await forget_letters(backend, {found.letter_id})
+    await forget_dead_letters(backend, {found.letter_id})
     log.info(
         "redriven",
         letter_id=found.letter_id,
-        reason=found.letter.reason,
+        reason=found.dead_letter.reason,
         run_id=accepted.stored.run.run_id,
-        rerun_of=found.letter.run_id,
+        rerun_of=found.dead_letter.run_id,
         replayed=accepted.replayed,
     )
     return accepted

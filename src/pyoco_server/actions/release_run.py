@@ -8,10 +8,11 @@ from pyoco_server.actions.priced.release import release_due_pack, release_pack
 from pyoco_server.actions.programs.release import enqueue_released
 from pyoco_server.actions.queue_again import submission_of
 from pyoco_server.actions.read import read_run
+from pyoco_server.core.flow_moves import conclude, release
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import DeadReason, Failed
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import KEEPER, Caller, conclude, release
+from pyoco_server.core.run import KEEPER, Caller
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import NotDelayed, NotRepeatable, WorkflowTooLarge
 from pyoco_server.logs import get_logger

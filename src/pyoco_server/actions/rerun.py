@@ -20,13 +20,13 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["UNCHANGED", "Change", "rerun"]
+__all__ = ["UNCHANGED", "RerunChange", "rerun"]
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class RerunChange:
     """What to change in the new run. None: as it was."""
 
     #: Merged over the old params at the top level. For named flows only.
@@ -39,11 +39,11 @@ class Change:
     timeout: float | None = None
 
 
-UNCHANGED = Change()
+UNCHANGED = RerunChange()
 
 
 async def rerun(
-    backend: GatewayBackend, caller: Caller, run_id: str, change: Change, key: str | None = None
+    backend: GatewayBackend, caller: Caller, run_id: str, change: RerunChange, key: str | None = None
 ) -> Accepted:
     """Submit the same work as a new run, which belongs to the caller and names the old one in `rerun_of`.
 
@@ -70,7 +70,7 @@ async def rerun(
 
 
 async def _rerun_program(
-    backend: GatewayBackend, caller: Caller, old: Run, change: Change, key: str | None
+    backend: GatewayBackend, caller: Caller, old: Run, change: RerunChange, key: str | None
 ) -> Accepted:
     """Submit a new job with the same content. The idempotency key takes the place of the job id."""
     if replace(change, delay=NO_DELAY, retry=None, timeout=None) != UNCHANGED:
@@ -81,7 +81,7 @@ async def _rerun_program(
     return Accepted(Stored(submitted.run, submitted.revision), replayed=submitted.duplicate)
 
 
-def _check_tried_once(change: Change) -> None:
+def _check_tried_once(change: RerunChange) -> None:
     """RETRY-19"""
     given = [name for name in ("retry", "timeout") if getattr(change, name) is not None]
     if given:
@@ -101,7 +101,7 @@ def _check_repeatable(old: Run, tag: str) -> None:
         raise not_repeatable("has no flow name or no tag that a worker could serve", "incomplete")
 
 
-async def _named(backend: GatewayBackend, old: Run, change: Change, tag: str) -> Submission:
+async def _named(backend: GatewayBackend, old: Run, change: RerunChange, tag: str) -> Submission:
     if old.params_truncated and change.params is None:
         raise not_repeatable("was too large to keep its params: give all of them", "params_truncated")
     # Nothing can be merged over truncated params: the new params replace them completely.
@@ -111,7 +111,7 @@ async def _named(backend: GatewayBackend, old: Run, change: Change, tag: str) ->
     )
 
 
-async def _uploaded(backend: GatewayBackend, old: Run, change: Change, tag: str) -> Submission:
+async def _uploaded(backend: GatewayBackend, old: Run, change: RerunChange, tag: str) -> Submission:
     if change.params is not None:  # FLOW-85, FLOW-171
         message = "cannot be overridden: the params of an uploaded flow are its flow.defaults"
         raise Refused(message, problems=(Problem(("body", "params"), message, "forbidden"),))
@@ -130,7 +130,7 @@ async def _uploaded(backend: GatewayBackend, old: Run, change: Change, tag: str)
     )
 
 
-def _labels(old: Run, change: Change, tag: str) -> tuple[str, ...]:
+def _labels(old: Run, change: RerunChange, tag: str) -> tuple[str, ...]:
     """Return the new or the old labels; a label that only repeated the old tag is replaced by the new tag."""
     if change.tags is not None:
         return change.tags

@@ -9,9 +9,10 @@ from pyoco_server.actions.finish import write_terminal
 from pyoco_server.actions.queue_again import queue_again
 from pyoco_server.actions.read import worker_of
 from pyoco_server.config import NatsBackendConfig
+from pyoco_server.core.flow_moves import conclude
 from pyoco_server.core.holds import Holds
 from pyoco_server.core.outcome import Cancelled, DeadReason, Failed
-from pyoco_server.core.run import KEEPER, Run, conclude
+from pyoco_server.core.run import KEEPER, Run
 from pyoco_server.core.states import RunState
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend

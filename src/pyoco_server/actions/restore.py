@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 
-from pyoco_server.actions.backup import Progress
+from pyoco_server.actions.backup import BackupProgress
 from pyoco_server.actions.verify_backup import verify_backup
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.backup import CHANGES, DATA, LEDGER, Manifest, StoredFile, StreamCopy
-from pyoco_server.core.backup_change import Change, read_changes
-from pyoco_server.core.backup_mark import Mark, mark_of
+from pyoco_server.core.backup_change import LateChange, read_changes
+from pyoco_server.core.backup_mark import BackupMark, mark_of
 from pyoco_server.errors import BackupFailed, PyocoError
-from pyoco_server.ports.backups.port import Archive, Found, FoundLedger, LedgerFile, Streams
+from pyoco_server.ports.backups.port import Archive, FoundLedger, FoundStream, LedgerFile, Streams
 
 __all__ = ["Restoration", "plan_restore", "restore"]
 
@@ -26,7 +26,7 @@ class Restoration:
     #: In the order of the restore.
     streams: tuple[StreamCopy, ...]
     #: Existing streams under those names, which are removed first.
-    removed: tuple[Found, ...]
+    removed: tuple[FoundStream, ...]
     #: Streams that an earlier, interrupted restore of this backup has already restored and that have not changed since.
     already: tuple[str, ...]
     #: The ledger's file, if it is restored, too; and whether it replaces an existing one.
@@ -39,9 +39,9 @@ class Restoration:
         return [*([LEDGER] if self.ledger is not None else []), *(stream.name for stream in self.streams)]
 
     @property
-    def lost(self) -> tuple[Found, ...]:
+    def lost(self) -> tuple[FoundStream, ...]:
         """The removed streams that hold data: all except the leftovers of an interrupted restore."""
-        return tuple(found for found in self.removed if mark_of(found.config) != Mark(self.manifest.backup_id))
+        return tuple(found for found in self.removed if mark_of(found.config) != BackupMark(self.manifest.backup_id))
 
 
 async def plan_restore(
@@ -109,7 +109,7 @@ def _is_same(file: StoredFile | None, here: FoundLedger | None) -> bool:
     return file is not None and here is not None and here.sha256_hex == file.sha256_hex
 
 
-def _is_as_restored(manifest: Manifest, found: Found) -> bool:
+def _is_as_restored(manifest: Manifest, found: FoundStream) -> bool:
     """Whether the stream is still as this backup restored it.
 
     The mark alone is not enough: messages may have been written since, or jobs taken. Messages are counted only for a
@@ -136,7 +136,7 @@ async def restore(
     archive: Archive,
     plan: Restoration,
     replicas: int | None,
-    report: Callable[[Progress], None],
+    report: Callable[[BackupProgress], None],
     ledger: LedgerFile | None = None,
 ) -> None:
     """Remove the existing streams and restore those of the backup, one after the other.
@@ -164,14 +164,14 @@ async def restore(
         if plan.ledger is not None and ledger is not None:
             async with contextlib.aclosing(archive.chunks(LEDGER, plan.ledger)) as chunks:
                 await ledger.put(chunks)
-            report(Progress(LEDGER, plan.ledger.size_bytes, plan.ledger.size_bytes, is_done=True))
+            report(BackupProgress(LEDGER, plan.ledger.size_bytes, plan.ledger.size_bytes, is_done=True))
             done.append(LEDGER)
         for stream in plan.streams:
             if stream.name in in_the_way:
                 await streams.remove(stream.name)
             content = _chunks(archive, stream, report)
             await streams.restore(stream, plan.manifest.backup_id, replicas, content, _changes(archive, stream))
-            report(Progress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
+            report(BackupProgress(stream.name, stream.size_bytes, stream.size_bytes, is_done=True))
             done.append(stream.name)
     except BaseException as error:
         left = [name for name in plan.names if name not in done]
@@ -186,17 +186,19 @@ async def restore(
                 await streams.unmark(name)
 
 
-async def _chunks(archive: Archive, stream: StreamCopy, report: Callable[[Progress], None]) -> AsyncIterator[bytes]:
+async def _chunks(
+    archive: Archive, stream: StreamCopy, report: Callable[[BackupProgress], None]
+) -> AsyncIterator[bytes]:
     file, done = _file(stream, DATA), 0
-    report(Progress(stream.name, done, file.size_bytes))
+    report(BackupProgress(stream.name, done, file.size_bytes))
     async with contextlib.aclosing(archive.chunks(stream.name, file)) as chunks:
         async for chunk in chunks:
             yield chunk
             done += len(chunk)
-            report(Progress(stream.name, done, file.size_bytes))
+            report(BackupProgress(stream.name, done, file.size_bytes))
 
 
-async def _changes(archive: Archive, stream: StreamCopy) -> AsyncIterator[Change]:
+async def _changes(archive: Archive, stream: StreamCopy) -> AsyncIterator[LateChange]:
     for file in stream.files:
         if file.name == CHANGES:
             async with contextlib.aclosing(archive.chunks(stream.name, file)) as chunks:

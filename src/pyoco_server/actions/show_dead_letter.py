@@ -30,17 +30,17 @@ async def find_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: s
     """Return the letter: one round trip. Raises DeadLetterNotFound, also for another tenant's letter (FLOW-273)."""
     number = read_letter_id(letter_id)
     found = None if number is None else await backend.dead_letters.find(number)
-    if found is None or (caller.tenant_id is not None and found.letter.tenant_id != caller.tenant_id):
+    if found is None or (caller.tenant_id is not None and found.dead_letter.tenant_id != caller.tenant_id):
         raise DeadLetterNotFound
     return found
 
 
 async def find_run(backend: GatewayBackend, caller: Caller, found: StoredDeadLetter) -> Run | None:
     """Return the run of a letter: one round trip. Returns None if it names no run, or if the caller cannot read it."""
-    if found.letter.run_id is None:
+    if found.dead_letter.run_id is None:
         return None
     try:
-        return (await read_run(backend, caller, found.letter.run_id)).run
+        return (await read_run(backend, caller, found.dead_letter.run_id)).run
     except (RunNotFound, Corrupt):
         return None
 
@@ -49,8 +49,8 @@ async def show_dead_letter(backend: GatewayBackend, caller: Caller, letter_id: s
     """Return the letter and its run: two round trips, three for an uploaded flow. Raises DeadLetterNotFound."""
     found = await find_dead_letter(backend, caller, letter_id)
     run = await find_run(backend, caller, found)
-    if found.letter.is_exec:  # it contains the job itself
-        return DeadLetterView(found, None if run is None else run.status, await can_requeue(backend, found.letter))
+    if found.dead_letter.is_exec:  # it contains the job itself
+        return DeadLetterView(found, None if run is None else run.status, await can_requeue(backend, found.dead_letter))
     if run is None:
         return DeadLetterView(found, None, redrivable=False)
     return DeadLetterView(found, run.status, await _is_repeatable(backend, run))

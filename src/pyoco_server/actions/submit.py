@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.job import job_of
-from pyoco_server.core.run import Caller, Run, Submission, accept
+from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.errors import CATALOGUE, Problem, Refused, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import Backend

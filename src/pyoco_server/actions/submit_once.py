@@ -9,9 +9,10 @@ from pyoco_server.actions.keep_workflow import keep_workflow
 from pyoco_server.actions.submit import Accepted, check_size, record_and_queue, submit
 from pyoco_server.actions.submit_promised import queue_once_more
 from pyoco_server.core.fingerprint import fingerprint, receipt_key
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Caller, Run, Submission, accept
+from pyoco_server.core.run import Caller, Run, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import KeyReused
 from pyoco_server.ports.backend import GatewayBackend

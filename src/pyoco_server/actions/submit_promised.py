@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pyoco_server.actions.submit import too_large
+from pyoco_server.core.flow_moves import beat
 from pyoco_server.core.job import job_of
 from pyoco_server.core.outcome import NOTHING_YET
 from pyoco_server.core.rounds import Rounds
-from pyoco_server.core.run import Run, Submission, beat
+from pyoco_server.core.run import Run, Submission
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import SnapshotTooLargeError
 from pyoco_server.ports.backend import Backend

@@ -54,13 +54,13 @@ async def walk_dead_letters(
     was done.
     """
     walked = Walked()
-    own_letters = only_own(caller, wanted)
+    own_dead_letters = only_own(caller, wanted)
     try:
         async with asyncio.timeout(span.seconds):
             before = span.before
             while True:
                 page = await backend.dead_letter_index.page(
-                    own_letters, min(_PAGE, span.limit - walked.matched), before
+                    own_dead_letters, min(_PAGE, span.limit - walked.matched), before
                 )
                 # Until the page is complete, a next walk has to start with it again.
                 walked.next_before = page.items[0].letter_id + 1 if page.items else None

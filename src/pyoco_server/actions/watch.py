@@ -17,8 +17,8 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["HEARTBEAT_SECONDS", "NOTHING_LEFT", "Event", "EventKind", "Follower", "Hub", "Watch", "Watching", "Word"]
-__all__ += ["may_still_see", "next_word", "watch"]
+__all__ = ["HEARTBEAT_SECONDS", "NOTHING_LEFT", "EventKind", "Follower", "Hub", "RunVersion", "Watch", "WatchEvent"]
+__all__ += ["Watching", "may_still_see", "next_version", "watch"]
 
 log = get_logger(__name__)
 
@@ -27,7 +27,7 @@ HEARTBEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class Word:
+class RunVersion:
     """One stored state of a run, shared by all of its watchers."""
 
     stored: Stored
@@ -36,11 +36,11 @@ class Word:
     content: int
 
 
-def next_word(before: Word | None, stored: Stored) -> Word:
-    """Build the word of a newly stored state. Compares once for all watchers: O(size of the run)."""
+def next_version(before: RunVersion | None, stored: Stored) -> RunVersion:
+    """Return the version for a newly stored state. Compares once for all watchers: O(size of the run)."""
     if before is not None and _is_heartbeat_only(before.stored.run, stored.run):
-        return Word(stored, before.content)
-    return Word(stored, stored.revision)
+        return RunVersion(stored, before.content)
+    return RunVersion(stored, stored.revision)
 
 
 def _is_heartbeat_only(before: Run, after: Run) -> bool:
@@ -59,7 +59,7 @@ class Follower(Protocol):
     on_over: Callable[[], None] | None
 
     @property
-    def word(self) -> Word | None:
+    def version(self) -> RunVersion | None:
         """The newest known state of the run. Never goes back to an older one."""
 
     @property
@@ -98,9 +98,9 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     kind: EventKind
-    word: Word
+    version: RunVersion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,21 +135,21 @@ async def watch(backend: GatewayBackend, caller: Caller, hub: Hub, ask: Watch) -
         follower = hub.follow(ask.run_id)
         undo.callback(follower.close)
         follower.offer(await read_run(backend, caller, ask.run_id))
-        word = follower.word
-        if word is None:  # deleted after it was read: the feed was faster
+        version = follower.version
+        if version is None:  # deleted after it was read: the feed was faster
             raise RunNotFound
-        if word.stored.run.is_terminal and ask.last_revision == word.stored.revision:
+        if version.stored.run.is_terminal and ask.last_revision == version.stored.revision:
             return NOTHING_LEFT
-        watching = Watching(backend, caller, follower, ask, word)
+        watching = Watching(backend, caller, follower, ask, version)
         undo.pop_all()
     return watching
 
 
-def _is_known(ask: Watch, word: Word) -> bool:
+def _is_known(ask: Watch, version: RunVersion) -> bool:
     """Whether the watcher already has the current state."""
-    if ask.last_revision is not None and ask.last_revision <= word.stored.revision:
-        return ask.last_revision == word.stored.revision
-    return ask.since is not None and word.stored.run.updated_at <= ask.since
+    if ask.last_revision is not None and ask.last_revision <= version.stored.revision:
+        return ask.last_revision == version.stored.revision
+    return ask.since is not None and version.stored.run.updated_at <= ask.since
 
 
 async def may_still_see(backend: GatewayBackend, caller: Caller) -> bool:
@@ -167,7 +167,9 @@ async def may_still_see(backend: GatewayBackend, caller: Caller) -> bool:
 class Watching:
     """The events of one watcher, one at a time. Memory is O(1), however fast the run and however slow the watcher."""
 
-    def __init__(self, backend: GatewayBackend, caller: Caller, follower: Follower, ask: Watch, word: Word) -> None:
+    def __init__(
+        self, backend: GatewayBackend, caller: Caller, follower: Follower, ask: Watch, version: RunVersion
+    ) -> None:
         self.follower = follower
         self._backend, self._caller, self._ask = backend, caller, ask
         self._loop = asyncio.get_running_loop()
@@ -176,19 +178,19 @@ class Watching:
         self.ends_at = self._sent_at + ask.timeout_seconds
         self._sent: int | None = None
         self._is_done = False
-        if _is_known(ask, word):
-            self._sent = word.content
+        if _is_known(ask, version):
+            self._sent = version.content
             # A `since` later than the terminal update does not prove that the watcher has it: clocks differ. A
             # heartbeat delivers it.
-            self._is_done = word.stored.run.is_terminal and word.stored.run.updated_at == ask.since
+            self._is_done = version.stored.run.is_terminal and version.stored.run.updated_at == ask.since
 
-    async def next(self) -> Event | None:
+    async def next(self) -> WatchEvent | None:
         """Return the next event, as soon as it is due. Returns None if there will be no more."""
         follower = self.follower
         while not self._is_done:
-            word = self._latest()
-            if word.content != self._sent:
-                return await self._event(EventKind.SNAPSHOT, word)
+            version = self._latest()
+            if version.content != self._sent:
+                return await self._event(EventKind.SNAPSHOT, version)
             now = self._loop.time()
             if follower.is_over or now >= self.ends_at:
                 break
@@ -202,18 +204,18 @@ class Watching:
         self._is_done = True
         return None
 
-    def _latest(self) -> Word:
-        word = self.follower.word
-        assert word is not None, "a follower that has a state never loses it"
-        return word
+    def _latest(self) -> RunVersion:
+        version = self.follower.version
+        assert version is not None, "a follower that has a state never loses it"
+        return version
 
-    async def _event(self, kind: EventKind, word: Word) -> Event | None:
+    async def _event(self, kind: EventKind, version: RunVersion) -> WatchEvent | None:
         if not await may_still_see(self._backend, self._caller):
             self._is_done = True
             return None
-        self._sent, self._sent_at = word.content, self._loop.time()
-        self._is_done = word.stored.run.is_terminal  # FLOW-125
-        return Event(kind, word)
+        self._sent, self._sent_at = version.content, self._loop.time()
+        self._is_done = version.stored.run.is_terminal  # FLOW-125
+        return WatchEvent(kind, version)
 
     async def _is_stored(self) -> bool:
         """Read the store itself while the feed is lagging: a lagging feed must not look like a run without changes."""

@@ -22,7 +22,7 @@ from pyoco_server.client.config_file import (
     read_file,
     warnings_of,
 )
-from pyoco_server.discovery import HTTP, Found, Need, find, find_in
+from pyoco_server.discovery import HTTP, FoundServer, Need, find, find_in
 from pyoco_server.errors import UsageError
 
 __all__ = ["DEFAULT_SERVER", "Access", "Asked", "Connection", "access", "resolve", "shown_address"]
@@ -59,7 +59,7 @@ class Connection:
     has_config_file: bool
     profile: str | None
     #: The local server that the address was taken from. None: the address has another origin.
-    found: Found | None = None
+    found: FoundServer | None = None
     #: Shown to the user.
     warnings: tuple[str, ...] = ()
 
@@ -127,7 +127,7 @@ def resolve(asked: Asked, environ: Mapping[str, str] | None = None, need: Need =
     )
 
 
-def _local_server(need: Need, variables: Mapping[str, str]) -> Found | None:
+def _local_server(need: Need, variables: Mapping[str, str]) -> FoundServer | None:
     """Raises SeveralServers, SettingError."""
     data_dir = variables.get("PYOCO_DATA_DIR")
     return find_in(data_dir, need, variables) if data_dir else find(need, environ=variables)

@@ -15,12 +15,12 @@ from pyoco_server.config.settings import (
     NAME,
     PATH,
     Audience,
-    Kind,
+    ValueKind,
     check_all,
     choice,
     declare,
+    integer,
     values_in,
-    whole,
     written,
 )
 from pyoco_server.errors import SettingError
@@ -38,20 +38,20 @@ _PATTERN = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
-GROUP = Kind(
+GROUP = ValueKind(
     str.strip,
     lambda value: None if isinstance(value, str) and _GROUP.fullmatch(value) else "may hold letters, digits, '_', '-'",
 )
 
 
-def _list_of(pattern: re.Pattern[str], what: str, example: str) -> Kind:
+def _list_of(pattern: re.Pattern[str], what: str, example: str) -> ValueKind:
     def problem(value: object) -> str | None:
         if not isinstance(value, tuple):
             return "is not a tuple of texts"
         bad = [item for item in value if not (isinstance(item, str) and pattern.fullmatch(item))]
         return f"has {str(bad[0])[:80]!r}, which is not {what}" if bad else None
 
-    return Kind(lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), problem, example)
+    return ValueKind(lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), problem, example)
 
 
 KEY_IDS = _list_of(_ID, "the id of an API key", "0123456789abcdef")
@@ -59,7 +59,7 @@ GLOBS = _list_of(_PATTERN, "a pattern of program names", "calc*,render")
 VARIABLES = _list_of(_VARIABLE, "the name of a variable", "LD_LIBRARY_PATH,MY_LICENCE")
 #: Safe to embed in the configuration of NATS and in URLs: no character that is special there.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,128}", re.ASCII)
-SECRET_OR_NONE = Kind(
+SECRET_OR_NONE = ValueKind(
     str.strip,
     lambda value: (
         None
@@ -68,7 +68,7 @@ SECRET_OR_NONE = Kind(
     ),
     "$(openssl rand -hex 32)",
 )
-ID_OR_NONE = Kind(
+ID_OR_NONE = ValueKind(
     str.strip,
     lambda value: (
         None
@@ -91,7 +91,7 @@ def _read_cpu_cap(text: str) -> float:
     return used
 
 
-CPU_CAP = Kind(
+CPU_CAP = ValueKind(
     _read_cpu_cap,
     lambda value: (
         None
@@ -101,7 +101,7 @@ CPU_CAP = Kind(
 )
 
 
-def _own(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
+def _own(default: Any, kind: ValueKind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     return declare(default, kind, used_by, text, prefix="", **more)
 
 
@@ -112,7 +112,7 @@ class GridConfig:
     exec_group: str = _own("default", GROUP, "GDPK", "Group of queues, doors and workers that this process belongs to.")
     exec_replicas: int = _own(
         0,
-        whole(0, 5),
+        integer(0, 5),
         "GDPK",
         "Copies of each stream and bucket of programs; 0 = the value of PYOCO_JETSTREAM_REPLICAS.",
         audience=Audience.EXISTING,
@@ -121,24 +121,24 @@ class GridConfig:
     # Queue limits and attempts.
     exec_queue_max_jobs: int = _own(
         1_000_000,
-        whole(1, 10**9),
+        integer(1, 10**9),
         "GDPK",
         "Maximum number of queued jobs; more are refused.",
         audience=Audience.EXISTING,
     )
     exec_queue_max_bytes: int = _own(
-        8 * _GIB, whole(65_536, 2**62), "GDPK", "Maximum size of all queued jobs in bytes."
+        8 * _GIB, integer(65_536, 2**62), "GDPK", "Maximum size of all queued jobs in bytes."
     )
     exec_inline_max: int = _own(
         16 * _KIB,
-        whole(0, 256 * _KIB),
+        integer(0, 256 * _KIB),
         "GD",
         "Input files with a larger total size are stored as an object.",
         audience=Audience.EXISTING,
     )
-    exec_max_attempts: int = _own(5, whole(1, 1_000), "GDP", "Attempts that may fail before a job is given up.")
+    exec_max_attempts: int = _own(5, integer(1, 1_000), "GDP", "Attempts that may fail before a job is given up.")
     exec_max_lost: int = _own(
-        20, whole(1, 10_000), "GDP", "Attempts that may be lost with their worker before a job is given up."
+        20, integer(1, 10_000), "GDP", "Attempts that may be lost with their worker before a job is given up."
     )
     exec_ack_timeout_sec: float = _own(
         30.0, INTERVAL, "DP", "An attempt without heartbeats for this time has failed.", audience=Audience.EXISTING
@@ -164,8 +164,8 @@ class GridConfig:
         f"A heartbeat older than this is stale. If unset and `{_ACK_WAIT}` is below 30: two thirds of that.",
         audience=Audience.EXISTING,
     )
-    exec_job_timeout_sec: int = _own(3_600, whole(1, _DAY), "GDP", "Run time limit of a job that sets none.")
-    exec_default_cap: int = _own(4, whole(1, 10_000), "GDP", "Concurrent jobs of a client that has set no cap.")
+    exec_job_timeout_sec: int = _own(3_600, integer(1, _DAY), "GDP", "Run time limit of a job that sets none.")
+    exec_default_cap: int = _own(4, integer(1, 10_000), "GDP", "Concurrent jobs of a client that has set no cap.")
     exec_sweep_sec: float = _own(
         600.0, INTERVAL, "GDK", "Time between scans for jobs that are missing from the queue.", has_variable=False
     )
@@ -175,19 +175,29 @@ class GridConfig:
 
     # Sizes and retention of inputs and outputs.
     exec_stdio_max: int = _own(
-        _MIB, whole(1_024, 2 * _MIB), "P", "Bytes of stdout, and of stderr, that are kept.", audience=Audience.EXISTING
+        _MIB,
+        integer(1_024, 2 * _MIB),
+        "P",
+        "Bytes of stdout, and of stderr, that are kept.",
+        audience=Audience.EXISTING,
     )
     exec_output_max_bytes: int = _own(
-        _GIB, whole(1_024, 2**40), "GDPF", "Maximum size of the files a program leaves behind, in bytes."
+        _GIB, integer(1_024, 2**40), "GDPF", "Maximum size of the files a program leaves behind, in bytes."
     )
-    exec_http_max_bytes: int = _own(512 * _MIB, whole(1_024, 2**40), "G", "Maximum size of one `POST /jobs`, in bytes.")
+    exec_http_max_bytes: int = _own(
+        512 * _MIB, integer(1_024, 2**40), "G", "Maximum size of one `POST /jobs`, in bytes."
+    )
     exec_artifact_ttl_sec: float = _own(604_800.0, INTERVAL, "GDPK", "Inputs and archives of jobs are kept this long.")
     exec_events: bool = _own(True, FLAG, "GDPK", "Whether a history of events is kept.")
 
     # Doors.
-    exec_max_conns: int = _own(1_000, whole(1, 1_000_000), "D", "Maximum number of connections of a door.")
+    exec_max_conns: int = _own(1_000, integer(1, 1_000_000), "D", "Maximum number of connections of a door.")
     exec_max_conns_per_ip: int = _own(
-        200, whole(1, 1_000_000), "D", "Maximum number of connections from one address.", audience=Audience.EXISTING
+        200,
+        integer(1, 1_000_000),
+        "D",
+        "Maximum number of connections from one address.",
+        audience=Audience.EXISTING,
     )
     exec_drain_sec: float = _own(
         30.0, INTERVAL, "D", "On SIGTERM a door waits this long for its workers to disconnect."
@@ -235,7 +245,7 @@ class GridConfig:
     worker_exec_allow: tuple[str, ...] = _own(("*",), GLOBS, "P", "Patterns of program names that may be run.")
     worker_env_pass: tuple[str, ...] = _own((), VARIABLES, "P", "Environment variables passed to programs.")
     worker_keep_jobs: bool = _own(False, FLAG, "P", "Whether job directories are kept.")
-    worker_max_par: int = _own(4, whole(1, 10_000), "P", "Concurrent programs.")
+    worker_max_par: int = _own(4, integer(1, 10_000), "P", "Concurrent programs.")
     worker_cpu_cap: float = _own(CPU_CAP_DEFAULT, CPU_CAP, "P", "Above this CPU usage no more work is requested.")
     worker_dedup_ttl_sec: float = _own(
         600.0,
@@ -245,7 +255,7 @@ class GridConfig:
         audience=Audience.EXISTING,
     )
     worker_spool_max_bytes: int = _own(
-        2 * _GIB, whole(_MIB, 2**50), "P", "Maximum size of results that no door has accepted yet, in bytes."
+        2 * _GIB, integer(_MIB, 2**50), "P", "Maximum size of results that no door has accepted yet, in bytes."
     )
     worker_orphan_sec: float = _own(
         600.0,
@@ -263,7 +273,7 @@ class GridConfig:
     )
 
     # Clients over TCP.
-    client_desired_par: int = _own(4, whole(1, 10_000), "F", "Concurrent jobs that a client requests.")
+    client_desired_par: int = _own(4, integer(1, 10_000), "F", "Concurrent jobs that a client requests.")
     clientx_grace_sec: float = _own(
         10.0, INTERVAL, "F", "A lost group has this time to reconnect.", audience=Audience.EXISTING
     )

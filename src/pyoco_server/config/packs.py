@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
-from pyoco_server.config.settings import FLAG, Audience, Kind, check_all, choice, declare, values_in, whole
+from pyoco_server.config.settings import FLAG, Audience, ValueKind, check_all, choice, declare, integer, values_in
 from pyoco_server.core.packs.prices import Prices, Tariff
 from pyoco_server.core.priced.constants import MAX_AMOUNT_USD_MICROS
 from pyoco_server.errors import SettingError
 
 __all__ = ["PackConfig"]
 
-_PRICE = whole(0, MAX_AMOUNT_USD_MICROS)
+_PRICE = integer(0, MAX_AMOUNT_USD_MICROS)
 #: Characters allowed in a header.
 _KEY_FORM = re.compile(r"[!-~]*", re.ASCII)
 
@@ -46,24 +46,24 @@ def _address_problem(value: object) -> str | None:
     return None if is_whole else "must have a host, and a port from 1 to 65535 if any"
 
 
-def _file(example: str) -> Kind:
-    return Kind(
+def _file(example: str) -> ValueKind:
+    return ValueKind(
         str.strip, lambda value: None if isinstance(value, str) and "\0" not in value else "is not a path", example
     )
 
 
-_TEST_ALLOW = Kind(
+_TEST_ALLOW = ValueKind(
     str.strip,
     lambda value: None if value == "" or _is_literal_loopback(value) else "must be a loopback address and a port",
     "127.0.0.1:8443",
 )
-_ADDRESS = Kind(str.strip, _address_problem, "https://models.example.com/v1")
-_KEY = Kind(
+_ADDRESS = ValueKind(str.strip, _address_problem, "https://models.example.com/v1")
+_KEY = ValueKind(
     str.strip,
     lambda value: None if isinstance(value, str) and _KEY_FORM.fullmatch(value) else "must be of ASCII without spaces",
     "sk-0123456789",
 )
-_TEXT = Kind(str.strip, lambda value: None if isinstance(value, str) else "is not a text", "some-model")
+_TEXT = ValueKind(str.strip, lambda value: None if isinstance(value, str) else "is not a text", "some-model")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,21 +13,32 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from pyoco_server.config.packs import PackConfig
-from pyoco_server.config.settings import FLAG, NAME, PACKS, SUBJECT, Kind, check_all, declare, values_in, whole, written
+from pyoco_server.config.settings import (
+    FLAG,
+    NAME,
+    PACKS,
+    SUBJECT,
+    ValueKind,
+    check_all,
+    declare,
+    integer,
+    values_in,
+    written,
+)
 from pyoco_server.core.priced import constants
 from pyoco_server.errors import SettingError
 from pyoco_server.one_process import memory_problem
 
 __all__ = ["AwsSettings", "PricedConfig"]
 
-_SECONDS = whole(1, 10**9)
+_SECONDS = integer(1, 10**9)
 _MEMORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: Redis drops a reservation and its money after a while (PRICED-50). A run must have been given up by then, and one
 #: that was started at the last moment must have ended: a day is left for that.
 _SPLIT_RESERVATION_SECONDS_MAX = constants.RESERVE_KEY_TTL_SECONDS - 86_400
 
 
-def _address(*schemes: str, example: str) -> Kind:
+def _address(*schemes: str, example: str) -> ValueKind:
     def problem(value: object) -> str | None:
         if value == "":
             return None
@@ -45,7 +56,7 @@ def _address(*schemes: str, example: str) -> Kind:
             known = False
         return None if known else f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
 
-    return Kind(str.strip, problem, example)
+    return ValueKind(str.strip, problem, example)
 
 
 _LEDGER = _address("sqlite", "postgresql", "memory", example="postgresql://pyoco@127.0.0.1:5432/pyoco")
@@ -98,7 +109,7 @@ class PricedConfig:
     )
     results_secret: str = declare(
         "",
-        Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
+        ValueKind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text"),
         "G",
         "Secret that signs the URLs of results; not used with S3. Unset: one is generated and stored in NATS.",
         secret=True,
@@ -107,16 +118,16 @@ class PricedConfig:
         (), PACKS, "GW", "Packs that are offered and executed, separated by commas. Unset: all installed packs."
     )
     pack_slots: int = declare(
-        0, whole(0, 4096), "W", "Concurrent priced runs of a worker; 0 = as many as it has slots."
+        0, integer(0, 4096), "W", "Concurrent priced runs of a worker; 0 = as many as it has slots."
     )
     pack_input_bucket: str = declare(
         "dpp-inputs", NAME, "GWK", "Bucket of files that packs read: an object store of NATS, or of S3 with S3 results."
     )
     pack_input_max_bytes: int = declare(
-        20_971_520, whole(1, 10**10), "GW", "A larger file is neither accepted nor read."
+        20_971_520, integer(1, 10**10), "GW", "A larger file is neither accepted nor read."
     )
     pack_input_tenant_max_bytes: int = declare(
-        1_073_741_824, whole(65_536, 10**15), "G", "Maximum size of all unexpired uploads of a tenant, in bytes."
+        1_073_741_824, integer(65_536, 10**15), "G", "Maximum size of all unexpired uploads of a tenant, in bytes."
     )
     pack_stream: str = declare("DPP_RUNS", NAME, "GWK", "Stream of priced runs.", has_variable=False)
     pack_subject: str = declare("dpp.runs", SUBJECT, "GWK", "Subject of priced runs.", has_variable=False)
@@ -164,7 +175,7 @@ class PricedConfig:
         constants.RESERVATION_TTL_SECONDS, _SECONDS, "GWK", "A run that is queued for longer is given up and refunded."
     )
     priced_delay_max_sec: int = declare(
-        86_400, whole(0, 10**9), "G", "A priced run may be delayed by at most this time; 0 = not at all."
+        86_400, integer(0, 10**9), "G", "A priced run may be delayed by at most this time; 0 = not at all."
     )
     priced_submit_abandon_sec: int = declare(
         constants.SUBMIT_ABANDON_SECONDS,
@@ -198,7 +209,7 @@ class PricedConfig:
     )
     priced_rate_limit_per_min: int = declare(
         constants.RATE_LIMIT_PER_MINUTE,
-        whole(1, 10**9),
+        integer(1, 10**9),
         "G",
         "Requests per minute of a tenant: separately for reads and for submissions.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -46,17 +46,16 @@ __all__ = [
     "USER",
     "Audience",
     "Elsewhere",
-    "Kind",
     "Setting",
+    "ValueKind",
     "check_all",
     "check_apart",
     "choice",
     "declare",
     "hidden_settings",
-    "reference_page",
+    "integer",
     "settings",
     "values_in",
-    "whole",
     "written",
 ]
 
@@ -78,19 +77,6 @@ _NATS_SERVER = re.compile(
 )
 _NO_NATS_URL = "is not an address of NATS (several: with commas)"
 
-_USERS = {
-    "G": "gateway",
-    "W": "worker",
-    "K": "keeper",
-    "A": "admin command",
-    "C": "client",
-    "U": "`pyoco-server up`",
-    "E": "engine",
-    "D": "door",
-    "P": "worker of programs",
-    "F": "client over TCP",
-}
-
 
 class Audience(enum.Enum):
     """For whom a variable exists: the table of the reference that lists it."""
@@ -104,7 +90,7 @@ class Audience(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """Parses and checks one type of value."""
 
     #: Raises ValueError with the predicate of a sentence, such as "is not a whole number".
@@ -121,7 +107,7 @@ class Setting:
 
     name: str
     default: object
-    kind: Kind
+    kind: ValueKind
     #: Letters of `_USERS`.
     used_by: str
     help: str
@@ -174,7 +160,7 @@ def written(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def whole(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> ValueKind:
     def parse(text: str) -> int:
         if _INTEGER.fullmatch(text.strip()) is None:
             raise ValueError("is not a whole number")
@@ -185,10 +171,10 @@ def whole(low: int, high: int) -> Kind:
             return "is not a whole number"
         return None if low <= value <= high else f"must be from {low} to {high}"
 
-    return Kind(parse, problem)
+    return ValueKind(parse, problem)
 
 
-def _seconds(low: float) -> Kind:
+def _seconds(low: float) -> ValueKind:
     def parse(text: str) -> float:
         if _DECIMAL.fullmatch(text.strip()) is None:
             raise ValueError("is not a number of seconds")
@@ -199,18 +185,18 @@ def _seconds(low: float) -> Kind:
             return "is not a number of seconds"
         return None if low <= value <= _SECONDS_MAX else f"must be from {low:g} to {_SECONDS_MAX:.0f} seconds"
 
-    return Kind(parse, problem)
+    return ValueKind(parse, problem)
 
 
-def _text(allowed: Callable[[str], bool], problem: str, example: str = "") -> Kind:
-    return Kind(str.strip, lambda value: None if isinstance(value, str) and allowed(value) else problem, example)
+def _text(allowed: Callable[[str], bool], problem: str, example: str = "") -> ValueKind:
+    return ValueKind(str.strip, lambda value: None if isinstance(value, str) and allowed(value) else problem, example)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> ValueKind:
     def parse(text: str) -> str:
         return next((word for word in words if word.casefold() == text.strip().casefold()), text)
 
-    return Kind(parse, lambda value: None if value in words else f"must be one of {', '.join(words)}")
+    return ValueKind(parse, lambda value: None if value in words else f"must be one of {', '.join(words)}")
 
 
 def _parse_flag(text: str) -> bool:
@@ -281,11 +267,11 @@ def _matches(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-FLAG = Kind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
+FLAG = ValueKind(_parse_flag, lambda value: None if isinstance(value, bool) else "is not a boolean")
 #: NATS sums the limits of its streams in 64 bits.
-BYTES = whole(1, 2**62)
-MESSAGE_BYTES = whole(1, _MESSAGE_BYTES_MAX)
-COUNT = whole(1, 2**31 - 1)
+BYTES = integer(1, 2**62)
+MESSAGE_BYTES = integer(1, _MESSAGE_BYTES_MAX)
+COUNT = integer(1, 2**31 - 1)
 #: Above zero, and long enough for a loop to keep up.
 INTERVAL = _seconds(0.001)
 SECONDS_OR_NONE = _seconds(0.0)
@@ -297,16 +283,16 @@ FILE = _text(lambda text: "\0" not in text, "is not the path of a file", "/etc/p
 NAME = _text(_matches("[A-Za-z0-9_-]{1,200}"), "may hold letters, digits, '_' and '-' only, 200 at most")
 SUBJECT = _text(_is_subject_prefix, "must be words with single dots between, without white space, '*', '>' or '$'")
 TAG = _text(is_tag, "may hold letters, digits, '_' and '-' only, 128 at most")
-URL = Kind(str.strip, _nats_url_problem)
+URL = ValueKind(str.strip, _nats_url_problem)
 HEADER = _text(_matches(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), "is not the name of an HTTP header")
-HOSTS = Kind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
+HOSTS = ValueKind(_parse_hosts, _hosts_problem, "runs.example.org,runs")
 SYNC = _text(_matches("always|[1-9][0-9]{0,5}(ms|s|m)"), "must be 'always' or a time such as 500ms, 1s, 2m")
 USER = _text(_matches(r"[^\s:]{0,200}"), "may hold no white space and no ':'", "pyoco-worker")
-PEPPER = Kind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
+PEPPER = ValueKind(str, lambda value: None if isinstance(value, str) else "is not a text", "a-long-random-text")
 INDEX = _text(
     _matches(r"none|default|(https?|file)://[^\s]{1,2000}"), "must be none, default or the address of a package index"
 )
-PACKS = Kind(
+PACKS = ValueKind(
     _parse_packs,
     lambda value: (
         None
@@ -315,12 +301,12 @@ PACKS = Kind(
     ),
     "decision,url",
 )
-MODULES = Kind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
+MODULES = ValueKind(_parse_modules, _modules_problem, "my_tasks,my_company.flows")
 #: An optional callable.
 RESOLVER = _text(_matches(r"([\w.]+:[\w.]+)?"), "is not module:callable", "my_flows:resolve")
 
 
-def declare(default: Any, kind: Kind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
+def declare(default: Any, kind: ValueKind, used_by: str, text: str, **more: bool | str | Audience) -> Any:
     """Declare a dataclass field with its metadata. Returns `Any`, so that the field's own annotation decides."""
     metadata = {"kind": kind, "used_by": used_by, "help": text, **more}
     return field(default=default, metadata=metadata, repr=not more.get("secret", False))
@@ -391,84 +377,3 @@ def check_apart(config: DataclassInstance, *names: str) -> None:
             if f"{value}.".startswith(f"{other}.") or f"{other}.".startswith(f"{value}."):
                 raise setting.refusal(value, f"collides with {owner.variable}={other!r}")
         seen[value] = setting
-
-
-def reference_page(
-    declared: Iterable[type[DataclassInstance]], elsewhere: Mapping[str, Elsewhere], unused: Mapping[str, str]
-) -> str:
-    """Return the reference page of these classes, of variables read by other parts, and of those without an effect."""
-    rows = [s for cls in declared for s in settings(cls) if s.has_variable]
-    rows += [_elsewhere(name, *about) for name, about in elsewhere.items()]
-    tables = {each: [_row(s) for s in rows if s.audience is each] for each in Audience}
-    return _REFERENCE.format(
-        rows="\n".join(tables[Audience.USERS]),
-        existing="\n".join(tables[Audience.EXISTING]),
-        tests="\n".join(tables[Audience.TESTS]),
-        removed="\n".join(f"| `{name}` | {instead} |" for name, instead in sorted(unused.items())),
-    )
-
-
-def _elsewhere(variable: str, used_by: str, text: str, audience: Audience = Audience.USERS) -> Setting:
-    return Setting(
-        name=variable.lower(), default="", kind=PATH, used_by=used_by, help=text, audience=audience, prefix=""
-    )
-
-
-def _row(setting: Setting) -> str:
-    return f"| `{setting.variable}` | {_shown_default(setting)} | {setting.help} | {_users(setting.used_by)} |"
-
-
-def _shown_default(setting: Setting) -> str:
-    return f"`{written(setting.default)}`" if setting.default not in {"", ()} else "unset"
-
-
-def _users(letters: str) -> str:
-    return ", ".join(_USERS[letter] for letter in letters)
-
-
-_REFERENCE = """\
-# Settings
-
-<!-- Generated: python -m pyoco_server.config > docs/reference/settings.md -->
-
-A command-line option wins over the environment, the environment over the dotenv file, the file over the default.
-A value that does not parse or is out of range stops the process with a message that names the variable; a bad
-`PYOCO_LOG_*` value or `PYOCO_DASHBOARD_LANG` is a warning, and the default is used. Booleans are `1`, `true`, `yes`,
-`on` and `0`, `false`, `no`, `off`, in any case. A variable that looks like a misspelt one of these is reported in the
-log.
-
-In Python each setting is a field of `pyoco_server.config.NatsBackendConfig`, in lower case and without `PYOCO_`; the
-`PYOCO_LOG_*` ones are fields of `LogSettings`. The stream of jobs, `work_stream`, is a field without a variable.
-
-A dotenv file has one `NAME=value` per line. `export` in front, `# comments`, `'text as it is'` and
-`"text with \\n escapes"` are understood; `$NAME` is not replaced. A line that is none of this stops the process.
-
-| Variable | Default | Meaning | Used by |
-|---|---|---|---|
-{rows}
-
-## Leave these as they are
-
-Names, timers and limits whose defaults fit nearly every deployment; the names are for deployments that share one NATS.
-Most of these must be the same for all processes.
-
-| Variable | Default | Meaning | Used by |
-|---|---|---|---|
-{existing}
-
-## For tests only
-
-`pyoco-server doctor` is red while one of these is set.
-
-| Variable | Default | Meaning | Used by |
-|---|---|---|---|
-{tests}
-
-## No longer used
-
-A process that finds one of these starts, and logs a warning once.
-
-| Variable | In effect instead |
-|---|---|
-{removed}
-"""

@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pyoco_server.core.attention_texts import TEXTS, FindingKind
 from pyoco_server.core.holds import LOST, Holds
 from pyoco_server.core.trend import FLOW_MINUTES, QUEUE_MINUTES, FlowEnds
 from pyoco_server.core.waiting import STARTING_SECONDS_MAX, start_command
 
-__all__ = ["FINDINGS_MAX", "NAMES_MAX", "Facts", "Finding", "Kind", "Level", "LostWorker", "QueueFacts", "findings"]
+__all__ = [
+    "FINDINGS_MAX",
+    "NAMES_MAX",
+    "AttentionFacts",
+    "AttentionFinding",
+    "FindingKind",
+    "LostWorker",
+    "QueueFacts",
+    "Severity",
+    "findings",
+]
 
 FINDINGS_MAX = 50
 #: At most this many findings of one kind, the worst first; more would crowd out the other kinds. Thirteen of the
@@ -35,54 +46,13 @@ _DRAINING_RATIO = 0.98
 _GROWTH_SECONDS = 60.0
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """The severity of a finding."""
 
     #: Work is lost or blocked, and this will not change by itself.
     DANGER = "danger"
     #: Work continues, but a person should check.
     WARNING = "warning"
-
-
-class Kind(StrEnum):
-    """The kind of a finding, in order of urgency: an earlier one may be the cause of a later one."""
-
-    #: This gateway has no connection to NATS.
-    NATS_DOWN = "nats_down"
-    #: NATS refused to store something for lack of space.
-    STORE_FULL = "store_full"
-    #: A stream, bucket or object store was deleted in NATS, and its data with it.
-    RESOURCE_LOST = "resource_lost"
-    #: Lists of this gateway are incomplete at the moment, or cannot be read.
-    INDEX_BEHIND = "index_behind"
-    #: A store of priced runs does not answer.
-    PRICED_STORES_SILENT = "priced_stores_silent"
-    #: The last audit found that balances do not add up.
-    MONEY_DIFFERS = "money_differs"
-    #: Priced runs wait for an operator's decision: the facts about their money contradict each other.
-    DISPUTED_RUNS = "disputed_runs"
-    #: Run records cannot be read.
-    RECORD_UNREADABLE = "record_unreadable"
-    #: Runs wait for a tag that no live worker serves.
-    TAG_WITHOUT_WORKER = "tag_without_worker"
-    #: Priced runs wait, and no worker is alive.
-    PACKS_WITHOUT_WORKER = "packs_without_worker"
-    #: A worker stopped sending heartbeats and still owns runs.
-    WORKERS_LOST = "workers_lost"
-    #: Many runs of a flow failed recently.
-    FAILING_FLOW = "failing_flow"
-    #: Runs of a tag are submitted faster than they are completed.
-    GROWING_QUEUE = "growing_queue"
-    #: There are dead letters.
-    DEAD_LETTERS = "dead_letters"
-    #: There are dead letters of priced runs.
-    PACK_LETTERS = "pack_letters"
-    #: Runs are RUNNING according to their records, without a heartbeat for a while.
-    STALE_RUNS = "stale_runs"
-    #: Ticks of schedules are due and not handled (SCHED-20).
-    SCHEDULE_OVERDUE = "schedule_overdue"
-    #: Workers could not install a wheel.
-    WHEEL_FAILURES = "wheel_failures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +66,7 @@ class QueueFacts:
     oldest_at: float
     workers_alive: int
     #: Runs that a worker handed back and that no other worker has taken for a while. They wait for the same tag.
-    handed_back: int = 0
+    put_back: int = 0
     #: PENDING runs ten minutes ago, two minutes ago, and the peak of this minute and the one before. None: not known.
     depth_before: int | None = None
     depth_lately: int | None = None
@@ -113,7 +83,7 @@ class LostWorker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class AttentionFacts:
     """The input of the rules. What could not be determined is empty."""
 
     now: float
@@ -135,11 +105,11 @@ class Facts:
     workers_alive: int = 0
     lost: tuple[LostWorker, ...] = ()
     flows: tuple[FlowEnds, ...] = ()
-    letters: int = 0
+    dead_letters: int = 0
     #: Dead letters of the last hour.
-    letters_new: int = 0
+    dead_letters_new: int = 0
     #: There are more new ones: counting stopped there.
-    letters_new_capped: bool = False
+    dead_letters_new_capped: bool = False
     #: Stores of priced runs that do not answer.
     silent_stores: tuple[str, ...] = ()
     #: Differences found by the last audit, and its time.
@@ -151,7 +121,7 @@ class Facts:
     disputed_capped: bool = False
     disputed_oldest_at: float = 0.0
     #: Dead letters of priced runs, approximately.
-    pack_letters: int = 0
+    pack_dead_letters: int = 0
     #: RUNNING and owned, without a heartbeat for longer than FLOW-30 allows.
     stale: tuple[str, ...] = ()
     stale_capped: bool = False
@@ -162,11 +132,11 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttentionFinding:
     """One thing that needs attention."""
 
-    kind: Kind
-    level: Level
+    kind: FindingKind
+    level: Severity
     #: How many runs, letters or workers are affected; 1 if there is nothing to count.
     count: int
     message: str
@@ -174,9 +144,9 @@ class Finding:
     facts: dict[str, Any]
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: AttentionFacts) -> list[AttentionFinding]:
     """Apply all rules: dangers before warnings, each in the order of their kinds, the largest first. O(facts)."""
-    found: list[Finding] = []
+    found: list[AttentionFinding] = []
     for rule in _RULES:
         of_a_kind = sorted(rule(facts), key=lambda each: (_LEVELS[each.level], -each.count, each.message))
         found += of_a_kind[:_OF_A_KIND_MAX]
@@ -184,150 +154,62 @@ def findings(facts: Facts) -> list[Finding]:
     return found[:FINDINGS_MAX]
 
 
-_LEVELS = {level: place for place, level in enumerate(Level)}
-
-#: English and Japanese. Numbers follow a colon, so that no plural form is needed.
-_TEXTS: dict[Kind, tuple[str, str]] = {
-    Kind.NATS_DOWN: (
-        "This gateway has no connection to NATS: submissions are refused, and runs are not updated.",
-        "このgatewayはNATSに接続できていません。runの投入はできず、状態の変化も表示されません",
-    ),
-    Kind.STORE_FULL: (
-        "NATS is out of storage: submissions are refused. {advice}",
-        "NATSの保存領域に空きがなく、runの投入は拒否されます。{advice_ja}",
-    ),
-    Kind.RESOURCE_LOST: (
-        "{resource} is missing in NATS. Lost: {lost}. Restore a backup with: pyoco-server-admin restore --from DIR "
-        "--only {resource}; or create it empty with: pyoco-server-admin prepare",
-        "NATSの {resource} がありません。失われたもの: {lost_ja}。バックアップから復元してください: "
-        "pyoco-server-admin restore --from DIR --only {resource}。空で作り直す場合: pyoco-server-admin prepare",
-    ),
-    Kind.INDEX_BEHIND: (
-        "Lists of this gateway are incomplete or unavailable: its index is being built, is too slow, or receives no "
-        "changes.",
-        "このgatewayの一覧は現在正確ではないか、読み取れません。索引を作成中か、応答が遅いか、変更を受信できていません",
-    ),
-    Kind.PRICED_STORES_SILENT: (
-        "Priced runs are impaired: no response from {names}. For details run: pyoco-server doctor",
-        "課金runの保存先が応答していません: {names_ja}。詳細は次のコマンドで確認してください: pyoco-server doctor",
-    ),
-    Kind.MONEY_DIFFERS: (
-        "Balances do not add up. Differences in the last audit: {differences}. Show them with: "
-        "pyoco-server-admin budget verify",
-        "金額が一致していません。直近の監査で見つかった差異: {differences}件。次のコマンドで確認してください: "
-        "pyoco-server-admin budget verify",
-    ),
-    Kind.DISPUTED_RUNS: (
-        "Disputed priced runs wait for your decision: {disputed}. The oldest has waited {since}. List them with: "
-        "pyoco-server-admin budget disputes",
-        "金額の記録が矛盾し、判断を待っている課金runがあります: {disputed_ja}。最も古いもの: {since_ja}。"
-        "次のコマンドで一覧できます: pyoco-server-admin budget disputes",
-    ),
-    Kind.RECORD_UNREADABLE: (
-        "Run records cannot be read: {unreadable}. The first: {run_id}. Restore a backup, or remove it with: "
-        "pyoco-server-admin run discard {run_id}",
-        "読み取れないrunの記録があります: {unreadable_ja}。最初のもの: {run_id}。バックアップから復元するか、"
-        "次のコマンドで削除してください: pyoco-server-admin run discard {run_id}",
-    ),
-    Kind.TAG_WITHOUT_WORKER: (
-        "No worker serves tag {tag}. Waiting: {depth}. Start one with: {command}",
-        "タグ {tag} を担当するworkerがいません。待機中: {depth}件。次のコマンドで起動してください: {command}",
-    ),
-    Kind.PACKS_WITHOUT_WORKER: (
-        "Priced runs are waiting, and no worker is alive. Waiting: {depth}.",
-        "課金runが待っていますが、実行するworkerがいません。待機中: {depth}件",
-    ),
-    Kind.WORKERS_LOST: (
-        "Worker {worker_id} stopped responding while it executed runs. Affected runs: {runs}. Another worker takes "
-        "them over when their claim expires.",
-        "worker {worker_id} がrunを実行したまま応答していません。実行中だったrun: {runs}件。"
-        "占有期限が切れると別のworkerが引き継ぎます",
-    ),
-    Kind.FAILING_FLOW: (
-        "Flow {flow} is failing: {failed} of {ended} runs in the last {minutes} minutes.",
-        "フロー {flow} が失敗しています。直近{minutes}分間の失敗: {failed}/{ended}件",
-    ),
-    Kind.GROWING_QUEUE: (
-        "The queue of tag {tag} is growing. Waiting: {depth}; {minutes} minutes ago: {depth_before}. Add workers or "
-        "slots.",
-        "タグ {tag} のキューが伸びています。待機中: {depth}件、{minutes}分前: {depth_before}件。"
-        "workerまたはスロットの追加を検討してください",
-    ),
-    Kind.DEAD_LETTERS: (
-        "{letters} ({new} new in the last hour). Redrive or delete them.",
-        "失敗したrunの対応が必要です: {letters_ja}（直近1時間の新着: {new_ja}）。再投入するか削除してください",
-    ),
-    Kind.PACK_LETTERS: (
-        "Dead letters of priced runs: {letters}. List them with: pyoco-server-admin packs letters",
-        "課金runのデッドレターがあります: {letters}件。"
-        "次のコマンドで確認してください: pyoco-server-admin packs letters",
-    ),
-    Kind.STALE_RUNS: (
-        "RUNNING runs without a recent heartbeat: {stale}.",
-        "RUNNINGのまま更新が途絶えているrunがあります: {stale_ja}",
-    ),
-    Kind.SCHEDULE_OVERDUE: (
-        "Schedules whose tick is due and not handled: {schedules}. The first: {schedule}, due for {since}. Check that "
-        "a keeper runs.",
-        "予定時刻を過ぎても処理されていないスケジュールがあります: {schedules}件。"
-        "最初のもの: {schedule}（{since_ja}）。keeperが動作しているか確認してください",
-    ),
-    Kind.WHEEL_FAILURES: (
-        "Workers that failed to install a wheel: {workers}. Their records show which wheel, and why.",
-        "wheelをインストールできなかったworkerがいます: {workers}台。wheel名と理由はworkerの情報を確認してください",
-    ),
-}
+_LEVELS = {level: place for place, level in enumerate(Severity)}
 
 
-def _finding(kind: Kind, level: Level, count: int, facts: dict[str, Any], **values: object) -> Finding:
-    english, japanese = _TEXTS[kind]
+def _finding(
+    kind: FindingKind, level: Severity, count: int, facts: dict[str, Any], **values: object
+) -> AttentionFinding:
+    english, japanese = TEXTS[kind]
     values = {**facts, **values}
-    return Finding(kind, level, count, english.format(**values), japanese.format(**values), facts)
+    return AttentionFinding(kind, level, count, english.format(**values), japanese.format(**values), facts)
 
 
-def _nats(facts: Facts) -> Iterator[Finding]:
+def _nats(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if not facts.is_up:
-        yield _finding(Kind.NATS_DOWN, Level.DANGER, 1, {})
+        yield _finding(FindingKind.NATS_DOWN, Severity.DANGER, 1, {})
 
 
-def _store(facts: Facts) -> Iterator[Finding]:
+def _store(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.store_full:
         advice = "Free disk space, and restart NATS." if facts.store_stuck else "Free disk space."
         advice_ja = "空きを作り、NATSを再起動してください" if facts.store_stuck else "空きを作ってください"
         details = {"stuck": facts.store_stuck}
-        yield _finding(Kind.STORE_FULL, Level.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
+        yield _finding(FindingKind.STORE_FULL, Severity.DANGER, 1, details, advice=advice, advice_ja=advice_ja)
 
 
-def _gone(facts: Facts) -> Iterator[Finding]:
+def _gone(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """SAFE-15: resources that are missing in NATS."""
     for name, holds in facts.gone:
         lost, lost_ja = LOST[holds]
         details = {"resource": name, "lost": lost}
-        yield _finding(Kind.RESOURCE_LOST, Level.DANGER, 1, details, lost_ja=lost_ja)
+        yield _finding(FindingKind.RESOURCE_LOST, Severity.DANGER, 1, details, lost_ja=lost_ja)
 
 
-def _unreadable(facts: Facts) -> Iterator[Finding]:
+def _unreadable(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """SAFE-16: run records that cannot be decoded."""
     if facts.unreadable:
         unreadable, unreadable_ja = _some(len(facts.unreadable), facts.unreadable_capped)
         details = {"run_ids": list(facts.unreadable[:NAMES_MAX])}
         values = {"unreadable": unreadable, "unreadable_ja": unreadable_ja, "run_id": facts.unreadable[0]}
-        yield _finding(Kind.RECORD_UNREADABLE, Level.DANGER, len(facts.unreadable), details, **values)
+        yield _finding(FindingKind.RECORD_UNREADABLE, Severity.DANGER, len(facts.unreadable), details, **values)
 
 
-def _index(facts: Facts) -> Iterator[Finding]:
+def _index(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """Skipped without NATS: the lists cannot change then, and NATS_DOWN is already reported."""
     if facts.is_up and not facts.lists_true:
-        yield _finding(Kind.INDEX_BEHIND, Level.WARNING, 1, {})
+        yield _finding(FindingKind.INDEX_BEHIND, Severity.WARNING, 1, {})
 
 
-def _stores(facts: Facts) -> Iterator[Finding]:
+def _stores(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.silent_stores:
         details = {"stores": list(facts.silent_stores)}
         names = ", ".join(f"the {_STORES[each][0]}" for each in facts.silent_stores)
         names_ja = "、".join(_STORES[each][1] for each in facts.silent_stores)
         count = len(facts.silent_stores)
-        yield _finding(Kind.PRICED_STORES_SILENT, Level.DANGER, count, details, names=names, names_ja=names_ja)
+        yield _finding(
+            FindingKind.PRICED_STORES_SILENT, Severity.DANGER, count, details, names=names, names_ja=names_ja
+        )
 
 
 _STORES = {
@@ -338,19 +220,21 @@ _STORES = {
 }
 
 
-def _differing(facts: Facts) -> Iterator[Finding]:
+def _differing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.differences:
         details = {"audited_at": facts.audited_at}
-        yield _finding(Kind.MONEY_DIFFERS, Level.DANGER, facts.differences, details, differences=facts.differences)
+        yield _finding(
+            FindingKind.MONEY_DIFFERS, Severity.DANGER, facts.differences, details, differences=facts.differences
+        )
 
 
-def _disputed(facts: Facts) -> Iterator[Finding]:
+def _disputed(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.disputed:
         disputed, disputed_ja = _some(len(facts.disputed), facts.disputed_capped)
         details = {"run_ids": list(facts.disputed[:NAMES_MAX]), "oldest_at": facts.disputed_oldest_at}
         since, since_ja = _since(facts.now - facts.disputed_oldest_at)
         values = {"disputed": disputed, "disputed_ja": disputed_ja, "since": since, "since_ja": since_ja}
-        yield _finding(Kind.DISPUTED_RUNS, Level.DANGER, len(facts.disputed), details, **values)
+        yield _finding(FindingKind.DISPUTED_RUNS, Severity.DANGER, len(facts.disputed), details, **values)
 
 
 def _since(seconds: float) -> tuple[str, str]:
@@ -362,42 +246,44 @@ def _since(seconds: float) -> tuple[str, str]:
     return (f"{hours} h", f"{hours}時間前から") if hours < 48 else (f"{hours // 24} days", f"{hours // 24}日前から")
 
 
-def _is_unserved(facts: Facts, queue: QueueFacts) -> bool:
+def _is_unserved(facts: AttentionFacts, queue: QueueFacts) -> bool:
     return not queue.workers_alive and facts.now - queue.oldest_at >= _UNSERVED_SECONDS
 
 
-def _unserved(facts: Facts) -> Iterator[Finding]:
+def _unserved(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     for queue in facts.queues:
-        depth = queue.depth + queue.handed_back
+        depth = queue.depth + queue.put_back
         if depth and _is_unserved(facts, queue):
             details = {"tag": queue.tag, "depth": depth, "oldest_at": queue.oldest_at}
-            yield _finding(Kind.TAG_WITHOUT_WORKER, Level.DANGER, depth, details, command=start_command(queue.tag))
+            yield _finding(
+                FindingKind.TAG_WITHOUT_WORKER, Severity.DANGER, depth, details, command=start_command(queue.tag)
+            )
 
 
-def _unserved_packs(facts: Facts) -> Iterator[Finding]:
+def _unserved_packs(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.packs and not facts.workers_alive and facts.now - facts.packs_oldest_at >= _UNSERVED_SECONDS:
         details = {"depth": facts.packs, "oldest_at": facts.packs_oldest_at}
-        yield _finding(Kind.PACKS_WITHOUT_WORKER, Level.DANGER, facts.packs, details)
+        yield _finding(FindingKind.PACKS_WITHOUT_WORKER, Severity.DANGER, facts.packs, details)
 
 
-def _lost(facts: Facts) -> Iterator[Finding]:
+def _lost(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """A danger although other workers take the runs over: that takes half a minute and an attempt, and a machine is
     lost."""
     for worker in facts.lost:
         if worker.runs:
             details = {"worker_id": worker.worker_id, "run_ids": list(worker.run_ids[:NAMES_MAX])}
-            yield _finding(Kind.WORKERS_LOST, Level.DANGER, worker.runs, details, runs=worker.runs)
+            yield _finding(FindingKind.WORKERS_LOST, Severity.DANGER, worker.runs, details, runs=worker.runs)
 
 
-def _failing(facts: Facts) -> Iterator[Finding]:
+def _failing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     for each in facts.flows:
         if each.failed >= _FAILURES_MIN and each.failed >= _FAILURES_WARNING * each.ended:
-            level = Level.DANGER if each.failed >= _FAILURES_DANGER * each.ended else Level.WARNING
+            level = Severity.DANGER if each.failed >= _FAILURES_DANGER * each.ended else Severity.WARNING
             details = {"flow": each.flow, "failed": each.failed, "ended": each.ended}
-            yield _finding(Kind.FAILING_FLOW, level, each.failed, details, minutes=FLOW_MINUTES)
+            yield _finding(FindingKind.FAILING_FLOW, level, each.failed, details, minutes=FLOW_MINUTES)
 
 
-def _growing(facts: Facts) -> Iterator[Finding]:
+def _growing(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     for queue in facts.queues:
         before = queue.depth_before
         if before is None or _is_unserved(facts, queue):  # no worker: reported already
@@ -405,7 +291,7 @@ def _growing(facts: Facts) -> Iterator[Finding]:
         has_grown = queue.depth >= max(before * _GROWTH_RATIO, before + _GROWTH_MIN)
         if has_grown and not _is_draining(queue) and facts.now - queue.oldest_at >= _GROWTH_SECONDS:
             details = {"tag": queue.tag, "depth": queue.depth, "depth_before": before}
-            yield _finding(Kind.GROWING_QUEUE, Level.WARNING, queue.depth, details, minutes=QUEUE_MINUTES)
+            yield _finding(FindingKind.GROWING_QUEUE, Severity.WARNING, queue.depth, details, minutes=QUEUE_MINUTES)
 
 
 def _is_draining(queue: QueueFacts) -> bool:
@@ -416,44 +302,55 @@ def _is_draining(queue: QueueFacts) -> bool:
     return queue.depth_peak is not None and queue.depth <= _DRAINING_RATIO * queue.depth_peak
 
 
-def _letters(facts: Facts) -> Iterator[Finding]:
+def _dead_letters(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """Old letters count too: they expire unnoticed, and cannot be redriven afterwards."""
-    if facts.letters:
-        details = {"count": facts.letters, "new": facts.letters_new}
-        new, new_ja = _some(facts.letters_new, facts.letters_new_capped)
+    if facts.dead_letters:
+        details = {"count": facts.dead_letters, "new": facts.dead_letters_new}
+        new, new_ja = _some(facts.dead_letters_new, facts.dead_letters_new_capped)
         # The values in `facts` are numbers; those in the sentence are text.
-        letters = "1 failed run needs" if facts.letters == 1 else f"{facts.letters} failed runs need"
-        values = {"letters": f"{letters} a decision", "letters_ja": f"{facts.letters}件", "new": new, "new_ja": new_ja}
-        yield _finding(Kind.DEAD_LETTERS, Level.WARNING, facts.letters, details, **values)
+        failed = "1 failed run needs" if facts.dead_letters == 1 else f"{facts.dead_letters} failed runs need"
+        failed_ja = f"{facts.dead_letters}件"
+        values = {"letters": f"{failed} a decision", "letters_ja": failed_ja, "new": new, "new_ja": new_ja}
+        yield _finding(FindingKind.DEAD_LETTERS, Severity.WARNING, facts.dead_letters, details, **values)
 
 
-def _pack_letters(facts: Facts) -> Iterator[Finding]:
-    if facts.pack_letters:
-        yield _finding(Kind.PACK_LETTERS, Level.WARNING, facts.pack_letters, {}, letters=facts.pack_letters)
+def _pack_dead_letters(facts: AttentionFacts) -> Iterator[AttentionFinding]:
+    if facts.pack_dead_letters:
+        yield _finding(
+            FindingKind.PACK_DEAD_LETTERS,
+            Severity.WARNING,
+            facts.pack_dead_letters,
+            {},
+            letters=facts.pack_dead_letters,
+        )
 
 
-def _stale(facts: Facts) -> Iterator[Finding]:
+def _stale(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     if facts.stale:
         stale, stale_ja = _some(len(facts.stale), facts.stale_capped)
         details = {"run_ids": list(facts.stale[:NAMES_MAX])}
-        yield _finding(Kind.STALE_RUNS, Level.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja)
+        yield _finding(
+            FindingKind.STALE_RUNS, Severity.WARNING, len(facts.stale), details, stale=stale, stale_ja=stale_ja
+        )
 
 
-def _overdue(facts: Facts) -> Iterator[Finding]:
+def _overdue(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     """SCHED-20"""
     schedules = len(facts.overdue)
     if schedules:
         details = {"schedules": list(facts.overdue[:NAMES_MAX]), "oldest_at": facts.overdue_oldest_at}
         since, since_ja = _since(facts.now - facts.overdue_oldest_at)
         values = {"schedule": facts.overdue[0], "since": since, "since_ja": since_ja}
-        yield _finding(Kind.SCHEDULE_OVERDUE, Level.WARNING, schedules, details, **(values | {"schedules": schedules}))
+        yield _finding(
+            FindingKind.SCHEDULE_OVERDUE, Severity.WARNING, schedules, details, **(values | {"schedules": schedules})
+        )
 
 
-def _wheels(facts: Facts) -> Iterator[Finding]:
+def _wheels(facts: AttentionFacts) -> Iterator[AttentionFinding]:
     workers = len(facts.wheel_failures)
     if workers:
         details = {"worker_ids": list(facts.wheel_failures[:NAMES_MAX])}
-        yield _finding(Kind.WHEEL_FAILURES, Level.WARNING, workers, details, workers=workers)
+        yield _finding(FindingKind.WHEEL_FAILURES, Severity.WARNING, workers, details, workers=workers)
 
 
 def _some(count: int, capped: bool) -> tuple[str, str]:
@@ -477,5 +374,5 @@ _RULES = (
         _failing,
         _growing,
     ),
-    *(_letters, _pack_letters, _stale, _overdue, _wheels),
+    *(_dead_letters, _pack_dead_letters, _stale, _overdue, _wheels),
 )

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from pyoco_server.errors import BackupFailed
 
-__all__ = ["Change", "encode_change", "read_changes"]
+__all__ = ["LateChange", "encode_change", "read_changes"]
 
 
 @dataclass(frozen=True)
-class Change:
+class LateChange:
     """A message that arrived while a backup was made."""
 
     #: Its sequence in the stream; 0: not known.
@@ -23,7 +23,7 @@ class Change:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def encode_change(change: Change) -> bytes:
+def encode_change(change: LateChange) -> bytes:
     """Encode as one line, including its line break."""
     document = {
         "seq": change.sequence,
@@ -34,7 +34,7 @@ def encode_change(change: Change) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-async def read_changes(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Change, None]:
+async def read_changes(chunks: AsyncIterable[bytes]) -> AsyncGenerator[LateChange, None]:
     """Decode the lines of a file that arrives in arbitrary chunks. Memory: one line. Raises BackupFailed."""
     rest: list[bytes] = []
     async for chunk in chunks:
@@ -47,10 +47,10 @@ async def read_changes(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Change, N
         raise BackupFailed("the last change in the backup has no end")
 
 
-def _decode(line: bytes) -> Change:
+def _decode(line: bytes) -> LateChange:
     try:
         document = json.loads(line)
-        return Change(
+        return LateChange(
             sequence=int(document["seq"]),
             subject=str(document["subject"]),
             data=base64.b64decode(document["data"], validate=True),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Mark", "dated", "mark_of", "marked", "restored_at", "unmarked"]
+__all__ = ["BackupMark", "dated", "mark_of", "marked", "restored_at", "unmarked"]
 
 _KEY = "pyoco.restored"
 _UNFINISHED = "unfinished"
@@ -16,7 +16,7 @@ _DIGITS_MAX = 18
 
 
 @dataclass(frozen=True)
-class Mark:
+class BackupMark:
     """The backup a stream is restored from, and its final state once all messages have arrived."""
 
     backup_id: str
@@ -24,7 +24,7 @@ class Mark:
     end: tuple[int, int] | None = None
 
 
-def marked(config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+def marked(config: Mapping[str, Any], mark: BackupMark) -> dict[str, Any]:
     """Return the stream configuration with this mark."""
     parts = [_UNFINISHED, mark.backup_id] if mark.end is None else [mark.backup_id, *map(str, mark.end)]
     return _with(config, {_KEY: " ".join(parts)})
@@ -34,13 +34,13 @@ def unmarked(config: Mapping[str, Any]) -> dict[str, Any]:
     return _with(config, {})
 
 
-def mark_of(config: Mapping[str, Any]) -> Mark | None:
+def mark_of(config: Mapping[str, Any]) -> BackupMark | None:
     """Return the mark of a restore in progress. None: the configuration has none."""
     parts = str((config.get("metadata") or {}).get(_KEY, "")).split(" ")
     if len(parts) == 2 and parts[0] == _UNFINISHED:
-        return Mark(parts[1])
+        return BackupMark(parts[1])
     if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
-        return Mark(parts[0], (int(parts[1]), int(parts[2])))
+        return BackupMark(parts[0], (int(parts[1]), int(parts[2])))
     return None
 
 

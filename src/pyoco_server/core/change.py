@@ -11,7 +11,7 @@ from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.run import FAILED_TRY, GATEWAY, HANDED_BACK, KEEPER, OPERATOR, TASK_TIMEOUT, Run
 from pyoco_server.core.states import RunState
 
-__all__ = ["Change", "Doer", "DoerKind", "What", "last_change"]
+__all__ = ["Doer", "DoerKind", "LastChange", "What", "last_change"]
 
 
 class What(StrEnum):
@@ -46,30 +46,30 @@ class Doer:
 
 
 @dataclass(frozen=True)
-class Change:
+class LastChange:
     what: What
     at: float
     by: Doer
 
 
-def last_change(run: Run) -> Change:
+def last_change(run: Run) -> LastChange:
     """Return the last change of the run. O(1).
 
     A cancelled run of a lost worker may be ended by the next worker that receives its job. The record does not say
     which one, so the run's own worker is named.
     """
     if run.is_terminal:
-        return Change(_ENDS[run.status], _first(run.end_time, run.updated_at), _ender(run))
+        return LastChange(_ENDS[run.status], _first(run.end_time, run.updated_at), _ender(run))
     if run.status is RunState.CANCELLING:
         at = _first(run.cancel_requested_at, run.updated_at)
-        return Change(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
+        return LastChange(What.CANCEL_REQUESTED, at, _asker(run.cancel_requested_by))
     if run.status is RunState.PENDING and run.is_exec and run.earlier_attempts:
-        return _put_back(run)
-    if run.status is RunState.PENDING and not _is_handed_back(run):
-        return Change(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
-    if _is_handed_back(run):
-        return _hand_back(run)
-    return Change(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
+        return _program_put_back(run)
+    if run.status is RunState.PENDING and not _is_flow_put_back(run):
+        return LastChange(What.SUBMITTED, run.submitted_at, _asker(run.api_key_id))
+    if _is_flow_put_back(run):
+        return _flow_put_back(run)
+    return LastChange(What.STARTED, _first(run.start_time, run.updated_at), Doer(DoerKind.WORKER, run.worker_id))
 
 
 _ENDS = {
@@ -92,30 +92,32 @@ def _asker(api_key_id: str | None) -> Doer:
     return Doer(DoerKind.CALLER) if api_key_id is None else Doer(DoerKind.API_KEY, api_key_id)
 
 
-def _is_handed_back(run: Run) -> bool:
+def _is_flow_put_back(run: Run) -> bool:
     """Whether a worker put the flow back. Its record is PENDING then; workers of earlier versions left it RUNNING."""
     return run.attempt > 0 and run.attempt_id is None and run.is_flow
 
 
-_PUT_BACK = {HANDED_BACK: What.HANDED_BACK, FAILED_TRY: What.RETRYING, TASK_TIMEOUT: What.RETRYING}
+_WHAT_BY_REASON = {HANDED_BACK: What.HANDED_BACK, FAILED_TRY: What.RETRYING, TASK_TIMEOUT: What.RETRYING}
 
 
-def _hand_back(run: Run) -> Change:
+def _flow_put_back(run: Run) -> LastChange:
     """The last entry of the earlier attempts names the worker. The entry may be missing, because it was dropped for its
     size or an older version wrote the record: then the last one describes another attempt and is ignored."""
     last = run.earlier_attempts[-1] if run.earlier_attempts else {}
-    if last.get("attempt") != run.attempt or last.get("why") not in _PUT_BACK:
+    if last.get("attempt") != run.attempt or last.get("why") not in _WHAT_BY_REASON:
         last = {}
-    what = What.RETRYING if run.waits_for == WaitsFor.RETRY else _PUT_BACK.get(last.get("why", ""), What.HANDED_BACK)
-    return Change(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
+    what = (
+        What.RETRYING if run.waits_for == WaitsFor.RETRY else _WHAT_BY_REASON.get(last.get("why", ""), What.HANDED_BACK)
+    )
+    return LastChange(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
 
 
-def _put_back(run: Run) -> Change:
+def _program_put_back(run: Run) -> LastChange:
     """An attempt of a program that did not end its run: it failed, or was lost with the worker. Only the entry of that
     attempt names the worker."""
     last = run.earlier_attempts[-1]
     what = What.RETRYING if last.get("why") == FAILED_TRY else What.HANDED_BACK
-    return Change(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
+    return LastChange(what, _first(_instant(last.get("ended_at")), run.updated_at), _worker_of(last))
 
 
 def _worker_of(attempt: Mapping[str, Any]) -> Doer:

@@ -22,9 +22,9 @@ __all__ = [
     "LETTER_ID_LENGTH_MAX",
     "UNKNOWN_REASON",
     "DeadLetter",
+    "dead_letter_of",
     "encode_dead_letter",
-    "letter_of",
-    "read_letter",
+    "read_dead_letter",
     "read_letter_id",
 ]
 
@@ -77,7 +77,7 @@ class DeadLetter:
         return self.kind == EXEC
 
 
-def letter_of(
+def dead_letter_of(
     run: Run, reason: DeadReason, now: float, *, num_delivered: int | None = None, subject: str | None = None
 ) -> DeadLetter:
     """Return the letter of a run that just ended badly."""
@@ -117,13 +117,13 @@ def _of_program(run: Run) -> dict[str, Any]:
     }
 
 
-def encode_dead_letter(letter: DeadLetter) -> bytes:
+def encode_dead_letter(dead_letter: DeadLetter) -> bytes:
     """Encode a letter: `timestamp`, `reason` and `error` always, other members if known (FLOW-331 to FLOW-334)."""
-    known = {name: value for name, value in vars(letter).items() if value is not None or name == "error"}
+    known = {name: value for name, value in vars(dead_letter).items() if value is not None or name == "error"}
     return json.dumps(known, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
 
 
-def read_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
+def read_dead_letter(data: bytes, tag: str, stored_at: float) -> DeadLetter:
     """Decode a stored letter; `tag` and `stored_at` replace missing values.
 
     Any client may have written it: a member of another type counts as missing, long text is cut, and unknown members
@@ -191,7 +191,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
 
 
 def _tries(value: Any) -> tuple[Mapping[str, Any], ...] | None:
-    """Return what the letter says of each try, unless somebody else wrote it."""
+    """Return the listed tries. None: there are none, or a foreign client wrote something else."""
     if not isinstance(value, list) or not value or len(value) > TRIES_MAX:
         return None
     if not all(isinstance(entry, dict) and entry.keys() == set(TRY_MEMBERS) for entry in value):

@@ -13,7 +13,7 @@ class Holds(StrEnum):
     JOBS = "jobs"
     ADVISORIES = "advisories"
     ALARMS = "alarms"
-    LETTERS = "letters"
+    DEAD_LETTERS = "letters"
     RUNS = "runs"
     WORKERS = "workers"
     KEYS = "keys"
@@ -23,7 +23,7 @@ class Holds(StrEnum):
     WORKFLOWS = "workflows"
     OUTPUTS = "outputs"
     PACK_JOBS = "pack_jobs"
-    PACK_LETTERS = "pack_letters"
+    PACK_DEAD_LETTERS = "pack_letters"
     RESULTS = "results"
     INPUTS = "inputs"
     SECRETS = "secrets"
@@ -63,7 +63,7 @@ LOST: dict[Holds, tuple[str, str]] = {
         "alarms of delayed runs and schedules; they are set again",
         "遅延runとスケジュールのアラーム（再設定される）",
     ),
-    Holds.LETTERS: ("dead letters", "dead letter"),
+    Holds.DEAD_LETTERS: ("dead letters", "dead letter"),
     Holds.RUNS: ("all run records: state, params and task records", "すべてのrunの記録（状態・パラメーター・タスク）"),
     Holds.WORKERS: ("the worker registry; live workers register again", "workerの登録情報（稼働中のworkerは再登録）"),
     Holds.KEYS: ("all API keys", "すべてのAPI key"),
@@ -76,7 +76,7 @@ LOST: dict[Holds, tuple[str, str]] = {
     Holds.WORKFLOWS: ("uploaded flow.yaml files, which re-runs need", "再実行に必要なflow.yaml"),
     Holds.OUTPUTS: ("large results and outputs of runs", "runの大きな結果と出力"),
     Holds.PACK_JOBS: ("the queue of priced runs; QUEUED runs are sent again", "課金runのキュー（QUEUEDは再送信）"),
-    Holds.PACK_LETTERS: ("dead letters of priced runs", "課金runのdead letter"),
+    Holds.PACK_DEAD_LETTERS: ("dead letters of priced runs", "課金runのdead letter"),
     Holds.RESULTS: ("results of priced runs", "課金runの結果"),
     Holds.INPUTS: ("uploaded input files of priced runs", "課金runの入力ファイル"),
     Holds.SECRETS: ("the secret that result links are signed with", "結果リンクの署名鍵"),

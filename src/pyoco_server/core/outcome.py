@@ -152,14 +152,10 @@ class Failed(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedOut(Outcome):
-    """The work was stopped because it exceeded its time limit."""
+class _OverTime(Outcome):
+    """A time limit was exceeded, so the work was stopped."""
 
     seconds: float
-
-    @property
-    def error(self) -> str:
-        return f"the run took longer than {self.seconds:g} s and was stopped"
 
     @property
     def reason(self) -> DeadReason:
@@ -171,11 +167,19 @@ class TimedOut(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskTimedOut(Outcome):
-    """The work was stopped because one of its tasks exceeded the time limit of the task."""
+class TimedOut(_OverTime):
+    """The work exceeded the time limit of its run."""
+
+    @property
+    def error(self) -> str:
+        return f"the run took longer than {self.seconds:g} s and was stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTimedOut(_OverTime):
+    """One of the tasks exceeded its own time limit."""
 
     task: str
-    seconds: float
     #: The tries of the tasks so far, this one included, as `core.run.Run.task_tries` has them.
     task_tries: Mapping[str, Any]
     #: The policy of the task allows another try, after this many seconds. None: the try of the run has failed.
@@ -184,14 +188,6 @@ class TaskTimedOut(Outcome):
     @property
     def error(self) -> str:
         return f"task {self.task} took longer than {self.seconds:g} s and was stopped"
-
-    @property
-    def reason(self) -> DeadReason:
-        return DeadReason.TIMEOUT
-
-    @property
-    def failure(self) -> Failure:
-        return Failure(TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class StreamReplicas:
         """Return the names of all nodes, the leader first."""
         return tuple(filter(None, (self.leader, *(keeper.name for keeper in self.followers))))
 
-    def is_whole(self, count: int) -> bool:
+    def is_complete(self, count: int) -> bool:
         """Return whether exactly `count` nodes store the stream, all of them up to date."""
         if self.wanted != count or self.consumers_behind:
             return False

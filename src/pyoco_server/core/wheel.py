@@ -22,9 +22,9 @@ __all__ = [
     "TAGS_HEADER",
     "TAGS_MAX",
     "WHEEL_NAME_LENGTH_MAX",
-    "Choice",
     "Skipped",
     "Wheel",
+    "WheelChoice",
     "WheelName",
     "choose",
     "newest_of",
@@ -79,7 +79,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WheelChoice:
     """The wheels a worker installs, and those it skips although their tags match; one per package."""
 
     wanted: tuple[Wheel, ...]
@@ -117,7 +117,7 @@ def newest_of(package: str, wheels: Iterable[Wheel]) -> Wheel | None:
     return max((w for w in wheels if w.name.package == package), key=lambda w: w.name.version, default=None)
 
 
-def choose(wheels: Iterable[Wheel], worker_tags: Sequence[str], supported: Sequence[Tag]) -> Choice:
+def choose(wheels: Iterable[Wheel], worker_tags: Sequence[str], supported: Sequence[Tag]) -> WheelChoice:
     """Select the newest compatible wheel of each package among those for this worker (FLOW-231 to FLOW-233). O(wheels).
 
     `supported` lists the platforms of the worker, best first, as returned by `packaging.tags.sys_tags`. The registry
@@ -141,7 +141,7 @@ def choose(wheels: Iterable[Wheel], worker_tags: Sequence[str], supported: Seque
         other = wanted.get(wheel.name.package)
         if other is None or worth > other[0]:
             wanted[wheel.name.package] = worth, wheel
-    return Choice(
+    return WheelChoice(
         tuple(wanted[name][1] for name in sorted(wanted)),
         tuple(Skipped(wheel.name.file_name, _DOES_NOT_FIT) for _, wheel in sorted(skipped.items())),
     )

@@ -17,7 +17,7 @@ __all__ = [
     "Hurdle",
     "InstalledWheel",
     "SyncReport",
-    "Trouble",
+    "WheelTrouble",
     "read_installed",
     "read_trouble",
     "trouble_again",
@@ -87,7 +87,7 @@ class Hurdle(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class WheelTrouble:
     """A failed wheel, and the time of its next try."""
 
     nuid: str
@@ -97,14 +97,16 @@ class Trouble:
     again_at: float
 
 
-def trouble_again(last: Trouble | None, nuid: str, hurdle: Hurdle, error: str, now: float, every: float) -> Trouble:
+def trouble_again(
+    last: WheelTrouble | None, nuid: str, hurdle: Hurdle, error: str, now: float, every: float
+) -> WheelTrouble:
     """Record a failure. The same upload is retried after 1, 2, 4, ... intervals, at least every 5 minutes."""
     times = last.times + 1 if last is not None and last.nuid == nuid else 1
     pause = min(every * 2 ** min(times - 1, 30), max(every, RETRY_SECONDS_MAX))
-    return Trouble(nuid=nuid, hurdle=hurdle, error=error, times=times, again_at=now + pause)
+    return WheelTrouble(nuid=nuid, hurdle=hurdle, error=error, times=times, again_at=now + pause)
 
 
-def read_trouble(document: object) -> Trouble | None:
+def read_trouble(document: object) -> WheelTrouble | None:
     """Return the stored failure of a wheel that no host process started with, or None if it is invalid. It is due
     immediately."""
     if not isinstance(document, dict):
@@ -112,7 +114,7 @@ def read_trouble(document: object) -> Trouble | None:
     nuid, error, times = document.get("nuid"), document.get("error"), document.get("times")
     if not isinstance(nuid, str) or not isinstance(error, str) or not isinstance(times, int):
         return None
-    return Trouble(nuid=nuid, hurdle=Hurdle.HOSTS, error=error, times=max(1, times), again_at=0.0)
+    return WheelTrouble(nuid=nuid, hurdle=Hurdle.HOSTS, error=error, times=max(1, times), again_at=0.0)
 
 
 @dataclass(frozen=True)

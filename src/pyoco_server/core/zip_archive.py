@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from pyoco_server.errors import InvalidArchive
 
-__all__ = ["PIECE_BYTES", "Member", "ZipArchive", "shown"]
+__all__ = ["PIECE_BYTES", "ArchiveMember", "ZipArchive", "shown"]
 
 #: How much of a file is held in memory at a time.
 PIECE_BYTES = 1 << 20
@@ -50,7 +50,7 @@ _CUT = "it is not a whole zip archive: it was cut off, or something follows it; 
 
 
 @dataclass(slots=True)
-class Member:
+class ArchiveMember:
     """One entry of the directory."""
 
     name: str
@@ -92,7 +92,7 @@ class ZipArchive:
         if self.members:
             self.members[-1].end = at
 
-    def pieces_of(self, member: Member) -> Iterator[bytes]:
+    def pieces_of(self, member: ArchiveMember) -> Iterator[bytes]:
         """Yield a member's contents in pieces. Once all have been read, size and checksum are known to match the
         directory.
 
@@ -142,7 +142,7 @@ class ZipArchive:
             raise InvalidArchive(f"it holds {count} files, and may hold {self._members_max}; split it")
         return count, at, end
 
-    def _read_directory(self, count: int, at: int, end: int) -> list[Member]:
+    def _read_directory(self, count: int, at: int, end: int) -> list[ArchiveMember]:
         self._file.seek(at)
         members = []
         for _ in range(count):
@@ -155,7 +155,7 @@ class ZipArchive:
             raise InvalidArchive("the directory of the zip archive is damaged; build it again")
         return members
 
-    def _read_entry(self) -> tuple[Member, int]:
+    def _read_entry(self) -> tuple[ArchiveMember, int]:
         fields = _ENTRY.unpack(self._exactly(_ENTRY.size))
         sign, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk = fields[:14]
         attributes, offset = fields[15:]
@@ -166,10 +166,10 @@ class ZipArchive:
         self._exactly(comment_size)
         _check_kind(name, flags, method, extras)
         size, packed, offset = _wide(extras, (size, packed, offset), name)
-        member = Member(name, flags, method, crc, packed, size, offset, attributes >> 16)
+        member = ArchiveMember(name, flags, method, crc, packed, size, offset, attributes >> 16)
         return member, _ENTRY.size + name_size + extra_size + comment_size
 
-    def _enter(self, member: Member) -> None:
+    def _enter(self, member: ArchiveMember) -> None:
         """Read the entry's local header, which must match the directory, and move to its first byte."""
         fields = _LOCAL.unpack(self._exactly(_LOCAL.size))
         sign, _, flags, method, _, _, crc, packed, size, name_size, extra_size = fields
@@ -185,7 +185,7 @@ class ZipArchive:
                 f"{shown(member.name)}: the zip archive contradicts itself about this file; build it again"
             )
 
-    def _leave(self, member: Member) -> None:
+    def _leave(self, member: ArchiveMember) -> None:
         """Check the bytes between the end of the entry and the next entry: none, or a data descriptor that repeats its
         sizes."""
         gap = member.end - self._file.tell()
@@ -206,7 +206,7 @@ class ZipArchive:
             left -= len(piece)
             yield piece
 
-    def _inflated(self, member: Member) -> Iterator[bytes]:
+    def _inflated(self, member: ArchiveMember) -> Iterator[bytes]:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         left = member.packed_bytes
         try:

@@ -23,7 +23,7 @@ from pyoco_server.discovery.server_file import (
 )
 from pyoco_server.errors import SeveralServers
 
-__all__ = ["FRAMES", "GROUPS", "HTTP", "NATS", "Found", "Need", "find", "find_in", "is_quiet"]
+__all__ = ["FRAMES", "GROUPS", "HTTP", "NATS", "FoundServer", "Need", "find", "find_in", "is_quiet"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ GROUPS = Need("frames", "HOST:PORT")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundServer:
     """A running server and its discovery file."""
 
     server: LocalServer
@@ -82,7 +82,7 @@ class Found:
 
 def find(
     need: Need, *, data_dir: str | None = None, known: str | None = None, environ: Mapping[str, str] | None = None
-) -> Found | None:
+) -> FoundServer | None:
     """Return the server to use, or None. Reads one file, or those of all servers of this user; sends nothing.
 
     `data_dir` is the explicitly configured data directory, if any. `known` is the explicitly configured address, if
@@ -104,7 +104,7 @@ def find(
     return chosen[0] if chosen else None
 
 
-def find_in(data_dir: str, need: Need, environ: Mapping[str, str] | None = None) -> Found | None:
+def find_in(data_dir: str, need: Need, environ: Mapping[str, str] | None = None) -> FoundServer | None:
     """Return the server of exactly this data directory, or None, for callers without data of their own.
 
     To them, a named data directory is the name of a server: while that server is stopped, no other one takes its place
@@ -121,26 +121,26 @@ def find_in(data_dir: str, need: Need, environ: Mapping[str, str] | None = None)
     return None
 
 
-def _distinct(candidates: Sequence[Found]) -> list[Found]:
+def _distinct(candidates: Sequence[FoundServer]) -> list[FoundServer]:
     """Drop duplicates.
 
     A door next to a server has its own file with the same NATS and the same data directory: the two are equivalent, and
     the one that started first is returned.
     """
-    first: dict[tuple[str, str], Found] = {}
+    first: dict[tuple[str, str], FoundServer] = {}
     for each in sorted(candidates, key=lambda found: found.server.started_at):
         first.setdefault((each.address, each.server.data_dir), each)
     return list(first.values())
 
 
-def _usable(path: Path, need: Need, known: str | None) -> Found | None:
+def _usable(path: Path, need: Need, known: str | None) -> FoundServer | None:
     server = read(path)
     if server is None or not is_running(server):
         return None
     address = need.address(server)
     if not address or (known is not None and not _is_same(known, server, need)):
         return None
-    return Found(server, path.absolute(), address)
+    return FoundServer(server, path.absolute(), address)
 
 
 def _is_same(known: str, server: LocalServer, need: Need) -> bool:
@@ -161,7 +161,7 @@ def _current_folder() -> Path | None:
         return None
 
 
-def _choices(candidates: Sequence[Found], need: Need) -> str:
+def _choices(candidates: Sequence[FoundServer], need: Need) -> str:
     """FIND-8: each line begins with the option, ready to copy."""
     head = f"{len(candidates)} local servers are running; choose one with {need.option}:"
     lines = [

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pyoco_server.frames.wire import WireClosed
 from pyoco_server.logs import get_logger
 
-__all__ = ["Tasks", "beating"]
+__all__ = ["TaskSet", "beating"]
 
 log = get_logger(__name__)
 
@@ -33,7 +33,7 @@ async def beating(beat: Callable[[], object]) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
-class Tasks:
+class TaskSet:
     """A set of tasks that are not awaited individually. They ignore the end of a connection."""
 
     def __init__(self) -> None:

@@ -21,9 +21,9 @@ class DeadLetterFeeder(Feeder):
 
     what = "the index of dead letters"
 
-    def __init__(self, letters: DeadLetters, index: DeadLetterIndex) -> None:
+    def __init__(self, dead_letters: DeadLetters, index: DeadLetterIndex) -> None:
         super().__init__(index)
-        self._letters, self._index = letters, index
+        self._dead_letters, self._index = dead_letters, index
 
     def _on_heard(self) -> None:
         self._true_at = time.monotonic()
@@ -32,7 +32,7 @@ class DeadLetterFeeder(Feeder):
 
     async def _feed(self) -> None:
         epoch = self._mark.epoch
-        async with aclosing(self._letters.changes(self._mark.revision, epoch, self._on_heard)) as feed:
+        async with aclosing(self._dead_letters.changes(self._mark.revision, epoch, self._on_heard)) as feed:
             async for changes in feed:
                 if changes.epoch != epoch:
                     self._forget()

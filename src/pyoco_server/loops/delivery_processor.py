@@ -248,7 +248,7 @@ class DeliveryProcessor:
             # A run that had ended for another reason had a different job and has its own dead letter; this one does not
             # belong to it.
             run = ended if isinstance(ended, Run) and ended.reason == DeadReason.INVALID_JOB else None
-        letter = DeadLetter(
+        dead_letter = DeadLetter(
             timestamp=self._backend.clock(),
             reason=DeadReason.INVALID_JOB,
             error=str(error),
@@ -263,7 +263,9 @@ class DeliveryProcessor:
             api_key_id=run.api_key_id if run else None,
         )
         unknown_run_id = f"{error.run_id or self._backend.new_id()}.dlq.invalid"
-        await bury(self._backend, letter, f"{run.run_id}.dlq.{run.attempt}" if run else unknown_run_id)  # as `bury_run`
+        await bury(
+            self._backend, dead_letter, f"{run.run_id}.dlq.{run.attempt}" if run else unknown_run_id
+        )  # as `bury_run`
         await delivery.answer(Reply.DROP)
         return Worked(error.run_id, run.status if run else None)
 

@@ -40,7 +40,7 @@ class IndexFeeder(Feeder):
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._is_whole = False
+        self._is_complete = False
         #: When the feed last reported that it had delivered everything.
         self._heard_at = 0.0
 
@@ -61,7 +61,7 @@ class IndexFeeder(Feeder):
         """Discard received but unwritten changes; the feed delivers them again."""
         super()._forget()
         self._pending.clear()
-        self._is_whole = False
+        self._is_complete = False
 
     def _on_heard(self) -> None:
         self._heard_at = time.monotonic()
@@ -111,8 +111,8 @@ class IndexFeeder(Feeder):
     async def _become_true(self, epoch: str, heard_at: float) -> None:
         """Everything received by `heard_at` is written. Has no effect if it came from a store that has been replaced
         since."""
-        if not self._is_whole and epoch == self._mark.epoch:
-            await self._index.whole()
+        if not self._is_complete and epoch == self._mark.epoch:
+            await self._index.mark_complete()
         if epoch == self._mark.epoch:
-            self._is_whole, self._true_at = True, heard_at
+            self._is_complete, self._true_at = True, heard_at
             self._caught_up.set()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-from pyoco_server.actions.watch import Word, next_word
+from pyoco_server.actions.watch import RunVersion, next_version
 from pyoco_server.errors import TooManyWatchers
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
@@ -25,11 +25,11 @@ _LOOK_SECONDS = 0.5
 class _Topic:
     """One watched run. Its latest state is stored once, however many followers it has."""
 
-    __slots__ = ("followers", "is_broken", "removed", "run_id", "word")
+    __slots__ = ("followers", "is_broken", "removed", "run_id", "version")
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.word: Word | None = None
+        self.version: RunVersion | None = None
         #: The revision at which the run was removed; a state with a higher revision overrides it.
         self.removed = 0
         self.is_broken = False
@@ -37,7 +37,7 @@ class _Topic:
 
     @property
     def revision(self) -> int:
-        return max(self.removed, self.word.stored.revision if self.word is not None else 0)
+        return max(self.removed, self.version.stored.revision if self.version is not None else 0)
 
     @property
     def is_over(self) -> bool:
@@ -51,10 +51,10 @@ class _Topic:
             self.removed = item.revision
             self.end()
             return
-        before = self.word
-        self.word = next_word(before, item)
+        before = self.version
+        self.version = next_version(before, item)
         # A heartbeat alone wakes no follower: it is sent with the next event of the stream.
-        if before is None or before.content != self.word.content:
+        if before is None or before.content != self.version.content:
             for follower in self.followers:
                 follower.wake()
 
@@ -89,8 +89,8 @@ class Follower:
         self.close()
 
     @property
-    def word(self) -> Word | None:
-        return self._topic.word
+    def version(self) -> RunVersion | None:
+        return self._topic.version
 
     @property
     def is_over(self) -> bool:

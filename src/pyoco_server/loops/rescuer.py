@@ -70,9 +70,9 @@ _AT_ONCE = 32
 _LEFTOVERS_MAX = 200
 #: After a start, the dead letters of runs that ended within this time are written again: a little less than the two
 #: minutes for which the dead letter stream deduplicates ids.
-_LETTERS_SECONDS = 110.0
-_LETTERS_PAGE = 500
-_LETTERS_PAGES_MAX = 20
+_DEAD_LETTERS_SECONDS = 110.0
+_DEAD_LETTERS_PAGE = 500
+_DEAD_LETTERS_PAGES_MAX = 20
 
 
 class Rescuer(Loop):
@@ -99,7 +99,7 @@ class Rescuer(Loop):
         super().__init__(every_seconds=every_seconds)
         self._backend, self._index, self._feeder = backend, index, feeder
         self._submit_seconds = submit_seconds
-        self._looked_for_letters = False
+        self._looked_for_dead_letters = False
         #: Where the next turn continues: many waiting runs must not hide a lost one.
         self._after = 0.0
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -109,8 +109,8 @@ class Rescuer(Loop):
             return  # a partial index would give wrong results
         quiet_seconds = self._backend.config.abandon_after_sec
         now = self._backend.clock()
-        if not self._looked_for_letters:
-            await self._guarded(self._bury_again(now - _LETTERS_SECONDS))
+        if not self._looked_for_dead_letters:
+            await self._guarded(self._bury_again(now - _DEAD_LETTERS_SECONDS))
         stale = await self._index.unfinished(self._after, now - quiet_seconds, _BATCH)
         self._after = stale[-1].updated_at if len(stale) == _BATCH else 0.0
         by_tag: dict[str, list[str]] = {}
@@ -158,15 +158,15 @@ class Rescuer(Loop):
         """Write again the dead letters of runs that keepers ended since then: a keeper may have crashed before writing
         one. Costs one index read per 500 failed runs, plus one read and one write for each run that a keeper ended."""
         wanted, place = RunFilter(status=RunState.FAILED, updated_after=since), None
-        for _ in range(_LETTERS_PAGES_MAX):
-            page = await self._index.page(wanted, _LETTERS_PAGE, place)
+        for _ in range(_DEAD_LETTERS_PAGES_MAX):
+            page = await self._index.page(wanted, _DEAD_LETTERS_PAGE, place)
             for line in page.items:
                 if line.error == NO_JOB:
                     await self._guarded(self._bury_one(line.run_id), run_id=line.run_id)
             place = page.next
             if place is None:
                 break
-        self._looked_for_letters = True
+        self._looked_for_dead_letters = True
 
     async def _bury_one(self, run_id: str) -> None:
         found = await self._backend.runs.find(run_id)

@@ -25,7 +25,7 @@ class ScheduleFigures:
 
 
 class ScheduleTally:
-    """Hears every change of a schedule. Schedules that it has not heard of before count from then on."""
+    """Receives every change of a schedule. A schedule is counted from the first change that is received."""
 
     def __init__(self, schedules: Schedules, clock: Callable[[], float]) -> None:
         self._schedules, self._clock = schedules, clock

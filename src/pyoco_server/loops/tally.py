@@ -14,7 +14,7 @@ from pyoco_server.core.run_log.counts import LogTotals
 from pyoco_server.core.states import TERMINAL, RunState
 from pyoco_server.ports.runs.port import Changes, Stored
 
-__all__ = ["OTHER_FLOWS", "Ends", "Histogram", "Listener", "Tally"]
+__all__ = ["OTHER_FLOWS", "EndCounts", "Histogram", "Listener", "Tally"]
 
 #: Number of flows counted separately. Users choose the names: without a limit each new one would cost memory forever.
 _FLOWS_MAX = 200
@@ -49,7 +49,7 @@ class Histogram:
 
 
 @dataclass
-class Ends:
+class EndCounts:
     """The runs of one flow with the same terminal status."""
 
     #: From the submission to the start of the last attempt.
@@ -79,7 +79,7 @@ class Tally:
     def __init__(self, clock: Callable[[], float] = time.time, listener: Listener | None = None) -> None:
         self._clock, self._listener = clock, listener
         #: By flow and terminal status.
-        self.ends: dict[tuple[str, str], Ends] = {}
+        self.ends: dict[tuple[str, str], EndCounts] = {}
         #: Attempts beyond a run's first.
         self.redeliveries = 0
         #: Failed tries after which another one was allowed, by flow and kind.
@@ -210,9 +210,9 @@ class Tally:
                     flow = OTHER_FLOWS
         return flow
 
-    def _ends_of(self, run: Run) -> Ends:
+    def _ends_of(self, run: Run) -> EndCounts:
         key = self._flow_of(run), run.status.value
         found = self.ends.get(key)
         if found is None:
-            found = self.ends[key] = Ends()
+            found = self.ends[key] = EndCounts()
         return found

@@ -12,7 +12,7 @@ from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Sur
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
-__all__ = ["Ended", "Order", "WheelJobs"]
+__all__ = ["WheelJobs", "WheelOrder", "WheelResult"]
 
 log = get_logger(__name__)
 
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Order:
+class WheelOrder:
     """One wheel to install."""
 
     wheel: Wheel
@@ -31,7 +31,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Ended:
+class WheelResult:
     """The result of one installation."""
 
     wheel: Wheel
@@ -41,7 +41,7 @@ class Ended:
 class WheelJobs:
     def __init__(self, objects: Objects, installer: Installer) -> None:
         self._objects, self._installer = objects, installer
-        self._tasks: dict[str, asyncio.Task[Ended]] = {}
+        self._tasks: dict[str, asyncio.Task[WheelResult]] = {}
         self._wheels: dict[str, Wheel] = {}
 
     @property
@@ -49,7 +49,9 @@ class WheelJobs:
         """The wheels being installed."""
         return list(self._wheels.values())
 
-    async def bring(self, orders: Iterable[Order], around: Surroundings, wanted: Collection[str]) -> list[Ended]:
+    async def bring(
+        self, orders: Iterable[WheelOrder], around: Surroundings, wanted: Collection[str]
+    ) -> list[WheelResult]:
         """Start these installations and wait for them for a limited time. Returns all results available by then.
 
         `wanted`: ids of uploads. Installations of other uploads are cancelled.
@@ -69,7 +71,7 @@ class WheelJobs:
             del self._wheels[name]
         return [self._tasks.pop(name).result() for name in ended]
 
-    async def _bring(self, order: Order, around: Surroundings) -> Ended:
+    async def _bring(self, order: WheelOrder, around: Surroundings) -> WheelResult:
         def read() -> AsyncGenerator[bytes, None]:
             return self._objects.read(order.info)
 
@@ -85,7 +87,7 @@ class WheelJobs:
         except Exception as error:  # top level for one wheel: a defect in our code must affect this wheel only
             log.exception("installing a wheel failed; retrying later", wheel_name=order.wheel.name.file_name)
             how = WheelSyncFailed(f"unexpectedly: {error!r}")
-        return Ended(order.wheel, how)
+        return WheelResult(order.wheel, how)
 
     async def stop(self) -> None:
         """Cancel the installations in progress; nothing of them remains."""

@@ -15,7 +15,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.wheels.install import Ready
 from pyoco_server.loops.wheel_troubles import Troubles
 
-__all__ = ["Patience", "Shown", "WheelStage", "environment_of"]
+__all__ = ["HostStartLimits", "Shown", "WheelStage", "environment_of"]
 
 #: A change that failed after this time is not retried together with the others: an import that hangs will hang again.
 _SLOW_SECONDS = 5.0
@@ -57,7 +57,7 @@ _Step = dict[str, Shown | None]
 
 
 @dataclass(frozen=True)
-class Patience:
+class HostStartLimits:
     """How long hosts may take to start with another set of wheels; the executor has its own limit."""
 
     #: With all changes at once.
@@ -66,7 +66,7 @@ class Patience:
     each_seconds: float | None = None
 
 
-_ANY = Patience()
+_ANY = HostStartLimits()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class WheelStage:
         return environment_of(self.shown.values())
 
     async def change_to(
-        self, wanted: dict[str, Shown], proven: Collection[str] = (), patience: Patience = _ANY
+        self, wanted: dict[str, Shown], proven: Collection[str] = (), patience: HostStartLimits = _ANY
     ) -> bool:
         """Make these wheels visible. If hosts fail to start with one of them, or without one, that package stays as it
         was.

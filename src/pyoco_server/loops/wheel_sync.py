@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from pyoco_server.actions.list_wheels import wheels_of
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.wheel import Choice, Skipped, choose
+from pyoco_server.core.wheel import Skipped, WheelChoice, choose
 from pyoco_server.core.wheel_needs import Extras, Option, Provided, provided_by, resolve, tell_lacks, unmet
-from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport, Trouble
+from pyoco_server.core.wheel_sync import Environment, FailedWheel, Hurdle, InstalledWheel, SyncReport, WheelTrouble
 from pyoco_server.errors import PyocoError, WheelSyncFailed
 from pyoco_server.executors.wheels.file_work import file_work
 from pyoco_server.executors.wheels.install import Installer, Lacking, Ready, Surroundings, tell_os_error
@@ -20,8 +20,8 @@ from pyoco_server.executors.wheels.shelf import Shelf
 from pyoco_server.executors.wheels.worker_packages import WorkerPackages, look_at_worker, supported_tags
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
-from pyoco_server.loops.wheel_jobs import Ended, Order, WheelJobs
-from pyoco_server.loops.wheel_stage import Patience, Shown, WheelStage
+from pyoco_server.loops.wheel_jobs import WheelJobs, WheelOrder, WheelResult
+from pyoco_server.loops.wheel_stage import HostStartLimits, Shown, WheelStage
 from pyoco_server.loops.wheel_troubles import Troubles
 from pyoco_server.ports.objects.port import Catalogue, ObjectInfo, Objects
 
@@ -35,7 +35,7 @@ _TURN_SECONDS_MAX = 3600.0
 _START_SECONDS = 60.0
 #: So a wheel that hangs leaves time for the others. Wheels that do not become visible in time are retried with a longer
 #: limit.
-_START_PATIENCE = Patience(seconds=20.0, each_seconds=10.0)
+_START_PATIENCE = HostStartLimits(seconds=20.0, each_seconds=10.0)
 #: Takes the place of the wheel name in the report if the problem is not with a single wheel.
 _ALL = "*"
 
@@ -89,7 +89,7 @@ class WheelSync(Loop):
         #: The registry generation that was fully processed; None: run a full pass even if the registry has not changed.
         self._generation: int | None = None
         self._infos: dict[str, ObjectInfo] = {}
-        self._choice = Choice((), ())
+        self._choice = WheelChoice((), ())
         self._removed: tuple[str, ...] = ()
         #: All installed wheels that could be made visible.
         self._candidates: list[Shown] = []
@@ -98,7 +98,7 @@ class WheelSync(Loop):
         self._is_swept = False
         #: Uploads that hosts started with when this worker last ran.
         self._proven: frozenset[str] = frozenset()
-        self._saved_refused: dict[str, Trouble] = {}
+        self._saved_refused: dict[str, WheelTrouble] = {}
         #: The first pass left work for the next one.
         self._has_left_some = False
         #: The result of the last pass; None before the first.
@@ -207,7 +207,7 @@ class WheelSync(Loop):
         self._proven = frozenset(one.entry.nuid for name, one in ready.items() if (name, one.entry.nuid) not in uploads)
         self._ready, self._saved_refused = ready, refused
 
-    def _load(self) -> tuple[dict[str, Ready], dict[str, Trouble]]:
+    def _load(self) -> tuple[dict[str, Ready], dict[str, WheelTrouble]]:
         found = {name: self._installer.look(entry) for name, entry in self._shelf.load().items()}
         self._installer.look_at_fetched()
         return {name: ready for name, ready in found.items() if ready is not None}, self._shelf.load_refused()
@@ -231,16 +231,16 @@ class WheelSync(Loop):
             wheels[wheel.name.package] = Provided(wheel.name.version, "the registry has", extras)
         return Surroundings(worker, wheels, self._in_use())
 
-    def _choose(self, catalogue: Catalogue) -> tuple[WorkerPackages, Choice]:
+    def _choose(self, catalogue: Catalogue) -> tuple[WorkerPackages, WheelChoice]:
         """Choose the wheels to install. O(wheels), and parses each name, so it does not run on the event loop."""
         worker = look_at_worker(self._shelf.directory)
         choice = choose(wheels_of(catalogue), self._tags, supported_tags())
         own = [wheel.name for wheel in choice.wanted if wheel.name.package in worker.own]
         skipped = [Skipped(name.file_name, "it is part of the worker itself") for name in own]
         wanted = tuple(wheel for wheel in choice.wanted if wheel.name.package not in worker.own)
-        return worker, Choice(wanted, (*choice.skipped, *skipped))
+        return worker, WheelChoice(wanted, (*choice.skipped, *skipped))
 
-    def _orders(self, around: Surroundings, is_news: bool) -> list[Order]:
+    def _orders(self, around: Surroundings, is_news: bool) -> list[WheelOrder]:
         """Return the installations to start: wheels that are wanted and not installed, unless it is too early to retry.
         A wheel with missing dependencies is retried on any change of the registry."""
         assert self._ready is not None
@@ -256,10 +256,10 @@ class WheelSync(Loop):
                 if not lacks or self._installer.has_fetched(self._installer.fetched_home(installed.home, lacks)):
                     continue
             if not self._troubles.must_wait(name, wheel.nuid, *hurdles):
-                orders.append(Order(wheel, self._infos[name], installed))
+                orders.append(WheelOrder(wheel, self._infos[name], installed))
         return orders
 
-    def _note(self, ended: Ended) -> None:
+    def _note(self, ended: WheelResult) -> None:
         assert self._ready is not None
         name, nuid = ended.wheel.name.file_name, ended.wheel.nuid
         match ended.how:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from pyoco_server.core.wheel_sync import Hurdle, Trouble, trouble_again
+from pyoco_server.core.wheel_sync import Hurdle, WheelTrouble, trouble_again
 from pyoco_server.errors import WheelSyncFailed
 from pyoco_server.logs import get_logger
 
@@ -23,9 +23,9 @@ class Troubles:
 
     def __init__(self, clock: Callable[[], float], every_seconds: float) -> None:
         self._clock, self._every_seconds = clock, every_seconds
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, WheelTrouble] = {}
 
-    def remember(self, troubles: Mapping[str, Trouble]) -> None:
+    def remember(self, troubles: Mapping[str, WheelTrouble]) -> None:
         """Load the failures of the previous worker. They are not retried until `try_remembered`."""
         self._troubles |= {name: replace(one, again_at=math.inf) for name, one in troubles.items()}
 
@@ -68,9 +68,9 @@ class Troubles:
         """Forget all but these uploads, by wheel name and upload id: a new upload of the same wheel is independent."""
         self._troubles = {name: one for name, one in self._troubles.items() if (name, one.nuid) in uploads}
 
-    def at(self, hurdle: Hurdle) -> dict[str, Trouble]:
+    def at(self, hurdle: Hurdle) -> dict[str, WheelTrouble]:
         """Return the failures at this stage, by wheel name."""
         return {name: one for name, one in self._troubles.items() if one.hurdle is hurdle}
 
-    def by_name(self) -> list[tuple[str, Trouble]]:
+    def by_name(self) -> list[tuple[str, WheelTrouble]]:
         return sorted(self._troubles.items(), key=lambda item: item[0])

@@ -12,7 +12,7 @@ from pyoco_server.ports.dead_letters.port import DeadLetterIndex, DeadLetters
 from pyoco_server.ports.flow_files import FlowFiles
 from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.keys.port import Keys
-from pyoco_server.ports.objects.kept import Kept
+from pyoco_server.ports.objects.kept import ConfirmedObjects
 from pyoco_server.ports.objects.port import Objects
 from pyoco_server.ports.outputs.port import Outputs
 from pyoco_server.ports.priced import Priced
@@ -93,7 +93,7 @@ class GatewayBackend(Backend):
     dead_letter_index: DeadLetterIndex
     flow_files: FlowFiles
     #: The submitted flow.yaml files that are known to be stored.
-    kept_workflows: Kept = field(default_factory=Kept)
+    kept_workflows: ConfirmedObjects = field(default_factory=ConfirmedObjects)
     receipts: Receipts
     wheel_files: WheelFiles
     wheel_history: WheelHistory

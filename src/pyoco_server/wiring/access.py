@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.ports.nats.access import access_of
+from pyoco_server.ports.nats.ensuring import ensure, keep_as_long, refuse_rollups
 from pyoco_server.ports.nats.grid_resources import ensure_grid, ensure_product, grid_resources
 from pyoco_server.ports.nats.link import open_link
 from pyoco_server.ports.nats.permissions import ROLES, Rights, Role, inbox_prefix, rights_of
-from pyoco_server.ports.nats.resources import ensure, keep_as_long, priced_resources, refuse_rollups, resources_of
+from pyoco_server.ports.nats.resources import priced_resources, resources_of
 
 __all__ = ["ROLES", "Rights", "Role", "inbox_prefix", "nats_rights", "prepare"]
 

@@ -34,27 +34,22 @@ from pyoco_server.executors.wheels.shelf import open_shelf
 from pyoco_server.loops.wheel_sync import WheelSync
 from pyoco_server.ports.alarms.jetstream import JetStreamAlarms
 from pyoco_server.ports.backend import Backend, DoorBackend, GatewayBackend, OperatorBackend
-from pyoco_server.ports.backups.folder import FolderArchive
-from pyoco_server.ports.backups.jetstream import JetStreamStreams
-from pyoco_server.ports.backups.ledger_file import SqliteLedgerFile
 from pyoco_server.ports.dead_letters.jetstream import JetStreamDeadLetters
 from pyoco_server.ports.dead_letters.sqlite import SqliteDeadLetterIndex
-from pyoco_server.ports.deployment.jetstream import PATIENCE, JetStreamDeployment
 from pyoco_server.ports.index.slot import index_slot
 from pyoco_server.ports.index.sqlite import SqliteIndex
 from pyoco_server.ports.keys.jetstream import JetStreamKeys
-from pyoco_server.ports.known_ledger.jetstream import JetStreamKnownLedger
 from pyoco_server.ports.nats.access import access_of
 from pyoco_server.ports.nats.clock import StoreClock, open_clock
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.grid_resources import ensure_product
 from pyoco_server.ports.nats.link import Link, Patience, open_link
-from pyoco_server.ports.nats.resources import beyond_door, beyond_keeper, beyond_worker, ensure, resources_of
+from pyoco_server.ports.nats.resources import beyond_door, beyond_keeper, beyond_worker, resources_of
 from pyoco_server.ports.objects.jetstream import JetStreamObjects
 from pyoco_server.ports.outputs.jetstream import JetStreamOutputs
 from pyoco_server.ports.queue.jetstream import JetStreamQueue
 from pyoco_server.ports.receipts.jetstream import JetStreamReceipts
 from pyoco_server.ports.registry.jetstream import JetStreamRegistry
-from pyoco_server.ports.replicas.jetstream import JetStreamReplicas
 from pyoco_server.ports.resources.jetstream import JetStreamResources
 from pyoco_server.ports.run_logs.jetstream import JetStreamRunLogs
 from pyoco_server.ports.runs.jetstream import JetStreamRuns
@@ -68,22 +63,18 @@ if TYPE_CHECKING:
     from pyoco.core.models import Flow
 
 __all__ = [
-    "backup_folder",
+    "WORKER_PATIENCE",
     "ensure_resources",
     "host_executor",
-    "ledger_file",
+    "linked",
     "open_backend",
-    "open_backups",
     "open_dead_letter_index",
-    "open_deployment",
     "open_door_backend",
     "open_gateway_backend",
     "open_index",
-    "open_keys",
     "open_operator_backend",
-    "open_replicas",
-    "open_runs",
     "open_wheel_sync",
+    "runs_in",
     "thread_executor",
     "versions",
 ]
@@ -98,12 +89,12 @@ async def ensure_resources(config: NatsBackendConfig | None = None) -> None:
     Raises Unavailable (ERR-PYOCO-0003) if NATS or JetStream cannot be used.
     """
     config = config or NatsBackendConfig.from_env()
-    async with _linked(config, "pyoco-setup", Patience()) as link:
+    async with linked(config, "pyoco-setup", Patience()) as link:
         await ensure(link, resources_of(config))
 
 
 @contextlib.asynccontextmanager
-async def _linked(config: NatsBackendConfig, name: str, patience: Patience) -> AsyncIterator[Link]:
+async def linked(config: NatsBackendConfig, name: str, patience: Patience) -> AsyncIterator[Link]:
     link = await open_link(access_of(config), name, patience)
     try:
         yield link
@@ -140,7 +131,7 @@ class _Ids:
         return self._drawn.pop()
 
 
-def _runs(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
+def runs_in(link: Link, config: NatsBackendConfig) -> JetStreamRuns:
     return JetStreamRuns(link, config.runs_kv_bucket, config.max_run_snapshot_bytes, config.runs_retention_sec)
 
 
@@ -188,11 +179,11 @@ async def open_backend(
     if grid is not None:
         grid.check_ack_wait(config.consumer_ack_wait_sec)
     async with (
-        _linked(config, name, patience) as link,
+        linked(config, name, patience) as link,
         _prepared(link, config, grid, (beyond_keeper if keeps else beyond_worker)(config)) as clock,
         contextlib.AsyncExitStack() as more,
     ):
-        runs, new_id = _runs(link, config), _Ids()
+        runs, new_id = runs_in(link, config), _Ids()
         stores = programs = None
         if grid is not None:
             programs = await more.enter_async_context(open_programs(config, grid, link, clock))
@@ -234,13 +225,13 @@ async def open_door_backend(
     """
     grid.check_ack_wait(config.consumer_ack_wait_sec)
     async with (
-        _linked(config, name, patience) as link,
+        linked(config, name, patience) as link,
         _prepared(link, config, grid, beyond_door(config)) as clock,
         open_programs(config, grid, link, clock) as programs,
     ):
         backend = DoorBackend(
             config=config,
-            runs=_runs(link, config),
+            runs=runs_in(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
             keys=JetStreamKeys(link, config.auth_kv_bucket),
@@ -267,13 +258,13 @@ async def open_door_backend(
 async def open_operator_backend(config: NatsBackendConfig, grid: GridConfig) -> AsyncIterator[OperatorBackend]:
     """Open the backend of operator commands for programs. Raises Unavailable, DeploymentRefused."""
     async with (
-        _linked(config, "pyoco-operator", Patience()) as link,
+        linked(config, "pyoco-operator", Patience()) as link,
         _prepared(link, config, grid) as clock,
         open_programs(config, grid, link, clock) as programs,
     ):
         backend = OperatorBackend(
             config=config,
-            runs=_runs(link, config),
+            runs=runs_in(link, config),
             queue=JetStreamQueue(link, config),
             registry=JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec),
             dead_letters=JetStreamDeadLetters(link, config),
@@ -314,12 +305,12 @@ async def open_gateway_backend(
     grid = (grid or grid_from_env()).at_gateway()
     with open_index(config) as index, open_dead_letter_index(config) as dead_letter_index:
         async with (
-            _linked(config, "pyoco-gateway", Patience()) as link,
+            linked(config, "pyoco-gateway", Patience()) as link,
             _prepared(link, config, grid) as clock,
             open_programs(config, grid, link, clock) as programs,
             contextlib.AsyncExitStack() as more,
         ):
-            runs, new_id = _runs(link, config), _Ids()
+            runs, new_id = runs_in(link, config), _Ids()
             own, aws = priced or priced_from_env()
             registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
             stores = None
@@ -363,23 +354,6 @@ async def open_gateway_backend(
                 await backend.registry.stop()
 
 
-@contextlib.asynccontextmanager
-async def open_deployment(
-    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
-) -> AsyncIterator[JetStreamDeployment]:
-    """Open a read-only view of a deployment: creates nothing, and does not raise if NATS is unreachable."""
-    link = Link(PATIENCE)
-    buckets = (config.wheel_object_store_bucket, config.workflow_object_store_bucket, config.outputs_bucket)
-    stores = {bucket: JetStreamObjects(link, bucket) for bucket in buckets}
-    try:
-        known = JetStreamKnownLedger(link, config)
-        yield JetStreamDeployment(
-            link, config, _runs(link, config), stores, priced=priced, grid=grid, known_ledger=known
-        )
-    finally:
-        await link.close()
-
-
 @contextlib.contextmanager
 def open_index(config: NatsBackendConfig) -> Iterator[SqliteIndex]:
     """Open an index of runs, exclusive to this process. Raises UsageError."""
@@ -392,59 +366,6 @@ def open_dead_letter_index(config: NatsBackendConfig) -> Iterator[SqliteDeadLett
     """Open an index of dead letters, exclusive to this process. Raises UsageError."""
     with index_slot(Path(config.data_dir) / "index", f"letters.{config.dlq_stream}") as path:
         yield SqliteDeadLetterIndex(path)
-
-
-@contextlib.asynccontextmanager
-async def open_keys(config: NatsBackendConfig) -> AsyncIterator[JetStreamKeys]:
-    """Open the key store for the admin command. Raises Unavailable."""
-    async with _linked(config, "pyoco-admin", Patience()) as link:
-        await ensure(link, [item for item in resources_of(config) if item.name == f"KV_{config.auth_kv_bucket}"])
-        keys = JetStreamKeys(link, config.auth_kv_bucket)
-        await keys.start()
-        try:
-            yield keys
-        finally:
-            await keys.stop()
-
-
-@contextlib.asynccontextmanager
-async def open_runs(config: NatsBackendConfig) -> AsyncIterator[JetStreamRuns]:
-    """Open the records of runs for an operator command. Creates nothing. Raises Unavailable."""
-    async with _linked(config, "pyoco-admin", Patience()) as link:
-        yield _runs(link, config)
-
-
-@contextlib.asynccontextmanager
-async def open_backups(
-    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
-) -> AsyncIterator[JetStreamStreams]:
-    """Open all data stored in NATS for backup or restore.
-
-    With the settings of priced runs and of programs, their data too. Creates nothing. Raises Unavailable.
-    """
-    async with _linked(config, "pyoco-backup", Patience()) as link:
-        yield JetStreamStreams(link, config, priced, grid)
-
-
-@contextlib.asynccontextmanager
-async def open_replicas(
-    config: NatsBackendConfig, priced: PricedConfig | None = None, grid: GridConfig | None = None
-) -> AsyncIterator[JetStreamReplicas]:
-    """Open the view of replica counts. Creates nothing. Raises Unavailable."""
-    async with _linked(config, "pyoco-replicas", WORKER_PATIENCE) as link:
-        yield JetStreamReplicas(link, config, priced, grid)
-
-
-def ledger_file(config: NatsBackendConfig, priced: PricedConfig) -> SqliteLedgerFile | None:
-    """Return the SQLite file of the ledger, or None if the ledger is not a file."""
-    from pyoco_server.ports.ledger.connect import address, file_of
-
-    path = file_of(address(priced.ledger_address(config.data_dir)))
-    return SqliteLedgerFile(path) if path is not None else None
-
-
-def backup_folder(path: Path) -> FolderArchive:
-    return FolderArchive(path)
 
 
 def host_executor(

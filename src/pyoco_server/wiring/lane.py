@@ -18,7 +18,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.program.find import names_in
 from pyoco_server.executors.program.local import LocalPrograms
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.lane import ProgramLane
 from pyoco_server.ports.backend import Backend
@@ -60,5 +60,5 @@ def program_lane(
 
     `collector` gets what programs print.
     """
-    executor = LocalPrograms(Settings.of(programs_of(backend).config, os.environ), os.environ, collector)
+    executor = LocalPrograms(RunnerSettings.of(programs_of(backend).config, os.environ), os.environ, collector)
     return ProgramLane(backend, executor, worker_id, patterns)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.actions.priced.agree_on_ledger import (
-    Standing,
+    LedgerAgreement,
     agree_on_ledger,
     compare_ledger,
     refuse_missing_ledger,
@@ -134,7 +134,7 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     """
     # A worker loads its packs when it starts to execute, and a keeper needs none.
     packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
-    standing = Standing()
+    standing = LedgerAgreement()
     ledger = _ledger(settings, standing.check)
     known = JetStreamKnownLedger(link, settings.config)
     watch = LedgerWatch(lambda: _compare(settings, ledger, known), standing)
@@ -172,7 +172,9 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
             await ledger.close()
 
 
-async def _open_ledger(settings: PricedSettings, ledger: SqlLedger, known: KnownLedger, standing: Standing) -> None:
+async def _open_ledger(
+    settings: PricedSettings, ledger: SqlLedger, known: KnownLedger, standing: LedgerAgreement
+) -> None:
     """Verify the ledger's identity and the location of budgets with a separate connection, then open the ledger.
 
     The ledger is used as soon as it is open, so with wrong settings it would spend from the wrong budgets. Raises
@@ -231,7 +233,7 @@ class _Opening:
     A completed step is not repeated: a ledger that was started twice would hold twice the connections.
     """
 
-    def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]], standing: Standing) -> None:
+    def __init__(self, steps: Sequence[Callable[[], Awaitable[None]]], standing: LedgerAgreement) -> None:
         self._steps, self._standing = list(steps), standing
         self.is_open = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

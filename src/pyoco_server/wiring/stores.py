@@ -17,7 +17,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.ports.budget.memory import BUDGETS, MemoryBudget
 from pyoco_server.ports.budget.port import Budget
 from pyoco_server.ports.budget.sql import SqlBudget
-from pyoco_server.ports.idempotency_locks.memory import HINTS, MemoryIdempotencyLocks
+from pyoco_server.ports.idempotency_locks.memory import LOCKS, MemoryIdempotencyLocks
 from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.inputs.jetstream import JetStreamInputs
 from pyoco_server.ports.inputs.port import Inputs
@@ -135,7 +135,7 @@ def open_budget(
 ) -> tuple[Budget, IdempotencyLocks | None]:
     lease_seconds = priced.priced_lease_ttl_sec
     if name := name_in(priced.budget_url):
-        return MemoryBudget(BUDGETS.of(name)), MemoryIdempotencyLocks(HINTS.of(name), lease_seconds=lease_seconds)
+        return MemoryBudget(BUDGETS.of(name)), MemoryIdempotencyLocks(LOCKS.of(name), lease_seconds=lease_seconds)
     if redis is None:
         return SqlBudget(ledger), None
     from pyoco_server.ports.budget.redis import RedisBudget  # of an extra

@@ -15,7 +15,7 @@ from pyoco_server.core.frames.messages import (
     AssignJob,
     BinaryPart,
     CancelJob,
-    Credit,
+    CreditGrant,
     ErrorMessage,
     Heartbeat,
     HelloAck,
@@ -52,8 +52,8 @@ MESSAGES: list[Any] = [
     HelloWorker(worker_id="w1", patterns=("job.assign.*",), capabilities=("logs", "later")),
     LogChunk(job_id=JOB, token="t", shipment=Shipment(1, 3, 0, 20, False, True, b"a batch", (1, 2, 0, 0))),
     LogCredit(LogOutcome.LATER),
-    Credit(1),
-    Credit(10_000),
+    CreditGrant(1),
+    CreditGrant(10_000),
     NotLeader(reason="draining", group="g", leader="127.0.0.1:5001", doors=("127.0.0.1:5001",), retry_after_ms=5),
     NotLeader(reason="no_quorum", group="g"),
     ErrorMessage(code="QUEUE_FULL", message="full", job_id=JOB, retry=True, retry_after_ms=1_000),
@@ -97,7 +97,7 @@ def test_a_message_is_read_as_it_was_written(message: Any) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_members_that_nobody_knows_are_ignored(message: Any) -> None:
-    if not isinstance(message, Credit | BinaryPart | LogChunk) and message.to_payload():
+    if not isinstance(message, CreditGrant | BinaryPart | LogChunk) and message.to_payload():
         assert type(message).read(changed(message, Later={"deep": [1, None]})) == message
 
 
@@ -105,7 +105,7 @@ def test_the_payloads_of_the_vectors_are_written_byte_for_byte() -> None:
     """GRID-22"""
     assert HelloClient(client_id="clientA", desired_parallelism=8).to_payload() == GOOD["V2"][0].payload
     assert HelloWorker(worker_id="w1", patterns=("job.assign.*",), max_parallel=4).to_payload() == GOOD["V3"][0].payload
-    assert Credit(4).to_payload() == GOOD["V4"][0].payload
+    assert CreditGrant(4).to_payload() == GOOD["V4"][0].payload
     request = JobRequest(
         job_id=JOB, client_id="clientA", exec_name="calcA", args=("--n", "3"), files={"in.txt": b"hello\n"}
     )

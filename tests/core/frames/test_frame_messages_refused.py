@@ -10,7 +10,7 @@ import pytest
 from pyoco_server.core.frames import reading
 from pyoco_server.core.frames.messages import (
     CancelJob,
-    Credit,
+    CreditGrant,
     ErrorMessage,
     Heartbeat,
     HelloAck,
@@ -238,12 +238,12 @@ def test_a_worker_that_says_hello_wrongly_gets_bad_hello(changes: dict[str, Any]
 )
 def test_a_credit_that_is_none_is_refused(payload: str) -> None:
     """GRID-25"""
-    assert refusal(Credit, bytes.fromhex(payload)).code is Code.BAD_CREDIT
+    assert refusal(CreditGrant, bytes.fromhex(payload)).code is Code.BAD_CREDIT
 
 
 def test_a_credit_is_four_bytes_little_endian() -> None:
     """GRID-25"""
-    assert (Credit(1).to_payload().hex(), Credit(10_000).to_payload().hex()) == ("01000000", "10270000")
+    assert (CreditGrant(1).to_payload().hex(), CreditGrant(10_000).to_payload().hex()) == ("01000000", "10270000")
 
 
 def test_an_ack_needs_a_token_and_a_cause() -> None:

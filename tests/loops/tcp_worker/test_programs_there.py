@@ -14,8 +14,8 @@ from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.executors.program.local import LocalPrograms
-from pyoco_server.executors.program.settings import Settings
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.executors.program.settings import RunnerSettings
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.peers import ClientPeer, OpenDoor, WorkerPeer, grid_config, open_door, open_second_door
 from support.grid.worker_scenes import a_worker
@@ -40,7 +40,7 @@ async def working(root: Path, door: OpenDoor, *names: str, allow: tuple[str, ...
     for name in names:
         put_program(root, name)
     config = GridConfig(exec_dir=str(root / "exe"), work_root=str(root / "jobs"), worker_exec_allow=allow)
-    executor = LocalPrograms(Settings.of(config, os.environ), os.environ)
+    executor = LocalPrograms(RunnerSettings.of(config, os.environ), os.environ)
     more: dict[str, Any] = {"worker_exec_allow": allow}
     async with a_worker(root / "jobs", door, executor=executor, worker_id=root.name, **more) as worker:
         yield worker
@@ -129,7 +129,7 @@ async def test_a_worker_of_an_earlier_version_that_lacks_it_leaves_it_to_one_tha
         await other.credit(1)
         job = await other.assigned()
         assert (job.run_id, job.attempt) == (ack.run_id, 1)
-        # Now nobody is left who might have it.
+        # Now no worker is left that might have it.
         await eventually(lambda: _knows(second, old.worker_id, lacks=exec_name))
         await other.settled(job, **missing)
         result = await client.result()
@@ -152,7 +152,7 @@ async def test_a_job_waits_for_a_worker_that_is_away_and_had_its_program(nats_ur
         async with working(tmp_path / "without", door, "other"):
             ack = await client.accepted(exec_name="render")
             await client.accepted(exec_name="never")
-            result = await client.result()  # of the one that nobody ever had
+            result = await client.result()  # of the one that no worker ever had
             assert (result.exec_name, result.error_code) == ("never", ErrorCode.EXEC_NOT_FOUND)
             assert (await door.run(ack.run_id)).status is RunState.PENDING
             async with working(tmp_path / "again", door, "render"):
@@ -162,5 +162,5 @@ async def test_a_job_waits_for_a_worker_that_is_away_and_had_its_program(nats_ur
 def test_a_program_that_was_not_there_may_be_run_by_the_next_attempt() -> None:
     """FIND-14, GRID-107: such a result is not kept as that of the job"""
     report = Report(status=RunState.FAILED, error_code=ErrorCode.EXEC_NOT_FOUND)
-    finished = Finished(job_id="j", run_id="j", client_id="c", exec_name="x", attempt=1, token="t", report=report)
+    finished = FinishedJob(job_id="j", run_id="j", client_id="c", exec_name="x", attempt=1, token="t", report=report)
     assert not finished.is_worth_keeping

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyoco_server.core.frames.codec import Type
-from pyoco_server.core.programs.dedup import Stage
+from pyoco_server.core.programs.dedup import DedupStage
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.pretended_programs import PretendedExecutor
 from support.grid.scripted_door import an_assignment, open_door
@@ -132,7 +132,7 @@ async def test_assignments_for_a_finished_job_that_arrive_together_are_all_answe
         await _settled(worker, first.job_id)
         write, is_writing, may_write = worker.spool._write, threading.Event(), threading.Event()
 
-        def slow_write(finished: Finished) -> int:
+        def slow_write(finished: FinishedJob) -> int:
             is_writing.set()
             may_write.wait(120)
             return write(finished)
@@ -174,7 +174,7 @@ async def test_a_job_whose_result_is_lost_runs_again(tmp_path: Path) -> None:
 async def _settled(worker: TcpWorker, job_id: str) -> None:
     """On the disk, and then in what the worker remembers."""
     await eventually(lambda: worker.spool.settled() == [job_id])
-    await eventually(lambda: worker.jobs._seen.stage(job_id) is Stage.SETTLED)
+    await eventually(lambda: worker.jobs._seen.stage(job_id) is DedupStage.SETTLED)
 
 
 async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_after_its_time_a_job_would_run_again(tmp_path: Path) -> None:
 
 
 async def test_a_job_that_ran_again_after_its_time_is_known_for_as_long_as_any_other(tmp_path: Path) -> None:
-    """GRID-107: also when nobody has swept yet."""
+    """GRID-107: also before the first sweep."""
     executor, clock = PretendedExecutor(ends_at_once=True), Clock()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor, clock=clock) as worker:
         visitor = await door.welcomed()
@@ -229,7 +229,7 @@ async def test_a_fault_of_the_worker_is_not_kept_as_the_jobs_result(tmp_path: Pa
         visitor.assign(job)
         (await executor.begun()).end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR))
         assert (await visitor.result(job)).error_code is ErrorCode.WORKER_ERROR
-        visitor.assign(job)  # nobody has asked for another attempt yet: the same answer
+        visitor.assign(job)  # no other attempt was requested yet: the same answer
         await visitor.heard(Type.ACK_JOB, 2)
         new = an_assignment(job_id=job.job_id, attempt=2)
         visitor.assign(new)

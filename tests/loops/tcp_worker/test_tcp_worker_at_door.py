@@ -19,7 +19,7 @@ from pyoco_server.core.programs.report import ErrorCode
 from pyoco_server.core.states import RunState
 from pyoco_server.executors.program import samples
 from pyoco_server.executors.program.local import LocalPrograms
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.loops.tcp_worker.worker import TcpWorker
 from support.grid.peers import ClientPeer, OpenDoor, grid_config, open_door, open_second_door
 from support.grid.worker_scenes import a_worker
@@ -31,7 +31,7 @@ SAMPLES = Path(samples.__path__[0])
 
 @contextlib.asynccontextmanager
 async def working(root: Path, *doors: OpenDoor, **settings: Any) -> AsyncIterator[TcpWorker]:
-    """A worker with the programs of the examples, and one that tells of its start."""
+    """A worker with the programs of the examples, and one that reports its start."""
     programs = root / "exe"
     programs.mkdir(exist_ok=True)
     for path in SAMPLES.glob("*.sh"):
@@ -41,7 +41,7 @@ async def working(root: Path, *doors: OpenDoor, **settings: Any) -> AsyncIterato
     )
     (programs / "copy.sh").write_text("cat in.bin > out.bin; ls\n")
     config = GridConfig(exec_dir=str(programs), work_root=str(root / "jobs"), worker_max_par=4)
-    executor = LocalPrograms(Settings.of(config, os.environ), os.environ)
+    executor = LocalPrograms(RunnerSettings.of(config, os.environ), os.environ)
     async with a_worker(root / "jobs", *doors, executor=executor, **settings) as worker:
         yield worker
 

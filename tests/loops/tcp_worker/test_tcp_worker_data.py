@@ -102,7 +102,7 @@ async def test_a_lost_door_costs_only_what_it_had_not_sent(tmp_path: Path) -> No
 
 
 async def test_other_frames_go_on_while_an_input_is_not_read(tmp_path: Path) -> None:
-    """GRID-195: what nobody takes is bounded, and whoever gives up lets the connection go on."""
+    """GRID-195: unread data is bounded, and a reader that gives up does not block the connection."""
     data, executor = bytes(3_000_000), PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor) as worker:
         visitor = await door.welcomed()
@@ -126,7 +126,7 @@ async def test_other_frames_go_on_while_an_input_is_not_read(tmp_path: Path) -> 
 async def test_an_input_that_is_refused_ends_the_attempt(
     tmp_path: Path, code: Code, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GRID-101, GRID-146: one that is gone for good, and one that is not to be had just now."""
+    """GRID-101, GRID-146: one that is deleted, and one that is temporarily unavailable."""
     monkeypatch.setattr("pyoco_server.loops.tcp_worker.inputs._PAUSE_SECONDS", 0.01)
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor):
@@ -197,7 +197,7 @@ async def test_an_assignment_that_cannot_be_is_answered_as_a_fault_of_the_worker
     ids=["nothing", "no JSON", "no object", "no members", "no JobId", "no Token"],
 )
 async def test_an_assignment_that_names_no_attempt_only_gives_its_credit_back(tmp_path: Path, payload: bytes) -> None:
-    """GRID-69, section 26.1: there is nobody to answer."""
+    """GRID-69, section 26.1: there is no receiver for the answer."""
     async with open_door() as door, a_worker(tmp_path, door):
         visitor = await door.welcomed()
         visitor.say(Type.ASSIGN_JOB, payload, subject="job.assign.calcA")

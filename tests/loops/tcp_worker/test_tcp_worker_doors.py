@@ -180,7 +180,7 @@ async def test_a_worker_that_was_never_welcome_says_so_and_ends(tmp_path: Path, 
 
 
 async def test_a_worker_that_was_welcome_once_asks_on(tmp_path: Path) -> None:
-    """GRID-110: a key that is mended later finds its results still there."""
+    """GRID-110: after the key is corrected, its results are still there."""
     async with open_door() as door, a_worker(tmp_path, door):
         (await door.welcomed()).cut()
         (await door.visitor(1)).say(Type.ERROR, an_error(Code.UNAUTHENTICATED))

@@ -17,7 +17,7 @@ from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.executors.program.local import LocalPrograms
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.loops.log_sender import LogSender
 from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
 from support.collected_lines import stored_lines
@@ -176,7 +176,7 @@ async def test_a_real_program_at_a_real_door(nats_url: str, tmp_path: Path) -> N
     config = GridConfig(exec_dir=str(programs), work_root=str(tmp_path / "jobs"))
     lines = DoorLines()
     sender = LogSender(lines, Limits(), 20, 2**20, lines.is_up)
-    executor = LocalPrograms(Settings.of(config, os.environ), os.environ, sender)
+    executor = LocalPrograms(RunnerSettings.of(config, os.environ), os.environ, sender)
     async with (
         open_door(nats_url) as door,
         a_worker(tmp_path / "jobs", door, executor=executor, lines=lines),

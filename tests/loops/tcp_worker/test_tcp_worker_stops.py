@@ -77,7 +77,7 @@ async def test_a_superseded_job_is_killed_and_nothing_is_said(tmp_path: Path) ->
 
 
 async def test_a_job_that_waits_may_be_cancelled_and_superseded_at_once(tmp_path: Path) -> None:
-    """GRID-110: nothing is said of it, and the connection stays."""
+    """GRID-110: it is not reported, and the connection stays."""
     executor = PretendedExecutor()
     async with open_door() as door, a_worker(tmp_path, door, executor=executor, worker_max_par=1) as worker:
         visitor = await door.welcomed()

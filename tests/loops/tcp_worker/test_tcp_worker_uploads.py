@@ -210,7 +210,7 @@ async def test_an_upload_of_a_result_that_is_settled_meanwhile_is_given_up(tmp_p
 
 
 async def test_a_settled_archive_answers_a_repeated_assignment(tmp_path: Path) -> None:
-    """GRID-107: the whole of it, once more."""
+    """GRID-107: all of it again."""
     executor, data = PretendedExecutor(), os.urandom(4 * MIB)
     async with open_door() as door, a_worker(tmp_path / "root", door, executor=executor) as worker:
         visitor = await door.welcomed()
@@ -267,7 +267,7 @@ async def test_outputs_that_do_not_fit_are_cut_and_sent_whole_beside(
 
 
 async def test_a_damaged_archive_is_set_aside_and_the_worker_goes_on(tmp_path: Path) -> None:
-    """GRID-109: its job is tried again, because nobody lists it any more."""
+    """GRID-109: its job is tried again, because no worker lists it any more."""
     executor, data = PretendedExecutor(), os.urandom(5 * MIB)
     async with open_door() as door, a_worker(tmp_path / "root", door, executor=executor) as worker:
         visitor = await door.welcomed()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pyoco_server.loops.programs.cpu import HeldBack
-from pyoco_server.loops.tcp_worker.credits import Credits
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
 
 
 @dataclass
@@ -20,14 +20,14 @@ class Scene:
     busy: float = 0.0
     unfinished: int = 0
     is_shut: bool = False
-    account: Credits = field(init=False)
+    account: CreditAccount = field(init=False)
 
     def __post_init__(self) -> None:
         self.connect()
 
     def connect(self) -> None:
         held = HeldBack(0.75, 30.0, lambda: self.busy, lambda: self.now)
-        self.account = Credits(self.limit, lambda: self.unfinished, held, lambda: self.is_shut)
+        self.account = CreditAccount(self.limit, lambda: self.unfinished, held, lambda: self.is_shut)
 
     def first(self) -> int:
         count = self.account.first()

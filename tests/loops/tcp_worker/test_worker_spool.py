@@ -14,16 +14,16 @@ import pytest
 
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.loops.tcp_worker.finished import Archive, Damaged, Finished, decode, encode
+from pyoco_server.loops.tcp_worker.finished import Damaged, FinishedArchive, FinishedJob, decode, encode
 from pyoco_server.loops.tcp_worker.spool import Spool
 
 MIB = 1024 * 1024
 
 
 def a_result(
-    *, stdout: bytes = b"out", archive: Archive | None = None, job_id: str = "", code: ErrorCode | None = None
-) -> Finished:
-    return Finished(
+    *, stdout: bytes = b"out", archive: FinishedArchive | None = None, job_id: str = "", code: ErrorCode | None = None
+) -> FinishedJob:
+    return FinishedJob(
         job_id=job_id or str(uuid4()),
         run_id=str(uuid4()),
         client_id="clientA",
@@ -45,10 +45,10 @@ def a_result(
     )
 
 
-def an_archive(folder: Path, data: bytes = b"PK zip") -> Archive:
+def an_archive(folder: Path, data: bytes = b"PK zip") -> FinishedArchive:
     path = folder / f"{uuid4()}.zip"
     path.write_bytes(data)
-    return Archive(path, len(data), hashlib.sha256(data).hexdigest())
+    return FinishedArchive(path, len(data), hashlib.sha256(data).hexdigest())
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def names_in(folder: Path) -> list[str]:
 )
 def test_a_result_survives_its_encoding(tmp_path: Path, stdout: bytes) -> None:
     """GRID-109"""
-    archive = Archive(tmp_path / "x.zip", 7, "0" * 64)
+    archive = FinishedArchive(tmp_path / "x.zip", 7, "0" * 64)
     for result in (a_result(stdout=stdout, archive=archive), a_result(code=ErrorCode.RUN_TIMEOUT)):
         assert decode(encode(result), tmp_path / "x.zip") == result
 

@@ -78,7 +78,7 @@ class FlowClient:
             self._heard(answer, params)
 
     async def submit_with_key(self) -> None:
-        """Repeated until it is answered, as a careful client does, sometimes twice at once; and once more later."""
+        """Repeated until it is answered, as a careful client does, sometimes twice at once; and again later."""
         params = self._params()
         key = params["key"] = str(params["n"])
         for _ in range(6):

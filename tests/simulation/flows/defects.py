@@ -15,9 +15,9 @@ from pyoco_server.actions import beat, claim, submit
 from pyoco_server.actions.attempt import Standing
 from pyoco_server.actions.claim import FlowAttempt, Spent, claim_run
 from pyoco_server.actions.finish import Fenced, Unwritten
+from pyoco_server.core.flow_moves import claim as begin
 from pyoco_server.core.job import Job, job_of
 from pyoco_server.core.run import Owner, Run
-from pyoco_server.core.run import claim as begin
 from pyoco_server.core.states import RunState
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops import delivery_processor

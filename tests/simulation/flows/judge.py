@@ -153,7 +153,7 @@ class FlowJudge:
             self.blame(f"{process} executes a run that is not stored", run_id)
 
     def host_died(self, run_id: str) -> None:
-        """Called in the worker when it hears of that."""
+        """Called in the worker when it learns of that."""
         self._loop.record("host killed", run=run_id)
         known = self.known.get(run_id)
         if known is not None:

@@ -7,9 +7,9 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyoco_server.actions.priced.credit import Credit, credit
+from pyoco_server.actions.priced.credit import CreditResult, credit
 from pyoco_server.actions.priced.enter import enter
-from pyoco_server.actions.priced.read_run import Reading, read_run
+from pyoco_server.actions.priced.read_run import PricedRunReading, read_run
 from pyoco_server.actions.priced.submit import Accepted, submit
 from pyoco_server.core.priced.constants import PROFILE_VERSION
 from pyoco_server.core.priced.money import minimum_fee, usd_exact
@@ -91,7 +91,7 @@ class PackClient:
         return replace(ask, payload_hash=_hash_of(ask))
 
     async def submit(self, until: float) -> None:
-        """Repeated until it is answered, as a careful client does, sometimes twice at once; and once more later."""
+        """Repeated until it is answered, as a careful client does, sometimes twice at once; and again later."""
         ask = self._ask()
         while True:
             answer, *others = await asyncio.gather(*(self._once(ask) for _ in range(self.dice.choice((1, 1, 1, 2)))))
@@ -141,7 +141,7 @@ class PackClient:
     async def read(self) -> None:
         run_id, ask = self.dice.choice(self.mine[-6:])
 
-        async def work(backend: GatewayBackend) -> Reading:
+        async def work(backend: GatewayBackend) -> PricedRunReading:
             priced = backend.priced
             assert priced is not None
             return await read_run(priced, run_id, ask.tenant_id)
@@ -149,11 +149,11 @@ class PackClient:
         answer = await self.deployment.ask(work, self.dice)
         if isinstance(answer, RunNotFound):
             self.judge.blame("an accepted run is not found", run_id)
-        if isinstance(answer, Reading):
+        if isinstance(answer, PricedRunReading):
             self.judge.read(answer.run)
             self._check_result(answer, ask)
 
-    def _check_result(self, reading: Reading, ask: NewRun) -> None:
+    def _check_result(self, reading: PricedRunReading, ask: NewRun) -> None:
         result = reading.result
         if (result is not None) != (reading.run.status is Status.COMPLETED):
             self.judge.blame(f"a run that is {reading.run.status} is shown with {result}", reading.run.run_id)
@@ -184,7 +184,7 @@ class Operator:
             await self._credit(self.dice.choice(TENANTS), amount, f"credit-{number}", until)
 
     async def _credit(self, tenant_id: str, amount: int, ref: str, until: float) -> None:
-        async def work(backend: GatewayBackend) -> Credit:
+        async def work(backend: GatewayBackend) -> CreditResult:
             assert backend.priced is not None
             return await credit(backend.priced, tenant_id, amount, ref)
 
@@ -192,7 +192,7 @@ class Operator:
             answer: Any = await self.deployment.ask(work, self.dice)
             if isinstance(answer, Conflict):
                 self.judge.blame(f"a repeated credit was refused: {ref}")
-            if isinstance(answer, Credit) and (answer.is_new or answer.off_usd_micros == 0):
+            if isinstance(answer, CreditResult) and (answer.is_new or answer.off_usd_micros == 0):
                 self.judge.credited(ref, tenant_id, amount)
                 return
             await asyncio.sleep(self.dice.expovariate(0.5))

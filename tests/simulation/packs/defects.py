@@ -64,7 +64,7 @@ def settle_without_its_condition() -> Iterator[None]:
 
 @contextlib.contextmanager
 def finalize_without_its_claim() -> Iterator[None]:
-    """A commit ends the run whoever holds the claim, and also when it has ended."""
+    """A commit ends the run without checking who holds the claim, and also if it has ended."""
 
     def end(step: str, change: Any, releases_key: bool, on_postgres: bool) -> Update:
         values: dict[str, Any] = {column.name: bound(column) for column in ends._WRITTEN}
@@ -231,7 +231,7 @@ def sweeper_that_sends_nothing_again() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reconciler_that_does_nothing() -> Iterator[None]:
-    """Nobody completes an end that was claimed and not made."""
+    """An end that was claimed and not committed is never completed."""
 
     async def turn(self: Reconciler) -> None:
         """Nothing."""
@@ -242,7 +242,7 @@ def reconciler_that_does_nothing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def key_without_its_payload() -> Iterator[None]:
-    """A key that was used is answered with its run, whatever is asked for."""
+    """A used key is answered with its run, whatever the request is."""
     original = same_key.look_at_same_key
 
     def look(existing: PricedRun, ask: Any, now_us: int) -> Any:

@@ -49,7 +49,7 @@ class PretendedExecution:
         self._hosted.conclude(Stopped)
 
 
-class PretendedSeat:
+class PretendedProcess:
     def __init__(self, executor: PretendedPacks) -> None:
         self._executor = executor
         self._execution: PretendedExecution | None = None
@@ -85,5 +85,5 @@ class PretendedPacks:
     async def stop(self) -> None:
         """Nothing to stop."""
 
-    async def seat(self) -> PretendedSeat:
-        return PretendedSeat(self)
+    async def reserve_process(self) -> PretendedProcess:
+        return PretendedProcess(self)

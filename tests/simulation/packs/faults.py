@@ -41,7 +41,7 @@ def draw_store_faults(dice: random.Random, targets: Sequence[str], until: float)
 
 
 def _draw(dice: random.Random, kind: str, targets: Sequence[str], until: float) -> Fault:
-    # Keepers have little to do unless somebody else has failed.
+    # Keepers have little to do unless another process has failed.
     busy = [name for name in targets if not name.startswith("keeper")]
     at, target = round(dice.uniform(2.0, until), 3), dice.choice([*targets, *busy])
     if kind == "skew clock":  # further than a lease is long, and of those who decide about leases
@@ -65,7 +65,7 @@ class _Loss:
 
 
 class StoreFaults:
-    """The hooks of the stores in memory. Every commit and budget call is told before anything fails."""
+    """The hooks of the stores in memory. Every commit and budget call is reported before anything fails."""
 
     def __init__(
         self, loop: SimLoop, database: MemoryDatabase, networks: Sequence[Network], on_commit: Callable[[], None]

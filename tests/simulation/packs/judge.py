@@ -82,7 +82,7 @@ class PackJudge:
         self._shown: dict[str, Run] = {}
         nats.on_stream.append(self._on_stream)
 
-    # What clients ask for and are told.
+    # Requests of clients, and their answers.
 
     def ask(self, ask: NewRun) -> None:
         """Before it is asked, with the id that the gateway gives it."""

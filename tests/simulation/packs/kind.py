@@ -17,7 +17,7 @@ from pyoco_server.loops.priced.pack_lane import PackLane
 from pyoco_server.loops.worker import Worker
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.budget.memory import BUDGETS
-from pyoco_server.ports.idempotency_locks.memory import HINTS
+from pyoco_server.ports.idempotency_locks.memory import LOCKS
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.ledger import migrate
 from pyoco_server.ports.ledger.memory import DATABASES, MemoryDatabase, forget_database
@@ -92,8 +92,8 @@ class Packs(Kind):
         database.skew_us = lambda: -round(loop.current().skew_seconds * 1_000_000)
         self._books = Books(database)
         BUDGETS.forget(_STORES)
-        HINTS.forget(_STORES)
-        budgets, idempotency_locks = BUDGETS.of(_STORES), HINTS.of(_STORES)
+        LOCKS.forget(_STORES)
+        budgets, idempotency_locks = BUDGETS.of(_STORES), LOCKS.of(_STORES)
         budgets.now_ms = idempotency_locks.now_ms = lambda: self._now_us() // 1000
         self.judge = PackJudge(
             loop,
@@ -157,7 +157,7 @@ class Packs(Kind):
         self._books.close()
         forget_database(_STORES)
         BUDGETS.forget(_STORES)
-        HINTS.forget(_STORES)
+        LOCKS.forget(_STORES)
 
 
 @contextlib.asynccontextmanager

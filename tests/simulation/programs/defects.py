@@ -84,7 +84,7 @@ def slot_is_freed_before_the_end_is_written() -> Iterator[None]:
 
 @contextmanager
 def cap_is_checked_in_memory_only() -> Iterator[None]:
-    """A slot that looks free to this process is written over, whoever has taken it since."""
+    """A slot that looks free to this process is overwritten, even if another has taken it since."""
 
     async def take(self: JetStreamSlots, slot: Slot) -> Slot | None:
         entry = await self._bucket.get(f"{slot.group}.{slot.client}.{slot.number}")
@@ -118,7 +118,7 @@ def finish_does_not_check_the_token() -> Iterator[None]:
 
 @contextmanager
 def heartbeat_does_not_check_the_token() -> Iterator[None]:
-    """An attempt that was taken over renews the lease of its successor, and goes on."""
+    """An attempt that was taken over renews the lease of its successor, and continues."""
 
     async def refresh(backend: Backend, attempt: ProgramAttempt) -> bool:
         found = await backend.runs.find(attempt.run.run_id)

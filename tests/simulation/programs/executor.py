@@ -129,7 +129,7 @@ class SimulatedProgram:
         self._end(Report(status=RunState.FAILED, error_code=ErrorCode.WORKER_ERROR, error="killed"))
 
 
-#: How a program ends that somebody has killed.
+#: How a killed program ends.
 KILLED = Report(status=RunState.FAILED, error_code=ErrorCode.SIGNALED, error="signal 9", exit_code=-9)
 
 

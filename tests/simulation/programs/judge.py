@@ -229,7 +229,7 @@ class ProgramJudge:
             self.slots.began(worker_id, known.run, attempt)
 
     def host_died(self, run_id: str, attempt: int) -> None:
-        """Called in the worker when it hears of that."""
+        """Called in the worker when it learns of that."""
         self._loop.record("program killed", run=run_id, attempt=attempt)
         self._killed.add((run_id, attempt))
 

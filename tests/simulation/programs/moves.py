@@ -1,4 +1,4 @@
-"""Which changes of the record of a program are legal, and who may write them."""
+"""The legal changes of the record of a program, and which process may write them."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class SlotJudge:
         self._check_left(key, old)
 
     def _check_left(self, key: str, slot: dict[str, Any]) -> None:
-        """Nobody uses the slot any more: its attempt is over, or its holder had stopped to renew it (GRID-74)."""
+        """The slot is unused: its attempt has ended, or its holder had stopped renewing it (GRID-74)."""
         judge, writer = self._judge, self._judge.writer
         if slot["run_id"] is None:
             is_own = slot["holder"].partition(":")[0] == writer

@@ -94,7 +94,7 @@ class Schedules(Kind):
         self._done += 1
 
     async def _trigger(self, schedule: Schedule, key: str, dice: random.Random) -> None:
-        """Repeated until it is answered, and once more."""
+        """Repeated until it is answered, and then once again."""
         told = 0
         for _ in range(8):
             answer = await self.deployment.ask(

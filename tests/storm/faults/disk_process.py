@@ -43,7 +43,7 @@ def _mount(kind: str, folder: str, image: str, megabytes: str) -> None:
 
 def _unmount(folder: str, image: str) -> None:
     with contextlib.suppress(subprocess.CalledProcessError):
-        _run("umount", "-l", folder)  # lazily: somebody may still have a file open
+        _run("umount", "-l", folder)  # lazily: a process may still have a file open
     with contextlib.suppress(OSError):
         Path(image).unlink()
 
@@ -75,7 +75,7 @@ class _Frost:
 
     def thaw(self) -> None:
         if self._is_frozen:
-            with contextlib.suppress(OSError):  # somebody else has
+            with contextlib.suppress(OSError):  # another process has
                 fcntl.ioctl(self._directory, _FITHAW, 0)
             self._is_frozen = False
 

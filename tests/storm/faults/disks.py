@@ -82,7 +82,7 @@ class SmallDisk:
                     pass
 
     def slow(self, seconds: float) -> None:
-        """Whoever writes waits for up to so long, nearly each time. Whoever reads does not, and what is only in memory
+        """Nearly every write is delayed by up to this time. Reads are not, and what is only in memory
         is as quick as ever: NATS itself syncs every two minutes, and its writes wait because the file system is frozen,
         not because a sync is slow. Errors of a dying disk are not imitated."""
         assert self.can_slow, f"{self.path} cannot be slowed down"
@@ -101,7 +101,7 @@ class SmallDisk:
         self._keeper.stdin.flush()
 
     def remove(self) -> None:
-        """With all that is on it. Whoever still has a file open there keeps that, and nothing else. May be called
+        """With all that is on it. Processes keep the files that they have open, and nothing else. May be called
         twice."""
         if self._keeper is not None:
             _end(self._keeper)

@@ -56,7 +56,7 @@ def _copy(stream: str, message: Raw) -> Copy:
 
 
 async def read_standing(link: Link, stream: str, count: int) -> list[Copy]:
-    """The oldest jobs that are in the queue now, waiting or in somebody's hand. One round trip for each."""
+    """The oldest jobs that are in the queue now, waiting or delivered. One round trip for each."""
     found: list[Copy] = []
     after = 0
     while len(found) < count:
@@ -121,7 +121,7 @@ class Duplicates:
         try:
             return await read_standing(link, stream, count)
         except (Rejected, Unavailable):
-            return []  # there is no such queue here, or nobody who knows
+            return []  # there is no such queue here, or it cannot be reached
 
     def _hear(self, stream: str) -> _Ear:
         return _Ear(stream, self.kept)

@@ -1,4 +1,4 @@
-"""A NATS node that nobody reaches: neither the other nodes nor any client, until it is healed."""
+"""Isolate a NATS node: neither the other nodes nor any client reach it, until it is healed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["IsolatedNode"]
 
 @dataclass
 class IsolatedNode:
-    """It lives and may believe that it leads. Cut, so that everybody knows at once; or frozen, so that nobody does."""
+    """It lives and may believe that it leads. Cut, so that all notice at once; or frozen, so that none does."""
 
     name: str = "isolate node"
     lasts: tuple[float, float] = (2.0, 20.0)

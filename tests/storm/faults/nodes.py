@@ -27,7 +27,7 @@ def may_strike_node(site: Site) -> bool:
 
 
 def take_node(site: Site, dice: random.Random) -> SiteProcess:
-    """From here on nobody else strikes a node, until `release_node`."""
+    """Reserve the nodes: no other fault strikes one until `release_node`."""
     assert may_strike_node(site), f"{site.hurt} are struck already"
     node = dice.choice(sorted(site.of(Role.NATS), key=lambda each: each.name))
     site.hurt.add(node.name)

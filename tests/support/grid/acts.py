@@ -137,7 +137,7 @@ async def exact(backend: Backend, attempt: ProgramAttempt, **more: Any) -> Run:
 
 
 async def recovered(backend: Backend, run_id: str, report: Report = DONE, seconds: float = 20.0) -> Run:
-    """Do what doors, workers and sweepers do, until the run has ended and its message is gone."""
+    """Do what doors, workers and sweepers do, until the run has ended and its message is deleted."""
 
     async def is_over() -> bool:
         try:
@@ -207,7 +207,7 @@ def in_hand(run: Run, *, count: int = 2, **members: Any) -> InHand:
 
 
 async def again(backend: Backend, run: Run, holder: str = "me", **more: Any) -> tuple[ProgramAttempt | Passed, InHand]:
-    """Claim what is delivered once more."""
+    """Claim a redelivered job."""
     now = await run_of(backend, run.run_id)
     delivery = in_hand(now if program_of(now).job else run, **more)
     slot = await slot_of(backend, run, holder)

@@ -20,7 +20,7 @@ __all__ = ["POINTS", "Crash", "Step", "crashing_at", "dying", "step_of"]
 
 
 class Crash(BaseException):
-    """The process is gone: nothing of it is tidied up."""
+    """The process has crashed: nothing is cleaned up."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class _Death:
         raise Crash(self.point)
 
     def guard(self, port: str, method: str, real: Call) -> Call:
-        """A process that is gone makes no call."""
+        """A crashed process makes no calls."""
         is_it = (port, method) == (self.step.port, self.step.method)
         inner = dying(self.step, real, self.strike) if is_it else real
 

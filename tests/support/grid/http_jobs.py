@@ -61,7 +61,7 @@ FAILED = Report(
 async def fresh_grid_gateway(
     link: Link, url: str, data_dir: Path, grid: Mapping[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Gateway]:
-    """A gateway whose group nobody else uses. Its runs, letters and keys are its own, too."""
+    """A gateway with a group of its own, and with runs, dead letters and keys of its own."""
     config = GridConfig(**{"exec_group": unique("g"), **(grid or {})})
     async with fresh_gateway(link, url, data_dir, grid=config, **settings) as gateway:
         yield gateway
@@ -177,7 +177,7 @@ async def buried(gateway: Gateway, exec_name: str, **more: Any) -> tuple[dict[st
     client = more.get("client_id", "http")
     await end_job(gateway, await begin_job(gateway, exec_name, client), FAILED)
     state: State = gateway.app.state.gateway
-    assert await state.letter_feeder.caught_up(10)
+    assert await state.dead_letter_feeder.caught_up(10)
 
     async def is_listed() -> bool:
         return bool((await letters(gateway, run_id=accepted["run_id"]))["items"])

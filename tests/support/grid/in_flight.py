@@ -74,7 +74,7 @@ def slots_held(backend: Backend) -> int:
 
 
 async def rewritten(backend: Backend, run_id: str, **changes: Any) -> Run:
-    """Somebody else writes the record."""
+    """Another process writes the record."""
     while True:
         found = await backend.runs.find(run_id)
         assert isinstance(found, Stored)

@@ -18,7 +18,7 @@ from pyoco_server.core.frames.messages import (
     AssignJob,
     BinaryPart,
     CancelJob,
-    Credit,
+    CreditGrant,
     ErrorMessage,
     Heartbeat,
     HelloAck,
@@ -331,7 +331,7 @@ class WorkerPeer(Peer):
         return ack
 
     async def credit(self, count: int) -> None:
-        await self.send(Type.CREDIT, Credit(count).to_payload())
+        await self.send(Type.CREDIT, CreditGrant(count).to_payload())
 
     async def assigned(self, seconds: float = _SECONDS) -> AssignJob:
         frame = await self.next_of(Type.ASSIGN_JOB, seconds)

@@ -71,7 +71,7 @@ class PretendedExecutor:
         return bool(exec_name)
 
     def names(self) -> tuple[str, ...]:
-        """It lists none, and has all the same whatever it is asked for."""
+        """Lists no programs, but can run any."""
         return ()
 
     def begin(self, work: ProgramWork) -> PretendedProgram:

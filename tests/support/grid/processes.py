@@ -57,7 +57,7 @@ class Finished:
 class GridProcess:
     """One process. `start` may be called again after `kill` or `stop`: a door then gets its port back."""
 
-    #: `pyoco-grid`, unless somebody says otherwise.
+    #: `pyoco-grid` by default.
     module = "pyoco_server.doors.cli.grid"
 
     def __init__(
@@ -99,7 +99,7 @@ class GridProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, waits: bool = True) -> GridProcess:
-        """Returns once it has said READY, unless it never does or nobody waits for it."""
+        """Returns once it has printed READY, unless it never does or the caller does not wait."""
         assert not self.is_alive
         self._lives += 1
         command = [sys.executable, "-m", self.module, *self._arguments]

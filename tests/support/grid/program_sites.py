@@ -15,7 +15,7 @@ from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.executors.program.local import LocalPrograms
 from pyoco_server.executors.program.port import ProgramOutcome, ProgramWork, WorkFile
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 
 __all__ = ["ProgramSite", "processes_with"]
 
@@ -37,9 +37,9 @@ class ProgramSite:
         path.chmod(mode)
         return path.stem
 
-    def settings(self, variables: Mapping[str, str] | None = None, **config: Any) -> Settings:
+    def settings(self, variables: Mapping[str, str] | None = None, **config: Any) -> RunnerSettings:
         grid = GridConfig(exec_dir=str(self.exe), work_root=str(self.jobs), **config)
-        return Settings.of(grid, os.environ if variables is None else variables)
+        return RunnerSettings.of(grid, os.environ if variables is None else variables)
 
     @contextlib.asynccontextmanager
     async def executor(

@@ -1,4 +1,4 @@
-"""Processes that dispatch programs, without any program: seats that a test fills and empties as it likes."""
+"""Processes that dispatch programs, without any program: worker slots that a test fills and empties as it likes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher, WorkerLost
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent, QuorumChanged
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.loops.programs.quorum import Quorum
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.nats.link import Patience
@@ -66,7 +66,7 @@ class _Seat:
     def __init__(self, workers: Workers) -> None:
         self._workers, self.worker_id = workers, "w1"
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         self._workers.credits += 1
 
     async def start(self, attempt: ProgramAttempt) -> None:
@@ -118,7 +118,7 @@ class Workers:
         self.on_start(attempt)
 
     def ended(self, attempt: ProgramAttempt) -> None:
-        """Its program is over; nobody has heard of it yet."""
+        """Its program has ended, and that is not reported yet."""
         if self.running.pop(attempt.run.run_id, None) is not None:
             self.tally.add(attempt.job.client_id, -1)
 
@@ -149,7 +149,7 @@ class Stage:
         self.quorum = Quorum(programs, wall=backend.clock, every_seconds=0.05, lost_seconds=0.3)
         self.clock = Clock()
         self.quorate: list[bool] = []
-        self.meter = Meter(programs.config.exec_group)
+        self.meter = ProgramMeter(programs.config.exec_group)
         self.slots = ClientSlots(backend, holder)
         self.in_flight = InFlight(backend, self.slots, self.meter, quorum=self.quorum, clock=self.clock)
         self.dispatcher = Dispatcher(backend, workers, self.in_flight, self.slots)

@@ -11,7 +11,7 @@ from pyoco_server.client.frames.link import LinkSettings
 from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.cli.claims import open_port
 from pyoco_server.doors.frames.router.peer import RouterPeer
-from pyoco_server.doors.frames.router.plan import Backend, RouterPlan, read_rule
+from pyoco_server.doors.frames.router.plan import RoutedGroup, RouterPlan, read_rule
 from pyoco_server.doors.frames.router.router import Router, RouterContext
 from pyoco_server.doors.frames.server import FrameServer
 from pyoco_server.doors.frames.settings import DoorOptions
@@ -62,7 +62,7 @@ async def open_router(
     """`groups`: the address of a door by the group's name, as "127.0.0.1:5000|127.0.0.1:5001"."""
     grid = grid or grid_config(clientx_grace_sec=0.5)
     backends = tuple(
-        Backend(name, tuple(Address.read(each) for each in doors.split("|"))) for name, doors in groups.items()
+        RoutedGroup(name, tuple(Address.read(each) for each in doors.split("|"))) for name, doors in groups.items()
     )
     plan = RouterPlan(backends, tuple(map(read_rule, rules)), policy)
     async with open_door_backend(config, grid) as backend:

@@ -15,7 +15,7 @@ from pyoco_server.core.frames.messages import (
     AssignJob,
     BinaryPart,
     CancelJob,
-    Credit,
+    CreditGrant,
     Heartbeat,
     HelloAck,
     HelloWorker,
@@ -173,7 +173,7 @@ class Visitor:
     @property
     def credit(self) -> int:
         """The sum of all that came."""
-        return sum(Credit.read(frame.payload).count for frame in self.of(Type.CREDIT))
+        return sum(CreditGrant.read(frame.payload).count for frame in self.of(Type.CREDIT))
 
     def results(self) -> list[JobResult]:
         return [JobResult.read_ack(frame.payload) for frame in self.of(Type.ACK_JOB)]
@@ -225,7 +225,7 @@ class ScriptedDoor:
         self._tasks.discard(task)
 
     async def stop(self) -> None:
-        """As a killed door does: nobody is told."""
+        """Disconnect without notice, like a killed door."""
         if self._server is not None:
             self._server.close()
         for visitor in self.visitors:

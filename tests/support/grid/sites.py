@@ -1,4 +1,4 @@
-"""A gateway beside the test, in a thread of its own, and somebody who ends its jobs: for commands, which wait."""
+"""A gateway in a thread of its own, and a worker that ends its jobs: for tests of commands, which block."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ async def _serve(
 async def _begun(gateway: Gateway) -> AsyncIterator[ProgramAttempt]:
     programs, group = gateway.backend.programs, group_of(gateway)
     assert programs is not None
-    for lane in programs.queue.lanes(group):
-        if lane.exec_name not in _ENDS:
+    for client_queue in programs.queue.client_queues(group):
+        if client_queue.exec_name not in _ENDS:
             continue
-        for delivery in await programs.queue.take(lane):
-            slot = await take_slot(gateway.backend, group, lane.client, "test")
+        for delivery in await programs.queue.take(client_queue):
+            slot = await take_slot(gateway.backend, group, client_queue.client, "test")
             assert slot is not None
             attempt = await claim_job(gateway.backend, delivery, slot, worker_id="worker-1", holder="test")
             if isinstance(attempt, ProgramAttempt):

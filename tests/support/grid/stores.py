@@ -12,7 +12,7 @@ from typing import Any
 from pyoco_server.core.programs.job import InlineInputs, ProgramJob
 from pyoco_server.ports.program_queue.port import ClientQueue
 
-__all__ = ["a_job", "lane_of"]
+__all__ = ["a_job", "client_queue_of"]
 
 
 def a_job(group: str, exec_name: str = "calcA", client_id: str = "clientA", **more: Any) -> ProgramJob:
@@ -32,5 +32,5 @@ def a_job(group: str, exec_name: str = "calcA", client_id: str = "clientA", **mo
     return ProgramJob(**(values | more))
 
 
-def lane_of(job: ProgramJob) -> ClientQueue:
+def client_queue_of(job: ProgramJob) -> ClientQueue:
     return ClientQueue(job.group, job.exec_name, job.client_id)

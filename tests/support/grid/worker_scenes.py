@@ -15,7 +15,7 @@ from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.loops.tcp_worker.identity import take_identity
 from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
-from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker, WorkerOptions
+from pyoco_server.loops.tcp_worker.worker import CpuAndClock, TcpWorker, WorkerOptions
 from support.grid.pretended_programs import PretendedExecutor
 from support.waiting import eventually
 
@@ -80,7 +80,7 @@ async def a_worker(
     addresses = Addresses([Address("127.0.0.1", door.port) for door in doors], clock=clock, chance=lambda: 0.5)
     options = WorkerOptions(patterns=("job.assign.*",), key=key, tls=tls)
     identity = take_identity(root, worker_id, "host")
-    machine = Machine(cpu=cpu, clock=clock, sleep=_hasty)
+    machine = CpuAndClock(cpu=cpu, clock=clock, sleep=_hasty)
     executor = executor or PretendedExecutor()
     await executor.start()
     worker = TcpWorker(executor, identity, config, options, addresses, machine, lines)

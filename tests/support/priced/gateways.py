@@ -105,7 +105,7 @@ class PricedDoor:
         return self.gateway.client
 
     async def payer(self, usd: str | None = "10.0000", tenant_id: str | None = None) -> Payer:
-        """None: the ledger never hears of it."""
+        """None: the ledger never learns of it."""
         tenant_id = tenant_id or f"team-{next(_numbers)}"
         if usd is not None:
             await credit(self.priced, tenant_id, parse_usd(usd), ref=str(uuid.uuid4()))
@@ -237,7 +237,7 @@ async def _at_once(_: float) -> None:
 
 @contextlib.asynccontextmanager
 async def open_priced_gateway(backend: GatewayBackend, skew: Skew) -> AsyncIterator[PricedDoor]:
-    """The whole application on a backend that somebody else opened."""
+    """The complete application on a backend that its caller has opened."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[GatewayBackend]:
@@ -253,7 +253,7 @@ async def open_priced_gateway(backend: GatewayBackend, skew: Skew) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def _open_priced(link: Link, config: NatsBackendConfig, skew: Skew) -> AsyncIterator[Priced]:
-    """SQLite, JetStream, JetStream, under names nobody else uses. Nobody is limited, unless a test says so."""
+    """SQLite, JetStream, JetStream, under unique names. No rate limits, unless a test sets them."""
     name = unique("dpp")
     settings = PricedConfig(
         pack_stream=name.upper(),

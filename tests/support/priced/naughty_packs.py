@@ -35,7 +35,7 @@ def result(data: Any = None, cost: Any = 7, **more: Any) -> PackResult:
 
 
 def tells(inputs: Mapping[str, Any], ctx: Context) -> PackResult:
-    """Everything a pack is told."""
+    """Everything that a pack receives."""
     return result(
         {
             "inputs": dict(inputs),
@@ -297,7 +297,7 @@ EXECUTORS["decision"] = chosen
 
 
 def executors(packs: Mapping[str, str], config: PackConfig) -> dict[str, Execute]:
-    """What a process is told to call. A place is that of an executor which every process has; or a word."""
+    """What a process has to call. `place` names an executor that every process has, or is a keyword."""
     if "bad import" in packs.values():
         sys.exit("I will not be imported")
     if "claims more" in packs.values():

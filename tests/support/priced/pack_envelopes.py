@@ -97,7 +97,7 @@ def evaluation() -> dict[str, Any]:
 
 
 def foreign() -> dict[str, Any]:
-    """Of a pack that somebody else ships."""
+    """The envelope of a third-party pack."""
     data = {
         "summary": "Three parts fit.",
         "page": "https://example.com/parts",
@@ -112,7 +112,7 @@ def foreign() -> dict[str, Any]:
 
 
 def odd() -> dict[str, Any]:
-    """Of the form of a pack we know, and every value of it somebody's joke."""
+    """In the form of a known pack, with an absurd value in every member."""
     joke = f"{MARKUP} \u202e gnp.exe \x00\x1b[31m {'w' * 2000} مرحبا"
     pages: list[Any] = [
         {

@@ -79,12 +79,12 @@ def is_whole(pool: PackHosts) -> bool:
 @contextlib.asynccontextmanager
 async def begun(hosts: PackHosts, what: Call) -> AsyncIterator[Execution]:
     async with asyncio.timeout(100):
-        seat = await hosts.seat()
-    execution = await seat.begin(what)
+        process = await hosts.reserve_process()
+    execution = await process.begin(what)
     try:
         yield execution
     finally:
-        seat.leave()
+        process.leave()
 
 
 async def outcome_of(hosts: PackHosts, what: Call) -> Outcome:

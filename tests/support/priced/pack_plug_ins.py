@@ -31,7 +31,7 @@ def execute(inputs, ctx):
 
 
 class Shelf:
-    """A folder of packages. Whoever has it on sys.path has their packs."""
+    """A folder of packages. Their packs are available to processes that have it on sys.path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pyoco_server.actions.priced.patience import Patience
+from pyoco_server.actions.priced.patience import RetryLimit
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.packs import PackSpec
 from pyoco_server.core.priced.result_key import envelope_key
@@ -25,7 +25,7 @@ from pyoco_server.executors.packs.pool import PackHosts
 from pyoco_server.loops.priced import fitness as fitness_module
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.pack_lane import PackLane
-from pyoco_server.loops.priced.staging import Tries, prefix_of
+from pyoco_server.loops.priced.staging import StagingTries, prefix_of
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
 from support.priced import naughty_packs
@@ -55,12 +55,12 @@ FEE = 5_000
 FOR_EVER = 10**9
 #: Longer than any machine stands still. Who wants a lease to end moves the clock.
 LEASE_SECONDS = 60
-QUICK = Tries(seconds=60.0, pauses=(0.01, 0.01))
-BRIEFLY = Patience(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
+QUICK = StagingTries(seconds=60.0, pauses=(0.01, 0.01))
+BRIEFLY = RetryLimit(total=timedelta(milliseconds=300), first_pause=timedelta(milliseconds=20))
 
 
 class Watched:
-    """A port that notes what it is asked, and does not answer while it is told so."""
+    """A port that records its calls, and can be made unavailable."""
 
     def __init__(self, port: object) -> None:
         self._port = port

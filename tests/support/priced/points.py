@@ -42,7 +42,7 @@ _GROUPS = ("runs", "leases", "ends")
 
 
 class Killed(BaseException):
-    """The process is gone at this point: nobody catches that."""
+    """The process crashes at this point; no code may catch it."""
 
 
 @dataclass

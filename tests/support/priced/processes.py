@@ -99,7 +99,7 @@ def until(condition: Callable[[], T | Literal[False] | None], seconds: float = 4
 
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Of a user who has set nothing but this."""
+    """The environment of a user who has set nothing else."""
     clean = variables_without("PYOCO_", "AWS_")
     return {**clean, "PYOCO_LOAD_DOTENV": "false", **more}
 
@@ -172,7 +172,7 @@ class Gateway(Process):
         return found[1]
 
     def status(self, path: str) -> int:
-        """0: nobody answered."""
+        """0: no answer."""
         with contextlib.suppress(httpx.HTTPError):
             return httpx.get(f"{self.address}{path}", timeout=30).status_code
         return 0
@@ -203,7 +203,7 @@ class Gateway(Process):
         return self.client.post("/v1/runs", json=BODY | changes, headers=headers)
 
     def knows(self, payer: Payer) -> bool:
-        """Whether it has heard of the key."""
+        """Whether it knows the key."""
         return self.client.post("/v1/runs", json={}, headers=payer.headers).status_code == 422
 
     def submitted(self, payer: Payer, **changes: Any) -> str:
@@ -231,7 +231,7 @@ class Gateway(Process):
 
 
 class _Probed(Process):
-    """A process that tells of its health at a port of its own."""
+    """A process with a health port of its own."""
 
     _takes_part: str
 

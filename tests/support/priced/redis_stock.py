@@ -1,4 +1,4 @@
-"""What nobody should do to a budget in Redis: any number, any reservation, any word, past every rule."""
+"""Writes budgets in Redis directly, past every rule: any number, any reservation, any text."""
 
 from __future__ import annotations
 

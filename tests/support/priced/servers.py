@@ -70,7 +70,7 @@ _VALKEY = {"bind": "127.0.0.1", "maxmemory-policy": "noeviction", "appendonly": 
 class _Server(abc.ABC):
     """A server that can be killed and started again, on the same port and folder."""
 
-    #: What it gets when the test process is gone.
+    #: The signal that it gets when the test process exits.
     _death = signal.SIGKILL
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class _Server(abc.ABC):
         return self._process.pid
 
     def start(self) -> None:
-        """Returns once it answers. A port that somebody took in between is a reason to try again."""
+        """Returns once it answers. Retried with another port if the port was taken meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         is_first = not self._port
         for _ in range(_STARTS):
@@ -222,7 +222,7 @@ class PostgresServer(_Server):
         return self._create(template)
 
     def drop_database(self, url: str) -> None:
-        """Whoever is still connected is thrown out."""
+        """Open connections are terminated."""
         self._ask(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def _template(self, prepare: Callable[[str], None]) -> str:

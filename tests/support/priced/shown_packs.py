@@ -1,4 +1,4 @@
-"""Rows of the ledger for whoever shows them, and a ledger of a few rows that can be read and nothing else."""
+"""Rows of the ledger for tests of views, and a read-only ledger of a few rows."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pyoco_server.actions.priced import intents
 from pyoco_server.actions.priced.audit import audit
 from pyoco_server.actions.priced.credit import credit
 from pyoco_server.actions.priced.finalize import Ending, Unfinished, claim_end, finish
-from pyoco_server.actions.priced.patience import NO_PATIENCE, Patience
+from pyoco_server.actions.priced.patience import NO_PATIENCE, RetryLimit
 from pyoco_server.actions.priced.place_joint import place_joint
 from pyoco_server.actions.priced.place_split import place_split
 from pyoco_server.actions.priced.send import send
@@ -154,7 +154,7 @@ class Stack:
         assert isinstance(got, Started), got
         return got.run
 
-    async def work(self, *, fails: bool = False, patience: Patience = NO_PATIENCE) -> Ending | Skip | PutBack | None:
+    async def work(self, *, fails: bool = False, patience: RetryLimit = NO_PATIENCE) -> Ending | Skip | PutBack | None:
         """Take one message and see it through as a worker does. None: there was no message."""
         priced = self.priced
         for delivery in await self._message():
@@ -193,7 +193,7 @@ class Stack:
             while (await self.priced.queue.depth())[0]:
                 await self.work()
 
-    async def end(self, run: PricedRun, *, fails: bool = False, patience: Patience = NO_PATIENCE) -> Ending:
+    async def end(self, run: PricedRun, *, fails: bool = False, patience: RetryLimit = NO_PATIENCE) -> Ending:
         """Upload, claim and finish as the worker that holds the lease."""
         if fails:
             intent = intents.failure(run, Reason.PACK_FAILED)

@@ -34,10 +34,10 @@ __all__ = [
 
 #: The name in its certificate, besides 127.0.0.1.
 NAME = "site.example.com"
-#: An address that may be reached. Nobody ever does: see `Dialled`.
+#: An allowed address. No test ever connects to it: see `Dialled`.
 PUBLIC = "93.184.216.34"
 
-#: Writes an answer. The connection is closed when it returns; what it cannot write any more is nobody's trouble.
+#: Writes an answer. The connection is closed when it returns; errors of its writes are ignored.
 Serve = Callable[[ssl.SSLSocket | socket.socket], None]
 
 
@@ -134,7 +134,7 @@ class Site:
     port: int
     paths: dict[str, Serve] = field(default_factory=dict)
     heads: list[str] = field(default_factory=list)
-    #: The names that clients asked for before they were served anything.
+    #: The server names (SNI) that clients have requested.
     names: list[str | None] = field(default_factory=list)
     connections: int = 0
 

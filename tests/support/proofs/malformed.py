@@ -24,7 +24,7 @@ from support.grid.fake_door import FakeDoor, Talk, fake_door
 from support.grid.peers import ClientPeer, Peer, WorkerPeer, a_job_id
 from support.grid.scripted_door import an_assignment
 from support.grid.scripted_door import open_door as scripted_door
-from support.grid.stores import a_job, lane_of
+from support.grid.stores import a_job, client_queue_of
 from support.proofs.stage import GROUP, Scene
 from support.waiting import eventually
 
@@ -60,7 +60,7 @@ async def _worker(grid: Scene, exec_name: str = "nothing") -> WorkerPeer:
 
 
 async def _refused(peer: Peer, kind: int, payload: bytes, code: str, subject: str = "") -> None:
-    """An Error, and the connection stays: a heartbeat is heard without a word."""
+    """An Error, and the connection stays: the heartbeat is accepted without an answer."""
     msg_id = await peer.send(kind, payload, subject=subject)
     frame = await peer.next_of(Type.ERROR)
     assert frame.corr_id == msg_id
@@ -217,7 +217,7 @@ async def _bad_report(grid: Scene) -> None:
         for changes in ({"Status": "DONE"}, {"OutputArchive": "%"}):
             report = json.loads(worker.report(job).to_payload()) | changes
             await _refused(worker, Type.ACK_JOB, json.dumps(report).encode(), "BAD_SCHEMA")
-        assert await worker.settled(job) == "recorded"  # it went on
+        assert await worker.settled(job) == "recorded"  # it continued
         assert (await client.result()).status is RunState.COMPLETED
 
 
@@ -305,7 +305,7 @@ async def _bad_assignment(grid: Scene) -> None:
             visitor.assign(job)
             result = await visitor.result(job)
             assert (result.status, result.error_code) == (RunState.FAILED, code)
-        # And bytes that are no frame: it leaves, and comes again.
+        # And bytes that are not a frame: it disconnects and reconnects.
         visitor.writer.write(bytes(4))
         await visitor.gone()
         await door.welcomed(1)
@@ -318,7 +318,7 @@ async def _bad_message(grid: Scene) -> None:
         job_id = a_job_id()
         inputs = InlineInputs({"../x": ""})
         job = a_job(GROUP, "calcA", "anna", job_id=job_id, run_id=run_id_of(job_id, GROUP), inputs=inputs)
-        await programs.queue.add_lane(lane_of(job))
+        await programs.queue.add_client_queue(client_queue_of(job))
         await programs.queue.put(job)
 
         async def is_buried() -> bool:
@@ -331,7 +331,7 @@ async def _bad_message(grid: Scene) -> None:
 
 
 async def _bad_record(grid: Scene) -> None:
-    """It is counted, the claim waits, and nobody writes over it."""
+    """It is counted, the claim waits, and the record is not overwritten."""
     job_id = a_job_id()
     run_id = run_id_of(job_id, GROUP)
     link = await open_link(grid.processes.config.nats_url, "proof")
@@ -340,7 +340,7 @@ async def _bad_record(grid: Scene) -> None:
     assert written is not None
     async with grid.programs() as programs, grid.http() as http:
         job = a_job(GROUP, "calcA", "anna", job_id=job_id, run_id=run_id)
-        await programs.queue.add_lane(lane_of(job))
+        await programs.queue.add_client_queue(client_queue_of(job))
         await programs.queue.put(job)
 
         async def is_seen() -> bool:

@@ -280,7 +280,7 @@ class Scene:
         return await http.post("/jobs", files=[(name, (None, value)) for name, value in fields])
 
     def programs_alive(self, worker: GridProcess | None = None) -> list[psutil.Process]:
-        """Processes that stand in a job directory: of this worker, or of any."""
+        """Processes whose working directory is a job directory: of this worker, or of any."""
         below = f"{self.folder}/jobs-" if worker is None else f"{worker.work_root}/"
         found = []
         for process in psutil.process_iter():
@@ -413,7 +413,7 @@ async def _furnish(on_it: Scene, doors: int, workers: int, natives: int, gateway
 
 
 async def restart(process: GridProcess) -> None:
-    """After a kill. The event loop goes on meanwhile."""
+    """Start it again after a kill. The event loop keeps running."""
     process.start(waits=False)
     await asyncio.to_thread(process.until_ready)
 

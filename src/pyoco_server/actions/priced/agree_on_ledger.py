@@ -9,14 +9,14 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.known_ledger.port import KnownLedger, Remembered
 from pyoco_server.ports.ledger.port import Ledger
 
-__all__ = ["Standing", "agree_on_ledger", "compare_ledger", "refuse_missing_ledger"]
+__all__ = ["LedgerAgreement", "agree_on_ledger", "compare_ledger", "refuse_missing_ledger"]
 
 log = get_logger(__name__)
 
 _ADOPT = "pyoco-server-admin ledger adopt"
 
 
-class Standing:
+class LedgerAgreement:
     """Whether the ledger of this process is the deployment's, by the last comparison. False until the first one.
 
     The ledger checks this before each transaction, so that no caller can move money in the wrong ledger.

@@ -12,13 +12,13 @@ from pyoco_server.ports.budget.port import AlreadyApplied, Credited
 from pyoco_server.ports.ledger.port import LedgerTx
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Credit", "credit"]
+__all__ = ["CreditResult", "credit"]
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Credit:
+class CreditResult:
     balance_usd_micros: int
     #: False: this `ref` was credited before, and nothing changed.
     is_new: bool
@@ -37,7 +37,7 @@ class _Noted:
     available_usd_micros: int
 
 
-async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
+async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> CreditResult:
     """Credit the amount once per `ref`, even if Redis loses data. Creates the tenant if it does not exist.
 
     Joint: one transaction. Split: first the journal, then the budget under the same name (PRICED-58), then a note in
@@ -63,32 +63,32 @@ async def credit(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: st
     return given
 
 
-def _joint(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
+def _joint(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> CreditResult:
     answer = tx.money.credit(tenant_id, amount_usd_micros, ref)
     if isinstance(answer, AlreadyApplied):
         _check_same(tx, tenant_id, amount_usd_micros, ref)
-        return Credit(tx.money.balance(tenant_id), is_new=False)
-    return Credit(answer.balance_usd_micros, is_new=True)
+        return CreditResult(tx.money.balance(tenant_id), is_new=False)
+    return CreditResult(answer.balance_usd_micros, is_new=True)
 
 
-async def _split(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> Credit:
+async def _split(priced: Priced, tenant_id: str, amount_usd_micros: int, ref: str) -> CreditResult:
     noted = await priced.ledger.transact(lambda tx: _note(tx, tenant_id, amount_usd_micros, ref))
     if not noted.is_new:
         balance = await priced.budget.balance(tenant_id)
         off = balance - noted.available_usd_micros
         if noted.is_confirmed or off + amount_usd_micros > 0:
-            return Credit(balance, is_new=False, off_usd_micros=off)
+            return CreditResult(balance, is_new=False, off_usd_micros=off)
     answer = await priced.budget.credit(tenant_id, amount_usd_micros, ref)
     await priced.ledger.transact(lambda tx: tx.journal.confirm([journal.topup_key(ref)]))
     if isinstance(answer, Credited):
         if not noted.is_new:
             log.warning("the budget now contains a credit that only the journal had", tenant_id=tenant_id)
-        return Credit(answer.balance_usd_micros, is_new=True)
+        return CreditResult(answer.balance_usd_micros, is_new=True)
     # The budget had it already. If the journal did not, the ledger is older than Redis, and a budget that was rebuilt
     # since no longer contains it.
     sums = await priced.ledger.read(lambda tx: tx.journal.balances(tenant_id))
     balance = await priced.budget.balance(tenant_id)
-    return Credit(balance, is_new=noted.is_new, off_usd_micros=balance - sums.available_usd_micros)
+    return CreditResult(balance, is_new=noted.is_new, off_usd_micros=balance - sums.available_usd_micros)
 
 
 def _note(tx: LedgerTx, tenant_id: str, amount_usd_micros: int, ref: str) -> _Noted:

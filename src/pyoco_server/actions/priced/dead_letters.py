@@ -26,19 +26,19 @@ async def list_pack_dead_letters(queue: PackQueue, at_most: int) -> list[PackDea
     return [PackDeadLetter(each, _read(each)) for each in await queue.dead_letters(at_most)]
 
 
-async def redrive_pack_dead_letters(queue: PackQueue, letters: Collection[PackDeadLetter]) -> int:
+async def redrive_pack_dead_letters(queue: PackQueue, dead_letters: Collection[PackDeadLetter]) -> int:
     """Send the messages of these letters again, and return how many were sent.
 
     Safe for runs that were started or refunded meanwhile: no worker starts them again. Raises DependencyUnavailable;
     the messages before it are sent.
     """
     sent = 0
-    for letter in letters:
-        if letter.message is None:
+    for dead_letter in dead_letters:
+        if dead_letter.message is None:
             continue
-        await queue.redrive(letter.delivery)
+        await queue.redrive(dead_letter.delivery)
         sent += 1
-        log.info("sent a priced run again", run_id=letter.message.run_id, tenant_id=letter.message.tenant_id)
+        log.info("sent a priced run again", run_id=dead_letter.message.run_id, tenant_id=dead_letter.message.tenant_id)
     return sent
 
 

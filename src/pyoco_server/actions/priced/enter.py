@@ -13,13 +13,13 @@ from pyoco_server.ports.idempotency_locks.port import IdempotencyLocks
 from pyoco_server.ports.ledger.port import LedgerTx, Rate
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Entry", "enter"]
+__all__ = ["Admission", "enter"]
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Entry:
+class Admission:
     #: None: not in the ledger yet. The request is allowed, and the balance is 0.
     tenant: Tenant | None
     balance_usd_micros: int
@@ -27,7 +27,7 @@ class Entry:
     rate: Rate
 
 
-async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
+async def enter(priced: Priced, tenant_id: str, bucket: str) -> Admission:
     """Take a token from the tenant's bucket, `get` or `post`, and read its balance: once per request.
 
     Joint: one transaction that need not be on disk. Split: one read and two calls to Redis. If the rate limiter does
@@ -41,16 +41,16 @@ async def enter(priced: Priced, tenant_id: str, bucket: str) -> Entry:
     )
     limit = _limit(priced, tenant)
     if _is_suspended(tenant):
-        return Entry(tenant, balance, _untouched(limit, now_us))
-    return Entry(tenant, balance, await _take(priced.idempotency_locks, tenant_id, bucket, limit, now_us))
+        return Admission(tenant, balance, _untouched(limit, now_us))
+    return Admission(tenant, balance, await _take(priced.idempotency_locks, tenant_id, bucket, limit, now_us))
 
 
-def _joint(tx: LedgerTx, priced: Priced, tenant_id: str, bucket: str) -> Entry:
+def _joint(tx: LedgerTx, priced: Priced, tenant_id: str, bucket: str) -> Admission:
     tenant, balance = tx.tenants.with_balance(tenant_id)
     limit = _limit(priced, tenant)
     if _is_suspended(tenant):
-        return Entry(tenant, balance, _untouched(limit, tx.now_us()))
-    return Entry(tenant, balance, tx.rates.take(tenant_id, bucket, limit))
+        return Admission(tenant, balance, _untouched(limit, tx.now_us()))
+    return Admission(tenant, balance, tx.rates.take(tenant_id, bucket, limit))
 
 
 async def _take(idempotency_locks: IdempotencyLocks, tenant_id: str, bucket: str, limit: int, now_us: int) -> Rate:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyoco_server.actions.priced import facts
-from pyoco_server.actions.priced.patience import NO_PATIENCE, PATIENT, Patience
+from pyoco_server.actions.priced.patience import NO_PATIENCE, PATIENT, RetryLimit
 from pyoco_server.actions.priced.settle_answer import AGAIN, Again, Charged, Contradiction, expected_charge, judge
 from pyoco_server.core.priced import journal
 from pyoco_server.core.priced.journal import Closing
@@ -64,7 +64,7 @@ async def claim_end(
     actor: Actor,
     intent: Intent,
     lease_token: str | None = None,
-    patience: Patience = NO_PATIENCE,
+    patience: RetryLimit = NO_PATIENCE,
 ) -> PricedRun | Lost:
     """Claim the sole right to end the run, and record the intended outcome: one transaction (PRICED-17).
 
@@ -97,7 +97,7 @@ async def claim_end(
     return claimed
 
 
-async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: Patience = PATIENT) -> Ending:
+async def finish(priced: Priced, claimed: PricedRun, actor: Actor, patience: RetryLimit = PATIENT) -> Ending:
     """Apply the claim's intent to the money, then commit: the only way a run ends.
 
     Joint: both are one transaction, so that a lost commit moves no money. Split: the budget first, then the row with
@@ -132,7 +132,7 @@ async def decided(
     run_id: str,
     work: Callable[[LedgerTx], PricedRun | Lost],
     is_own: Callable[[PricedRun], bool],
-    patience: Patience,
+    patience: RetryLimit,
 ) -> PricedRun | Lost:
     """Repeat a conditional write until its outcome is known. After an unknown outcome it is written again: its guard
     lets it take effect only once. LOST then counts only if the row does not carry our token. Raises
@@ -156,7 +156,7 @@ async def decided(
                 raise
 
 
-async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> PricedRun | Lost:
+async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: RetryLimit) -> PricedRun | Lost:
     """End the run in one transaction. Raises _Contradicts, DependencyUnavailable."""
     # Money and commit are one transaction: a crash between them equals a crash before it.
     assert run.intent is not None
@@ -165,7 +165,7 @@ async def _end_joint(priced: Priced, run: PricedRun, actor: Actor, patience: Pat
     return await _commit(priced, run, charged, _joint(run, charged, actor), patience)
 
 
-async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> PricedRun | Lost:
+async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: RetryLimit) -> PricedRun | Lost:
     """Close the reservation, then commit. Raises _Contradicts, DependencyUnavailable."""
     charged = await _move_money(priced, run, actor, patience)
     if isinstance(charged, Contradiction):
@@ -173,7 +173,7 @@ async def _end_split(priced: Priced, run: PricedRun, actor: Actor, patience: Pat
     return await _commit(priced, run, charged, _split(run, charged, actor), patience)
 
 
-async def _move_money(priced: Priced, run: PricedRun, actor: Actor, patience: Patience) -> Charged | Contradiction:
+async def _move_money(priced: Priced, run: PricedRun, actor: Actor, patience: RetryLimit) -> Charged | Contradiction:
     """B1, split mode: call the budget until its answer is known. Raises DependencyUnavailable."""
     waiting = patience.begin()
     by = _closing(run, actor)
@@ -280,7 +280,7 @@ async def _commit(
     run: PricedRun,
     charged: Charged,
     work: Callable[[LedgerTx], PricedRun | Lost],
-    patience: Patience,
+    patience: RetryLimit,
 ) -> PricedRun | Lost:
     """B2. Raises DependencyUnavailable."""
 
@@ -305,7 +305,7 @@ async def _commit(
     return done
 
 
-async def _dispute(priced: Priced, run: PricedRun, why: str, patience: Patience) -> Ending:
+async def _dispute(priced: Priced, run: PricedRun, why: str, patience: RetryLimit) -> Ending:
     """T17. No further money effect."""
     token = run.finalize_token
     assert token is not None

@@ -31,7 +31,7 @@ class Trouble:
     disputed: tuple[PricedRun, ...] = ()
     audit: AuditNote | None = None
     #: Dead letters of the queue; approximate.
-    letters: int = 0
+    dead_letters: int = 0
     #: The stores (ledger, budget, queue, results) that do not answer.
     silent: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ async def look_for_trouble(priced: Priced) -> Trouble:
     return Trouble(
         disputed=disputed,
         audit=audit,
-        letters=queue[0][1] if queue else 0,
+        dead_letters=queue[0][1] if queue else 0,
         silent=tuple(name for name, answer in answers.items() if answer is None),
     )
 

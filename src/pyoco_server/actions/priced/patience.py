@@ -7,26 +7,26 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-__all__ = ["BRIEF", "NO_PATIENCE", "PATIENT", "Patience", "Waiting"]
+__all__ = ["BRIEF", "NO_PATIENCE", "PATIENT", "RetryLimit", "RetryPause"]
 
 _PAUSE_MAX = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RetryLimit:
     """Retries within `total`, with pauses that double, up to five seconds each."""
 
     total: timedelta
     first_pause: timedelta = timedelta(milliseconds=100)
 
-    def begin(self) -> Waiting:
-        return Waiting(self)
+    def begin(self) -> RetryPause:
+        return RetryPause(self)
 
 
-class Waiting:
+class RetryPause:
     """The retries of one operation; the time runs from construction."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: RetryLimit) -> None:
         self._pause = patience.first_pause
         self._until_ns = time.monotonic_ns() + patience.total // timedelta(microseconds=1) * 1000
 
@@ -41,7 +41,7 @@ class Waiting:
 
 
 #: PRICED-22 and the money table: a process that has executed the run tries for a minute to record its outcome.
-PATIENT = Patience(total=timedelta(seconds=60))
+PATIENT = RetryLimit(total=timedelta(seconds=60))
 #: For callers that wait for the answer, and for keepers, which try again in their next turn.
-BRIEF = Patience(total=timedelta(seconds=5))
-NO_PATIENCE = Patience(total=timedelta(0))
+BRIEF = RetryLimit(total=timedelta(seconds=5))
+NO_PATIENCE = RetryLimit(total=timedelta(0))

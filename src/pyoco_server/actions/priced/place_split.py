@@ -85,7 +85,7 @@ async def _place(priced: Priced, idempotency_locks: IdempotencyLocks, ask: NewRu
         raise OverBudget(answer.balance_usd_micros)
     run = await priced.ledger.transact(lambda tx: _confirm(tx, made))
     if isinstance(run, Lost):
-        await _give_back(priced, made)
+        await _refund_reservation(priced, made)
         raise DependencyUnavailable("the submission took too long and was given up; try again")
     log.info("run accepted", **facts.step(run, made.version), **facts.money(run))
     priced.show(run)
@@ -116,7 +116,7 @@ def _confirm(tx: LedgerTx, made: PricedRun) -> PricedRun | Lost:
     return run
 
 
-async def _give_back(priced: Priced, run: PricedRun) -> None:
+async def _refund_reservation(priced: Priced, run: PricedRun) -> None:
     """PRICED-96. If this fails, the orphan scan finds the reservation."""
     try:
         await priced.budget.refund_full(run.tenant_id, run.run_id, Closing(actor=Actor.API, trace_id=run.trace_id))

@@ -17,7 +17,7 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["Inline", "Reading", "SignedArtifact", "SignedResult", "read_run"]
+__all__ = ["InlineResult", "PricedRunReading", "SignedArtifact", "SignedResult", "read_run"]
 
 log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ class SignedArtifact:
 
 
 @dataclass(frozen=True)
-class Inline:
+class InlineResult:
     """The inline result that `options.inline` requested (PRICED-76): the envelope's data, or why it is left out."""
 
     data: Any = None
@@ -50,11 +50,11 @@ class SignedResult:
     expires_at: int
     artifacts: tuple[SignedArtifact, ...]
     #: None: not requested.
-    inline: Inline | None
+    inline: InlineResult | None
 
 
 @dataclass(frozen=True)
-class Reading:
+class PricedRunReading:
     run: PricedRun
     #: By the ledger's clock, when the row was read.
     now_us: int
@@ -64,7 +64,7 @@ class Reading:
     result: SignedResult | None
 
 
-async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
+async def read_run(priced: Priced, run_id: str, tenant_id: str) -> PricedRunReading:
     """Return the row as `find_owned` does; for a COMPLETED run with newly signed URLs, which are stored nowhere.
 
     Raises RunNotFound, RunExpired, DependencyUnavailable.
@@ -72,7 +72,7 @@ async def read_run(priced: Priced, run_id: str, tenant_id: str) -> Reading:
     owned = await find_owned(priced, run_id, tenant_id)
     row, result = owned.run, owned.result
     signed = None if result is None else await _signed(priced, row, result, owned.now_us)
-    return Reading(row, owned.now_us, owned.balance_usd_micros, signed)
+    return PricedRunReading(row, owned.now_us, owned.balance_usd_micros, signed)
 
 
 async def _signed(priced: Priced, run: PricedRun, result: ResultPointer, now_us: int) -> SignedResult:
@@ -96,17 +96,17 @@ async def _artifact(priced: Priced, item: Mapping[str, Any], expires_at: int) ->
     )
 
 
-async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> Inline | None:
+async def _inline(priced: Priced, run: PricedRun, result: ResultPointer) -> InlineResult | None:
     if not run.inline:
         return None
     if result.size_bytes > INLINE_MAX_BYTES:
-        return Inline(omitted="TOO_LARGE")
+        return InlineResult(omitted="TOO_LARGE")
     try:
         data = await find_envelope(priced, run, result)
     except DependencyUnavailable as error:
         log.warning("could not read a result to show it inline", **facts.about(run), cause=error)
-        return Inline(omitted="UNAVAILABLE")
+        return InlineResult(omitted="UNAVAILABLE")
     if data is None:
         log.warning("result is missing; not shown inline", **facts.about(run))
-        return Inline(omitted="UNAVAILABLE")
-    return Inline(data=json.loads(data)["data"])
+        return InlineResult(omitted="UNAVAILABLE")
+    return InlineResult(data=json.loads(data)["data"])

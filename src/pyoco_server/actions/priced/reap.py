@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyoco_server.actions.priced.finalize import Ending, claim_end, finish
 from pyoco_server.actions.priced.intents import failure
-from pyoco_server.actions.priced.patience import BRIEF, Patience
+from pyoco_server.actions.priced.patience import BRIEF, RetryLimit
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.core.states.priced import Actor, Basis
@@ -14,7 +14,7 @@ from pyoco_server.ports.priced import Priced
 __all__ = ["reap"]
 
 
-async def reap(priced: Priced, run: PricedRun, actor: Actor = Actor.REAPER, patience: Patience = BRIEF) -> Ending:
+async def reap(priced: Priced, run: PricedRun, actor: Actor = Actor.REAPER, patience: RetryLimit = BRIEF) -> Ending:
     """Fail the run with the minimum fee, whether or not a result was uploaded (PRICED-155).
 
     The claim itself checks the lease again, so that a heartbeat after the scan defeats it (PRICED-153). A crash after

@@ -9,7 +9,7 @@ from pyoco_server.core.states.priced import Money, Stage
 from pyoco_server.errors import Conflict
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.budget.port import OpenReservation
-from pyoco_server.ports.budget.repair import RepairableBudget, Stock
+from pyoco_server.ports.budget.repair import BudgetStock, RepairableBudget
 from pyoco_server.ports.ledger.port import CreditNote, Ledger, LedgerTx
 from pyoco_server.ports.priced import Priced
 
@@ -33,7 +33,7 @@ class Rebuild:
     #: Credits that the budget is not known to contain. They are in the new balance.
     credits: tuple[CreditNote, ...]
     #: The state of the budget on which this plan is based.
-    seen: Stock
+    seen: BudgetStock
 
     @property
     def balance_before_usd_micros(self) -> int | None:

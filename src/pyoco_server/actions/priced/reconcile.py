@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyoco_server.actions.priced import facts
 from pyoco_server.actions.priced.finalize import Ending, Unfinished, decided, finish
 from pyoco_server.actions.priced.intents import failure
-from pyoco_server.actions.priced.patience import BRIEF, NO_PATIENCE, Patience
+from pyoco_server.actions.priced.patience import BRIEF, NO_PATIENCE, RetryLimit
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import PricedRun, ResultPointer
 from pyoco_server.core.states.priced import Actor
@@ -19,7 +19,7 @@ __all__ = ["reconcile"]
 log = get_logger(__name__)
 
 
-async def reconcile(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
+async def reconcile(priced: Priced, run: PricedRun, patience: RetryLimit = BRIEF) -> Ending:
     """Take over the stale claim, which fences its holder (PRICED-25), then complete its intent.
 
     A settlement that was already made is adopted, never repeated (PRICED-162). A success is published only if its

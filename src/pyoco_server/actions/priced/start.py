@@ -26,7 +26,7 @@ log = get_logger(__name__)
 _LEDGER_DELAY_SECONDS = 30
 #: A message that no worker can process should become a dead letter soon, but not immediately.
 _MISMATCH_DELAY_SECONDS = 5
-_HINT_SECONDS = 2
+_SHOW_LEASE_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ async def start_run(
         return started
     log.info("run started", **facts.step(started.run, started.run.version - 1), count=delivery.count)
     priced.show(started.run)
-    await _hint(priced, started.run, lease_token)
+    await _show_lease(priced, started.run, lease_token)
     return started
 
 
@@ -143,12 +143,12 @@ async def _found_started(priced: Priced, run_id: str, lease_token: str) -> Start
     return Started(row, inputs) if row.status is Status.PROCESSING and row.stage is Stage.OPEN else None
 
 
-async def _hint(priced: Priced, run: PricedRun, lease_token: str) -> None:
+async def _show_lease(priced: Priced, run: PricedRun, lease_token: str) -> None:
     """Show the lease in Redis (PRICED-113): advisory only, it never decides."""
     if priced.idempotency_locks is None:
         return
     try:
-        async with asyncio.timeout(_HINT_SECONDS):  # the run's lease is already running
+        async with asyncio.timeout(_SHOW_LEASE_SECONDS):  # the run's lease is already running
             await priced.idempotency_locks.lease(run.run_id, lease_token)
     except (DependencyUnavailable, TimeoutError) as error:
         log.warning("could not show a lease in Redis", **facts.about(run), cause=error)

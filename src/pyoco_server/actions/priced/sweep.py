@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyoco_server.actions.priced import facts
 from pyoco_server.actions.priced.finalize import Ending, claim_end, finish
 from pyoco_server.actions.priced.intents import refund
-from pyoco_server.actions.priced.patience import BRIEF, Patience
+from pyoco_server.actions.priced.patience import BRIEF, RetryLimit
 from pyoco_server.actions.priced.send import send
 from pyoco_server.core.priced.projection import is_delayed
 from pyoco_server.core.priced.reasons import Reason
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 MARGIN_US = 300_000_000
 
 
-async def give_up_aged(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
+async def give_up_aged(priced: Priced, run: PricedRun, patience: RetryLimit = BRIEF) -> Ending:
     """PRICED-156: refund a run that was queued for too long. No worker can start it any more: T4 has the same limit.
 
     Raises DependencyUnavailable if its end could not be claimed, as `give_up_abandoned` does.
@@ -44,7 +44,7 @@ async def give_up_aged(priced: Priced, run: PricedRun, patience: Patience = BRIE
     return await _give_up(priced, run, Basis.AGED, Reason.RESERVATION_EXPIRED, patience)
 
 
-async def give_up_abandoned(priced: Priced, run: PricedRun, patience: Patience = BRIEF) -> Ending:
+async def give_up_abandoned(priced: Priced, run: PricedRun, patience: RetryLimit = BRIEF) -> Ending:
     """PRICED-157: its submit stopped before the row was reserved. Any reservation in the budget is refunded; the key
     is free."""
     return await _give_up(priced, run, Basis.ABANDONED, Reason.SUBMIT_ABANDONED, patience)
@@ -148,6 +148,6 @@ def _now_if_waiting(tx: LedgerTx, run: PricedRun) -> int | None:
     return tx.now_us() if row is not None and row.version == run.version and row.enqueued_at is None else None
 
 
-async def _give_up(priced: Priced, run: PricedRun, basis: Basis, reason: Reason, patience: Patience) -> Ending:
+async def _give_up(priced: Priced, run: PricedRun, basis: Basis, reason: Reason, patience: RetryLimit) -> Ending:
     claimed = await claim_end(priced, run, basis, Actor.SWEEPER, refund(reason))
     return claimed if isinstance(claimed, Lost) else await finish(priced, claimed, Actor.SWEEPER, patience)

@@ -12,10 +12,10 @@ from pyoco_server.core.priced.instants import SECOND_US, iso
 from pyoco_server.core.priced.upload import PENDING_SECONDS, NewUpload, Upload, room_of
 from pyoco_server.errors import DependencyUnavailable, Problem, Refused
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.ledger.port import Full
+from pyoco_server.ports.ledger.port import StorageFull
 from pyoco_server.ports.priced import Priced
 
-__all__ = ["InputFile", "Uploaded", "upload_input"]
+__all__ = ["StoredInput", "Uploaded", "upload_input"]
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ assert _STORE_SECONDS < PENDING_SECONDS // 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputFile:
+class StoredInput:
     """A completely received file."""
 
     #: As named by the caller.
@@ -44,7 +44,7 @@ class Uploaded:
     is_new: bool
 
 
-async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploaded:
+async def upload_input(priced: Priced, tenant_id: str, file: StoredInput) -> Uploaded:
     """Reserve the room, store the bytes, confirm, in that order; two transactions and the bytes.
 
     A crash leaves behind:
@@ -79,7 +79,7 @@ async def upload_input(priced: Priced, tenant_id: str, file: InputFile) -> Uploa
     return Uploaded(confirmed, is_new=True)
 
 
-def _new(priced: Priced, tenant_id: str, file: InputFile) -> NewUpload:
+def _new(priced: Priced, tenant_id: str, file: StoredInput) -> NewUpload:
     upload_id = priced.new_id()
     return NewUpload(
         upload_id=upload_id,
@@ -107,12 +107,12 @@ async def _earlier(priced: Priced, tenant_id: str, sha256: str) -> Upload | None
 async def _reserve(priced: Priced, new: NewUpload) -> None:
     allowed = priced.config.pack_input_tenant_max_bytes
     reserved = await priced.ledger.transact(lambda tx: tx.uploads.reserve(new, allowed))
-    if isinstance(reserved, Full):
+    if isinstance(reserved, StorageFull):
         message = _no_room(reserved, new.size_bytes, allowed)
         raise Refused(message, problems=(Problem((), message),))
 
 
-def _no_room(full: Full, size_bytes: int, allowed: int) -> str:
+def _no_room(full: StorageFull, size_bytes: int, allowed: int) -> str:
     takes = room_of(size_bytes)
     taken = f"the files of this tenant take {full.used_bytes} of {allowed} bytes, and this one would take {takes}"
     if takes > allowed or full.first_expires_at is None:
@@ -120,7 +120,7 @@ def _no_room(full: Full, size_bytes: int, allowed: int) -> str:
     return f"{taken}; room comes back from {iso(-(-full.first_expires_at // SECOND_US) * SECOND_US)} on"
 
 
-async def _store(priced: Priced, new: NewUpload, file: InputFile) -> None:
+async def _store(priced: Priced, new: NewUpload, file: StoredInput) -> None:
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             await priced.inputs.put(new.key, file.chunks(), new.size_bytes, new.content_type, new.sha256)

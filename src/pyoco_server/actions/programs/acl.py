@@ -43,7 +43,7 @@ def read_record(kind: AclKind, members: Mapping[str, Any]) -> AclRecord:
     return AclRecord(
         api_key_ids=_matching_texts(fields, "api_key_ids", _KEY_ID, "ids of API keys"),
         execs=_matching_texts(fields, "execs", _PATTERN, "patterns of program names"),
-        max_cap=None if cap is None else fields.whole("max_cap", 1, CAP_MAX),
+        max_cap=None if cap is None else fields.integer("max_cap", 1, CAP_MAX),
         groups=("*",)
         if fields.get("groups") is None
         else _matching_texts(fields, "groups", _PATTERN, "patterns of groups"),

@@ -127,7 +127,7 @@ async def _move_to_its_tenant(backend: Backend, delivery: Delivery, job: Program
     if isinstance(found, Stored) and found.run.is_terminal:
         await complete_found_end(backend, found, delivery)
         return Passed("it had ended before")
-    await programs.queue.add_lane(ClientQueue.of(job))
+    await programs.queue.add_client_queue(ClientQueue.of(job))
     try:
         await programs.queue.put(job)
         await delivery.answer(Reply.ACK)
@@ -257,7 +257,7 @@ async def _refuse(backend: Backend, delivery: Delivery, error: InvalidJob) -> Pa
     # GRID-175: invalid input is logged without a traceback, so build an equal error that was never raised.
     logged = InvalidJob(str(error), run_id=error.run_id)
     log.warning("invalid job message in the queue of programs", run_id=error.run_id, error=logged)
-    letter = DeadLetter(
+    dead_letter = DeadLetter(
         timestamp=backend.clock(),
         reason=DeadReason.INVALID_JOB,
         error=str(error),
@@ -267,7 +267,7 @@ async def _refuse(backend: Backend, delivery: Delivery, error: InvalidJob) -> Pa
         num_delivered=delivery.count,
         subject=delivery.subject,
     )
-    await backend.queue.bury(letter, f"{delivery.subject}.dlq.invalid")
+    await backend.queue.bury(dead_letter, f"{delivery.subject}.dlq.invalid")
     await delivery.answer(Reply.DROP)
     return Passed("it is no job")
 

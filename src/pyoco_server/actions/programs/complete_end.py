@@ -11,9 +11,9 @@ import asyncio
 from pyoco_server.actions.programs.history import end_event
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.actions.programs.slots import free_slot_of
-from pyoco_server.core.dead_letter import letter_of
+from pyoco_server.core.dead_letter import dead_letter_of
 from pyoco_server.core.outcome import DeadReason
-from pyoco_server.core.programs.moves import addressed, note_letter, program_of, with_short_tails
+from pyoco_server.core.programs.moves import addressed, note_dead_letter, program_of, with_short_tails
 from pyoco_server.core.run import Run
 from pyoco_server.errors import CATALOGUE, SnapshotTooLargeError, Unavailable
 from pyoco_server.logs import get_logger
@@ -70,10 +70,10 @@ async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> 
         return
     reason = DeadReason(run.reason) if run.reason else DeadReason.EXECUTION_ERROR
     count, subject = (None, None) if delivery is None else (delivery.count, delivery.subject)
-    letter = letter_of(run, reason, backend.clock(), num_delivered=count, subject=subject)
+    dead_letter = dead_letter_of(run, reason, backend.clock(), num_delivered=count, subject=subject)
     for tries_left in reversed(range(_TRIES)):
         try:
-            await backend.queue.bury(letter, f"{run.run_id}.dlq.{run.attempt}")
+            await backend.queue.bury(dead_letter, f"{run.run_id}.dlq.{run.attempt}")
             break
         except Unavailable as error:
             text = CATALOGUE[11]
@@ -82,7 +82,7 @@ async def _bury(backend: Backend, stored: Stored, delivery: Delivery | None) -> 
                 raise
             await asyncio.sleep(_PAUSE_SECONDS)
     # LOST: another process that found the run ended has noted it.
-    await backend.runs.replace(note_letter(run, backend.clock()), stored.revision)
+    await backend.runs.replace(note_dead_letter(run, backend.clock()), stored.revision)
 
 
 async def complete_found_end(backend: Backend, stored: Stored, delivery: Delivery | None) -> bool:

@@ -28,7 +28,7 @@ from pyoco_server.core.programs.job import (
     fingerprint,
 )
 from pyoco_server.core.programs.names import FILES_MAX
-from pyoco_server.core.zip_archive import Member, ZipArchive
+from pyoco_server.core.zip_archive import ArchiveMember, ZipArchive
 from pyoco_server.errors import Corrupt, InvalidArchive, ObjectNotFound
 from pyoco_server.ports.backend import Backend
 from pyoco_server.ports.objects.port import ObjectInfo
@@ -217,7 +217,7 @@ def _places_of(file: BinaryIO, files: tuple[InputFile, ...]) -> dict[str, tuple[
     return places
 
 
-def _check_member(member: Member, size: int | None, *, is_known: bool) -> None:
+def _check_member(member: ArchiveMember, size: int | None, *, is_known: bool) -> None:
     is_file = stat.S_IFMT(member.mode) in {0, stat.S_IFREG}
     if not is_file or is_known or size != member.packed_bytes:
         raise InvalidArchive("it holds something else than the files of the job")

@@ -24,7 +24,7 @@ __all__ = ["SAMPLE", "ProgramFigures", "RunTimes", "measure_programs"]
 SAMPLE = 1_000
 #: Limit of percentiles computed in one measurement. Other programs keep their last one.
 _PERCENTILES_MAX = 200
-_LETTERS_MAX = 1_000
+_DEAD_LETTERS_MAX = 1_000
 
 #: By group and program, or group and client.
 Pairs = dict[tuple[str, str], int]
@@ -45,7 +45,7 @@ class ProgramFigures:
     client_cap: Pairs = field(default_factory=dict)
     ended: Triples = field(default_factory=dict)
     retries: Triples = field(default_factory=dict)
-    letters: Triples = field(default_factory=dict)
+    dead_letters_written: Triples = field(default_factory=dict)
     #: Dead letters in their stream now.
     dead_letters: int | None = None
     #: By program: counts between RUN_SECONDS_BOUNDS, and their sum.
@@ -112,7 +112,7 @@ async def measure_programs(
         client_cap={(group, client): cap.cap for group in groups for client, cap in programs.slots.caps(group).items()},
         ended=totals.ended,
         retries=totals.retries,
-        letters=totals.letters | await _invalid_messages(backend),
+        dead_letters_written=totals.dead_letters | await _invalid_messages(backend),
         dead_letters=dead_letters,
         seconds=totals.seconds,
         p95=await run_times.measure(backend.index, totals),
@@ -129,9 +129,9 @@ async def _invalid_messages(backend: GatewayBackend) -> Triples:
     """Count the dead letters of invalid messages, which have no record; 1,000 at most. Subjects name the program."""
     job_filter = DeadLetterFilter(reason=DeadReason.INVALID_JOB, tag=TAG)
     found: Counter[tuple[str, str, str]] = Counter()
-    for each in (await backend.dead_letter_index.page(job_filter, _LETTERS_MAX)).items:
-        tokens = (each.letter.subject or "").split(".")
-        if each.letter.is_exec and each.letter.group is None:
+    for each in (await backend.dead_letter_index.page(job_filter, _DEAD_LETTERS_MAX)).items:
+        tokens = (each.dead_letter.subject or "").split(".")
+        if each.dead_letter.is_exec and each.dead_letter.group is None:
             group, exec_name = (tokens[-4], tokens[-3]) if len(tokens) > 4 else (OTHER, OTHER)
             found[group, exec_name, DeadReason.INVALID_JOB.value] += 1
     return dict(found)

@@ -49,18 +49,18 @@ async def requeue(backend: Backend, caller: Caller, found: StoredDeadLetter) -> 
     and what `submit_job` raises.
     """
     try:
-        job = read_job(found.letter.job or {})
+        job = read_job(found.dead_letter.job or {})
     except InvalidJob as error:
         message = "the letter does not hold a job that could be run again"
         raise GridRefused(Code.BAD_SCHEMA, message, field="job") from error
-    job_id = requeued_job_id(found.letter.run_id or job.run_id, found.letter_id)
+    job_id = requeued_job_id(found.dead_letter.run_id or job.run_id, found.letter_id)
     return await _submit(backend, caller, job, job_id)
 
 
-async def can_requeue(backend: Backend, letter: DeadLetter) -> bool:
+async def can_requeue(backend: Backend, dead_letter: DeadLetter) -> bool:
     """Return whether a requeue is possible now; the requeue itself decides. One round trip for larger inputs."""
     try:
-        job = read_job(letter.job or {})
+        job = read_job(dead_letter.job or {})
         if isinstance(job.inputs, ObjectInputs):
             await programs_of(backend).artifacts.info(job.inputs.object)
     except (InvalidJob, ObjectNotFound, Corrupt):

@@ -35,8 +35,8 @@ class GroupState:
     queues: list[ProgramCounts]
     #: The newest, at most INFLIGHT_MAX of each state.
     inflight: list[Summary]
-    letters: int
-    last_letter: int | None
+    dead_letters: int
+    last_dead_letter: int | None
     #: By client id. In a view over several tenants that share a client id: by `client_key`.
     caps: dict[str, int]
     held: dict[str, int]
@@ -90,7 +90,7 @@ async def _group(
     for state in (RunState.RUNNING, RunState.CANCELLING):
         inflight += (await backend.index.page(replace(jobs, status=state.value), INFLIGHT_MAX)).items
     ended = await backend.index.group_seconds(tenant, group, _SAMPLE)
-    letters, last_letter = await backend.dead_letter_index.of_group(tenant, group)
+    dead_letters, last_dead_letter = await backend.dead_letter_index.of_group(tenant, group)
     caps = {client: cap.cap for client, cap in programs.slots.caps(group).items()}
     held = {client: len(slots) for client, slots in programs.slots.all_held(group).items()}
     if sees_all:
@@ -102,8 +102,8 @@ async def _group(
         group=group,
         queues=[each for each in counts if each.group == group],
         inflight=inflight,
-        letters=letters,
-        last_letter=last_letter,
+        dead_letters=dead_letters,
+        last_dead_letter=last_dead_letter,
         caps=caps,
         held=held,
         doors=programs.doors.all(group),

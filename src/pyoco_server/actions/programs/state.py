@@ -19,11 +19,11 @@ from pyoco_server.ports.program_queue.port import ProgramQueue
 from pyoco_server.ports.programs import Programs
 from pyoco_server.ports.runs.port import Stored
 
-__all__ = ["exec_letters", "exec_state"]
+__all__ = ["exec_dead_letters", "exec_state"]
 
 _PAGE = 100_000
 #: Time limit for reading all letters, however many there are: a feed without messages does not report that it is stuck.
-_LETTERS_SECONDS = 60.0
+_DEAD_LETTERS_SECONDS = 60.0
 
 
 async def exec_state(backend: OperatorBackend, group: str | None = None) -> GridState:
@@ -34,16 +34,16 @@ async def exec_state(backend: OperatorBackend, group: str | None = None) -> Grid
     O(messages + letters): for occasional use. A gateway uses its index instead. Raises Unavailable.
     """
     programs = programs_of(backend)
-    queued, letters, replicas, workers = await asyncio.gather(
-        _queued(programs.queue), exec_letters(backend), programs.queue.replicas(), backend.registry.all()
+    queued, dead_letters, replicas, workers = await asyncio.gather(
+        _queued(programs.queue), exec_dead_letters(backend), programs.queue.replicas(), backend.registry.all()
     )
     groups = {group} if group is not None else {programs.config.exec_group, *(of for of, _ in queued)}
     if group is None:
         groups |= {each.group for each in programs.doors.all()}
-        groups |= {each.letter.group for each in letters if each.letter.group is not None}
+        groups |= {each.dead_letter.group for each in dead_letters if each.dead_letter.group is not None}
     return GridState(
         at=backend.clock(),
-        groups=[await _group(backend, programs, each, queued, letters) for each in sorted(groups)],
+        groups=[await _group(backend, programs, each, queued, dead_letters) for each in sorted(groups)],
         workers=[worker for worker in workers if worker.patterns is not None],
         replicas=replicas,
     )
@@ -61,13 +61,13 @@ async def _queued(queue: ProgramQueue) -> Counter[tuple[str, str]]:
             return found
 
 
-async def exec_letters(backend: OperatorBackend) -> list[StoredDeadLetter]:
+async def exec_dead_letters(backend: OperatorBackend) -> list[StoredDeadLetter]:
     """Return every dead letter of a program, oldest first. O(letters). Raises Unavailable."""
     found: dict[int, StoredDeadLetter] = {}
     try:
-        async with asyncio.timeout(_LETTERS_SECONDS), aclosing(backend.dead_letters.changes()) as changes:
+        async with asyncio.timeout(_DEAD_LETTERS_SECONDS), aclosing(backend.dead_letters.changes()) as changes:
             async for change in changes:
-                found |= {each.letter_id: each for each in change.items if each.letter.is_exec}
+                found |= {each.letter_id: each for each in change.items if each.dead_letter.is_exec}
                 found = {key: each for key, each in found.items() if key not in change.gone and key >= change.first_id}
                 if change.caught_up:
                     break
@@ -81,7 +81,7 @@ async def _group(
     programs: Programs,
     group: str,
     queued: Counter[tuple[str, str]],
-    letters: list[StoredDeadLetter],
+    dead_letters: list[StoredDeadLetter],
 ) -> GroupState:
     held = programs.slots.all_held(group)
     inflight = await _inflight(backend, [slot.run_id for slots in held.values() for slot in slots if slot.run_id])
@@ -94,13 +94,13 @@ async def _group(
         counts.append(ProgramCounts(group, name, waits, at if waits else None, running[name]))
     caps = programs.slots.caps(group)
     shown = shown_clients({*caps, *held})
-    group_letters = [each.letter_id for each in letters if each.letter.group == group]
+    group_dead_letters = [each.letter_id for each in dead_letters if each.dead_letter.group == group]
     return GroupState(
         group=group,
         queues=counts,
         inflight=[_line(run) for run in inflight],
-        letters=len(group_letters),
-        last_letter=group_letters[-1] if group_letters else None,
+        dead_letters=len(group_dead_letters),
+        last_dead_letter=group_dead_letters[-1] if group_dead_letters else None,
         caps={shown[client]: cap.cap for client, cap in caps.items()},
         held={shown[client]: len(slots) for client, slots in held.items()},
         doors=programs.doors.all(group),

@@ -185,6 +185,6 @@ async def enqueue(backend: Backend, run: Run, job: ProgramJob) -> None:
     """
     programs = programs_of(backend)
     await programs.events.record(event_of(run, EventName.ENQUEUE, job.submitted_at, attempt=0))
-    await programs.queue.add_lane(ClientQueue.of(job))
+    await programs.queue.add_client_queue(ClientQueue.of(job))
     await programs.queue.put(job)
     await programs.wakeups.tell(job.group, Wakeup.NEW, f"{job.exec_name}.{job.client}")

@@ -35,7 +35,7 @@ async def mend(backend: Backend, run_id: str) -> bool:
         return False
     is_queued = await programs.queue.has(addressed(found.run))
     if found.run.is_terminal:
-        return (is_queued or _lacks_letter(found)) and await _settle(backend, found)
+        return (is_queued or _lacks_dead_letter(found)) and await _settle(backend, found)
     return not is_queued and await _put(backend, found)
 
 
@@ -54,7 +54,7 @@ async def put_lost(backend: Backend, run_id: str, before: float) -> bool:
     return await _put(backend, found)
 
 
-def _lacks_letter(found: Stored) -> bool:
+def _lacks_dead_letter(found: Stored) -> bool:
     program = program_of(found.run)
     return program.dlq_due and not program.dlq_done
 

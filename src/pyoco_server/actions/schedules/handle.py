@@ -173,7 +173,7 @@ def refusal(entry: Entry, error: PyocoError) -> Entry:
 async def _note(
     backend: Backend, kept: Kept, starts: Sequence[Start], results: Sequence[Entry | PyocoError]
 ) -> Kept | None:
-    """Record the entries, over whatever the record is by now. None: it is gone."""
+    """Add the entries to the record as it is now. None: the schedule was deleted."""
     schedules = scheduling_of(backend).schedules
     rounds = Rounds(f"the schedule {kept.schedule.key}")
     current: Kept | None = kept

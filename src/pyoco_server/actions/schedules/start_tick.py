@@ -16,10 +16,11 @@ from pyoco_server.actions.schedules.reach import scheduling_of
 from pyoco_server.actions.submit_promised import find_promised, submit_promised
 from pyoco_server.core.api_key import is_open
 from pyoco_server.core.delays import NO_DELAY, Delay
+from pyoco_server.core.flow_moves import accept
 from pyoco_server.core.packs.spec import Here
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
-from pyoco_server.core.run import Caller, accept
+from pyoco_server.core.run import Caller
 from pyoco_server.core.schedules.ids import jitter_of, pack_key_of_tick, tick_id
 from pyoco_server.core.schedules.progress import previous_tick
 from pyoco_server.core.schedules.record import Kind, Schedule, Source

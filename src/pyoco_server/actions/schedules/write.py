@@ -207,7 +207,7 @@ async def delete_schedule(backend: GatewayBackend, caller: Caller, name: str, co
         try:
             kept = await find_schedule(backend, caller, name)
         except ScheduleNotFound:
-            if rounds.lost:  # somebody else has deleted it meanwhile
+            if rounds.lost:  # another request has deleted it meanwhile
                 return
             raise
         condition.check(kept.schedule)

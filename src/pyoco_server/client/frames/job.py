@@ -11,7 +11,7 @@ from pyoco_server.core.frames.messages import JobRequest, JobResult
 from pyoco_server.core.frames.subjects import submit_subject
 from pyoco_server.core.programs.faults import Code, GridRefused
 
-__all__ = ["Job", "job_of", "whole_of"]
+__all__ = ["Job", "completed_request", "job_of"]
 
 
 @dataclass(eq=False)
@@ -47,11 +47,11 @@ class Job:
 
 def job_of(request: JobRequest, client_id: str, future: asyncio.Future[JobResult]) -> Job:
     """Return the job of a request. Raises GridRefused."""
-    completed, payload = whole_of(request, client_id)
+    completed, payload = completed_request(request, client_id)
     return Job(completed.job_id, completed.exec_name, payload, submit_subject(completed.exec_name), future)
 
 
-def whole_of(request: JobRequest, client_id: str) -> tuple[JobRequest, bytes]:
+def completed_request(request: JobRequest, client_id: str) -> tuple[JobRequest, bytes]:
     """Fill in the ids and validate the request. Returns the completed request and its payload; sends nothing.
 
     Raises GridRefused, also for a request that exceeds a frame; that error tells what to do instead (GRID-147).

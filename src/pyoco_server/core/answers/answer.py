@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ANSWER_LENGTH_MAX", "Answer", "Ask"]
+__all__ = ["ANSWER_LENGTH_MAX", "Ask", "DocumentAnswer"]
 
 #: The maximum length of an answer, in characters, for every answerer.
 ANSWER_LENGTH_MAX = 20_000
@@ -22,7 +22,7 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class DocumentAnswer:
     """One answer, and its reliability."""
 
     text: str

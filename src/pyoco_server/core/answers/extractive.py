@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.core.answers.answer import Ask, DocumentAnswer
 from pyoco_server.core.answers.sentences import sentences
 from pyoco_server.core.answers.terms import terms
 
@@ -45,7 +45,7 @@ class _Ranked:
     score: int
 
 
-def answer(ask: Ask) -> Answer:
+def answer(ask: Ask) -> DocumentAnswer:
     """Return the best sentence, with its confidence. A full answer has up to FULL_SENTENCES_MAX sentences in the order
     of the text, and says how they were chosen. O(n) in question and context. Deterministic.
 
@@ -55,16 +55,16 @@ def answer(ask: Ask) -> Answer:
     """
     found = sentences(ask.context)
     if not found:
-        return Answer(text=NO_CONTEXT, confidence=0.0)
+        return DocumentAnswer(text=NO_CONTEXT, confidence=0.0)
     asked = _asked(ask.question)
     counted = [Counter(term.text for term in terms(sentence)) for sentence in found]
     weights = _weights(asked, counted)
     ranked = _ranked(found, counted, asked, weights)
     if not ranked:
-        return Answer(text=NO_MATCH, confidence=0.0)
+        return DocumentAnswer(text=NO_MATCH, confidence=0.0)
     confidence_e4 = _confidence_e4(ranked, weights, _weight_of(0, len(found)))
     text = _full(ranked, len(found), len(asked)) if ask.is_full else ranked[0].text
-    return Answer(text=text, confidence=confidence_e4 / _E4)
+    return DocumentAnswer(text=text, confidence=confidence_e4 / _E4)
 
 
 def _asked(question: str) -> dict[str, bool]:

@@ -19,25 +19,25 @@ __all__ = [
     "Disk",
     "Facts",
     "Found",
-    "Gateway",
+    "GatewayFacts",
     "Keeper",
-    "Machine",
+    "MachineFacts",
     "Missing",
     "Monitor",
+    "NodeFacts",
     "Off",
     "Orphans",
     "OwnNats",
     "Packs",
-    "Peer",
-    "Queue",
     "Server",
-    "Stream",
+    "StreamFacts",
     "TagQueue",
     "Trouble",
     "Unknown",
     "Unreachable",
     "Unreadable",
     "Wishes",
+    "WorkQueueFacts",
     "Workers",
 ]
 
@@ -105,7 +105,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Peer:
+class NodeFacts:
     """Another node that stores a copy of a stream."""
 
     name: str
@@ -129,7 +129,7 @@ class Found:
     last_at: float | None = None
     #: Empty: it has no leader, so it can be neither read nor written.
     leader: str = ""
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[NodeFacts, ...] = ()
 
 
 class Missing:
@@ -143,7 +143,7 @@ MISSING = Missing()
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamFacts:
     """One of our streams, buckets or object stores: as we would create it, and as it is."""
 
     name: str
@@ -172,10 +172,10 @@ class TagQueue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queue:
+class WorkQueueFacts:
     """The stream of jobs, by tag."""
 
-    lanes: tuple[TagQueue, ...]
+    tag_queues: tuple[TagQueue, ...]
     #: Jobs by tag, in flight or waiting, whether or not the tag was ever served.
     jobs: Mapping[str, int]
     #: When the oldest of them was stored, as far as the stream was read.
@@ -264,7 +264,7 @@ class WaitingRuns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gateway:
+class GatewayFacts:
     """A gateway, seen by a client."""
 
     url: str
@@ -302,7 +302,7 @@ class Packs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineFacts:
     """The machine on which the check runs."""
 
     disks: tuple[Disk | Unknown, ...] = ()
@@ -328,7 +328,7 @@ class Wishes:
     replicas: int
     payload_bytes: int
     work_stream: str
-    letters_stream: str
+    dead_letters_stream: str
     default_tag: str
     ack_wait_seconds: float
     max_deliver: int
@@ -359,8 +359,8 @@ class Facts:
     wishes: Wishes
     server: Server | Unreachable
     account: Account | Off | Unknown
-    streams: tuple[Stream, ...]
-    queue: Queue | Unknown
+    streams: tuple[StreamFacts, ...]
+    queue: WorkQueueFacts | Unknown
     workers: Workers | Unknown
     keeper: Keeper | Unknown
     orphans: tuple[Orphans | Unknown, ...]
@@ -368,10 +368,10 @@ class Facts:
     left_behind: tuple[Run, ...] | Unknown
     #: How far the clock of this machine is ahead of that of NATS; negative: behind.
     clock_ahead_seconds: float | Unknown
-    machine: Machine
+    machine: MachineFacts
     #: None: not requested.
     monitor: Monitor | Unknown | None = None
-    gateway: Gateway | None = None
+    gateway: GatewayFacts | None = None
     #: The stores of priced runs. None: there are none.
     priced: PricedFacts | Unknown | None = None
     #: The id of the ledger that the deployment uses. None: not recorded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pyoco_server.core.diagnosis.facts import Disk, Facts, Gateway, Unknown
+from pyoco_server.core.diagnosis.facts import Disk, Facts, GatewayFacts, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, warning
 from pyoco_server.core.diagnosis.nats import is_local
 
@@ -150,7 +150,7 @@ def pepper(facts: Facts) -> Iterator[Remark]:
         )
 
 
-def _host(gateway: Gateway) -> str:
+def _host(gateway: GatewayFacts) -> str:
     return urlsplit(gateway.url).hostname or ""
 
 

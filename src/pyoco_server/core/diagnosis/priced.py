@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from pyoco_server.core.diagnosis.facts import Facts, Found, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, danger, note, ok, some, warning
-from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import Absent, BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 
 __all__ = [
     "bucket",
+    "dead_letters",
     "disputed",
     "file",
     "identity",
     "inputs_bucket",
-    "letters",
     "overdue",
     "queue",
     "reachable",
@@ -28,16 +28,16 @@ _NO_MONEY = "priced runs are neither accepted nor ended; flows continue"
 _SECRET_LENGTH_MIN = 16
 
 
-def _ledger(facts: Facts) -> Ledger | None:
+def _ledger(facts: Facts) -> LedgerFacts | None:
     known = facts.priced
-    return known.ledger if isinstance(known, PricedFacts) and isinstance(known.ledger, Ledger) else None
+    return known.ledger if isinstance(known, PricedFacts) and isinstance(known.ledger, LedgerFacts) else None
 
 
 def reachable(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts):
         return
-    if isinstance(known.ledger, Ledger):
+    if isinstance(known.ledger, LedgerFacts):
         yield ok(f"the ledger answers: {known.ledger.where}")
     elif isinstance(known.ledger, Absent):
         yield note(
@@ -81,7 +81,7 @@ def identity(facts: Facts) -> Iterator[Remark]:
     known, remembered = facts.priced, facts.remembered_ledger
     if not isinstance(known, PricedFacts) or isinstance(known.ledger, Unknown) or not isinstance(remembered, str):
         return
-    found = known.ledger.ledger_id if isinstance(known.ledger, Ledger) else None
+    found = known.ledger.ledger_id if isinstance(known.ledger, LedgerFacts) else None
     if found == remembered:
         yield ok(f"the ledger is the one that this deployment uses: {found}")
         return
@@ -187,14 +187,14 @@ def queue(facts: Facts) -> Iterator[Remark]:
         )
 
 
-def letters(facts: Facts) -> Iterator[Remark]:
+def dead_letters(facts: Facts) -> Iterator[Remark]:
     """Report the number of letters; the queue has no other details."""
     known = facts.priced
     if not isinstance(known, PricedFacts):
         return
-    count = known.sqs.letters if isinstance(known.sqs, Sqs) else 0
+    count = known.sqs.dead_letters if isinstance(known.sqs, Sqs) else 0
     for stream in facts.streams:
-        if stream.name == known.letters_stream and isinstance(stream.state, Found):
+        if stream.name == known.dead_letters_stream and isinstance(stream.state, Found):
             count = stream.state.messages
     if count:
         yield note(
@@ -208,7 +208,7 @@ def bucket(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts) or known.bucket is None:
         return
-    if isinstance(known.bucket, Bucket):
+    if isinstance(known.bucket, BucketFacts):
         yield ok(f"{known.bucket.name} answers")
     else:
         yield danger(
@@ -222,7 +222,7 @@ def inputs_bucket(facts: Facts) -> Iterator[Remark]:
     known = facts.priced
     if not isinstance(known, PricedFacts) or known.inputs_bucket is None:
         return
-    if isinstance(known.inputs_bucket, Bucket):
+    if isinstance(known.inputs_bucket, BucketFacts):
         yield ok(f"{known.inputs_bucket.name} answers")
     else:
         yield danger(

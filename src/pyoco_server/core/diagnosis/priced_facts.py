@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyoco_server.core.diagnosis.facts import Unknown
 
-__all__ = ["Absent", "Bucket", "Ledger", "PricedFacts", "Redis", "Sqs"]
+__all__ = ["Absent", "BucketFacts", "LedgerFacts", "PricedFacts", "Redis", "Sqs"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Absent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ledger:
+class LedgerFacts:
     """The ledger, as far as it was examined."""
 
     #: Without a password.
@@ -56,11 +56,11 @@ class Redis:
 class Sqs:
     name: str
     waiting: int
-    letters: int
+    dead_letters: int
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketFacts:
     """An S3 bucket."""
 
     name: str
@@ -70,13 +70,13 @@ class Bucket:
 class PricedFacts:
     """The input of all rules about priced runs."""
 
-    ledger: Ledger | Absent | Unknown
+    ledger: LedgerFacts | Absent | Unknown
     #: None: budgets are in the ledger, and the queue and results are in JetStream, whose streams are checked anyway.
     redis: Redis | Unknown | None = None
     sqs: Sqs | Absent | Unknown | None = None
-    bucket: Bucket | Unknown | None = None
-    inputs_bucket: Bucket | Unknown | None = None
+    bucket: BucketFacts | Unknown | None = None
+    inputs_bucket: BucketFacts | Unknown | None = None
     #: The stream of dead letters, if the queue is in JetStream.
-    letters_stream: str = "DPP_RUNS_DLQ"
+    dead_letters_stream: str = "DPP_RUNS_DLQ"
     #: The length of the secret that signs URLs of results; None: it is generated, and stored in NATS.
     secret_length: int | None = None

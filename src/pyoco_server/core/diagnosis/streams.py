@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pyoco_server.core.diagnosis.facts import Facts, Found, Missing, Peer, Server, Stream, Unknown
+from pyoco_server.core.diagnosis.facts import Facts, Found, Missing, NodeFacts, Server, StreamFacts, Unknown
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
 
 __all__ = [
     "ages",
-    "copies",
     "medium",
     "peers",
     "present",
     "programs",
     "records",
+    "replicas",
     "retention",
     "room",
     "subjects",
@@ -32,7 +32,7 @@ _SILENT_SECONDS = 5.0
 _ANEW = "let runs finish and stop everything; `nats stream rm {name}`; start a gateway, which creates it again, empty"
 
 
-def _found(facts: Facts) -> Iterator[tuple[Stream, Found]]:
+def _found(facts: Facts) -> Iterator[tuple[StreamFacts, Found]]:
     for stream in facts.streams:
         if isinstance(stream.state, Found):
             yield stream, stream.state
@@ -252,7 +252,7 @@ def programs(facts: Facts) -> Iterator[Remark]:
         yield ok("the queue of programs stores each job once")
 
 
-def copies(facts: Facts) -> Iterator[Remark]:
+def replicas(facts: Facts) -> Iterator[Remark]:
     """Check what the loss of one node would lose."""
     streams = list(_found(facts))
     if not streams or not isinstance(facts.server, Server):
@@ -318,10 +318,10 @@ def peers(facts: Facts) -> Iterator[Remark]:
     yield from _or_ok(found, facts, "all replicas are online and up to date")
 
 
-def _is_away(peer: Peer) -> bool:
+def _is_away(peer: NodeFacts) -> bool:
     """Return whether the node is unreachable. NATS reports a killed node as offline only after a minute."""
     return peer.is_offline or (not peer.is_current and peer.silent_seconds > _SILENT_SECONDS)
 
 
-def _keeps_up(peer: Peer) -> bool:
+def _keeps_up(peer: NodeFacts) -> bool:
     return peer.is_current and peer.lag <= _LAG_MAX

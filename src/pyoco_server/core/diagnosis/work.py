@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Queue, Unknown, WaitingRuns, Workers
+from pyoco_server.core.diagnosis.facts import Facts, Found, Keeper, Unknown, WaitingRuns, Workers, WorkQueueFacts
 from pyoco_server.core.diagnosis.finding import Remark, age, danger, note, ok, size, some, warning
 from pyoco_server.core.waiting import start_command
 from pyoco_server.core.worker_record import WorkerRecord
@@ -13,18 +13,18 @@ from pyoco_server.core.worker_record import WorkerRecord
 __all__ = [
     "DEAF_SECONDS",
     "alive",
+    "dead_letters",
     "default_tag",
     "hearing",
     "is_deaf",
     "keeper",
-    "lanes",
-    "letters",
     "notices",
     "orphans",
     "registry",
     "repeats",
     "strangers",
     "stuck",
+    "tag_queues",
     "unserved",
     "versions",
     "wheels",
@@ -70,7 +70,7 @@ def _receiving(facts: Facts, workers: Workers) -> list[WorkerRecord]:
 def unserved(facts: Facts) -> Iterator[Remark]:
     if isinstance(facts.queue, Unknown):
         yield from _unavailable(facts, "the queue", facts.queue)
-    if not isinstance(facts.queue, Queue) or not isinstance(facts.workers, Workers):
+    if not isinstance(facts.queue, WorkQueueFacts) or not isinstance(facts.workers, Workers):
         return
     served = {tag for record in _receiving(facts, facts.workers) for tag in record.tags}
     waiting = _waiting(facts, facts.queue)
@@ -87,7 +87,7 @@ def unserved(facts: Facts) -> Iterator[Remark]:
         yield ok(f"jobs in the queue: {sum(runs.depth for runs in waiting.values())}; every tag has a worker")
 
 
-def _waiting(facts: Facts, queue: Queue) -> Mapping[str, WaitingRuns]:
+def _waiting(facts: Facts, queue: WorkQueueFacts) -> Mapping[str, WaitingRuns]:
     """Return the runs that wait, by tag: as the gateway lists them, so that all doors tell the same (CLI-20).
 
     Without a gateway that says so, every job in the stream is counted, also those of runs that execute or have ended.
@@ -99,46 +99,48 @@ def _waiting(facts: Facts, queue: Queue) -> Mapping[str, WaitingRuns]:
     return {tag: runs for tag, runs in found.items() if runs.depth}
 
 
-def lanes(facts: Facts) -> Iterator[Remark]:
+def tag_queues(facts: Facts) -> Iterator[Remark]:
     """Check for consumers that are stalled, or were created with other settings."""
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
     stream = facts.wishes.work_stream
     found: list[Remark] = []
-    for lane in facts.queue.lanes:
+    for queue in facts.queue.tag_queues:
         slots = 0
         if isinstance(facts.workers, Workers):
-            slots = sum(record.slots for record in _alive(facts, facts.workers) if lane.tag in record.tags)
+            slots = sum(record.slots for record in _alive(facts, facts.workers) if queue.tag in record.tags)
         anew = (
-            f"nats consumer rm {stream} pyoco_worker_{lane.tag} while no job is in progress: a worker creates it again"
+            f"nats consumer rm {stream} pyoco_worker_{queue.tag} while no job is in progress: a worker creates it again"
         )
-        if lane.is_paused:
-            what, why = f"the queue of tag {lane.tag} is paused", "none of its jobs is delivered"
-            found.append(danger(what, why, f"nats consumer resume {stream} pyoco_worker_{lane.tag}", lane.tag))
-        if 0 < lane.max_deliver < _MAX_DELIVER_MIN:
-            what = f"jobs of tag {lane.tag} are delivered at most {lane.max_deliver} times"
+        if queue.is_paused:
+            what, why = f"the queue of tag {queue.tag} is paused", "none of its jobs is delivered"
+            found.append(danger(what, why, f"nats consumer resume {stream} pyoco_worker_{queue.tag}", queue.tag))
+        if 0 < queue.max_deliver < _MAX_DELIVER_MIN:
+            what = f"jobs of tag {queue.tag} are delivered at most {queue.max_deliver} times"
             why = "deliveries that find the run owned by another worker count too: runs may fail without a second try"
-            found.append(warning(what, why, f"PYOCO_CONSUMER_MAX_DELIVER=20, then {anew}", lane.tag))
-        if 0 < lane.in_hand_max < slots:
-            what = f"tag {lane.tag} may have {lane.in_hand_max} unacknowledged jobs, and its workers have {slots} slots"
+            found.append(warning(what, why, f"PYOCO_CONSUMER_MAX_DELIVER=20, then {anew}", queue.tag))
+        if 0 < queue.in_hand_max < slots:
+            what = (
+                f"tag {queue.tag} may have {queue.in_hand_max} unacknowledged jobs, and its workers have {slots} slots"
+            )
             fix = f"PYOCO_CONSUMER_MAX_ACK_PENDING={2 * slots}, then {anew}"
-            found.append(warning(what, "the other slots stay empty", fix, lane.tag))
+            found.append(warning(what, "the other slots stay empty", fix, queue.tag))
         wishes = facts.wishes
-        have = (lane.ack_wait_seconds, lane.max_deliver, lane.in_hand_max)
+        have = (queue.ack_wait_seconds, queue.max_deliver, queue.in_hand_max)
         if have != (wishes.ack_wait_seconds, wishes.max_deliver, wishes.in_hand_max):
-            what = f"the queue of tag {lane.tag} has settings other than those here"
+            what = f"the queue of tag {queue.tag} has settings other than those here"
             why = (
                 f"ack wait {have[0]:g} s, deliveries {have[1]}, in hand {have[2]}; the settings say "
                 f"{wishes.ack_wait_seconds:g} s, {wishes.max_deliver}, {wishes.in_hand_max}; what exists is left"
             )
-            found.append(note(what, why, anew, lane.tag))
+            found.append(note(what, why, anew, queue.tag))
     yield from found
-    if not found and facts.queue.lanes:
-        yield ok(f"queues of tags: {some(lane.tag for lane in facts.queue.lanes)}")
+    if not found and facts.queue.tag_queues:
+        yield ok(f"queues of tags: {some(queue.tag for queue in facts.queue.tag_queues)}")
 
 
 def strangers(facts: Facts) -> Iterator[Remark]:
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
     for name in facts.queue.strangers:
         yield danger(
@@ -150,15 +152,15 @@ def strangers(facts: Facts) -> Iterator[Remark]:
 
 
 def repeats(facts: Facts) -> Iterator[Remark]:
-    if not isinstance(facts.queue, Queue):
+    if not isinstance(facts.queue, WorkQueueFacts):
         return
-    for lane in facts.queue.lanes:
-        if lane.repeated >= _REPEATED_MAX:
+    for queue in facts.queue.tag_queues:
+        if queue.repeated >= _REPEATED_MAX:
             yield warning(
-                f"redelivered jobs of tag {lane.tag} that are not finished: {lane.repeated}",
+                f"redelivered jobs of tag {queue.tag} that are not finished: {queue.repeated}",
                 "workers crash or lose their connection during execution: such runs are restarted again and again",
-                f"look at the logs of the workers of tag {lane.tag}, and at `pyoco-client dlq list`",
-                about=lane.tag,
+                f"look at the logs of the workers of tag {queue.tag}, and at `pyoco-client dlq list`",
+                about=queue.tag,
             )
 
 
@@ -315,9 +317,9 @@ def readable(facts: Facts) -> Iterator[Remark]:
         yield ok(f"all {found.looked_at} checked records of runs can be read{part}")
 
 
-def letters(facts: Facts) -> Iterator[Remark]:
+def dead_letters(facts: Facts) -> Iterator[Remark]:
     for stream in facts.streams:
-        if isinstance(stream.state, Found) and stream.name == facts.wishes.letters_stream:
+        if isinstance(stream.state, Found) and stream.name == facts.wishes.dead_letters_stream:
             state = stream.state
             if not state.messages:
                 yield ok("no dead letters")

@@ -19,7 +19,7 @@ __all__ = [
     "LOGS",
     "PROGRAMS_MAX",
     "TOKEN_CHARACTERS_MAX",
-    "Credit",
+    "CreditGrant",
     "ErrorMessage",
     "Heartbeat",
     "HelloAck",
@@ -84,7 +84,7 @@ class HelloClient:
         """Decode a payload. A cap above the limit is lowered to it. Raises GridRefused: BAD_HELLO for any error."""
         try:
             fields = Fields.of(payload)
-            cap = fields.whole_or_none("DesiredParallelism", 1)
+            cap = fields.integer_or_none("DesiredParallelism", 1)
             return cls(
                 client_id=check_client_id(fields.text("ClientId")),
                 desired_parallelism=CAP_DEFAULT if cap is None else min(cap, CAP_MAX),
@@ -134,7 +134,7 @@ class HelloWorker:
             return cls(
                 worker_id=check_client_id(fields.text("WorkerId"), "WorkerId"),
                 patterns=_patterns(fields),
-                max_parallel=fields.whole_or_none("MaxParallel", 1, CAP_MAX),
+                max_parallel=fields.integer_or_none("MaxParallel", 1, CAP_MAX),
                 token=fields.text_or_none("Token", _KEY_MAX),
                 agent=fields.text_or_none("Agent", _AGENT_MAX),
                 programs=_programs(fields),
@@ -216,18 +216,18 @@ class HelloAck:
             door_id=fields.text("DoorId"),
             group=fields.text("Group"),
             session=fields.text("Session"),
-            cap=fields.whole_or_none("Cap", 0),
+            cap=fields.integer_or_none("Cap", 0),
             doors=fields.texts("Doors", _DOORS_MAX, _ADDRESS_MAX),
             warnings=fields.texts("Warnings"),
-            max_frame=fields.whole("MaxFrame", 1),
+            max_frame=fields.integer("MaxFrame", 1),
             heartbeat_sec=15 if heartbeat is None else heartbeat,
             capabilities=_capabilities(fields),
-            log_credits=fields.whole_or_none("LogCredits", 0, CREDIT_MAX) or 0,
+            log_credits=fields.integer_or_none("LogCredits", 0, CREDIT_MAX) or 0,
         )
 
 
 @dataclass(frozen=True)
-class Credit:
+class CreditGrant:
     """A worker has room for this many more jobs."""
 
     count: int
@@ -281,7 +281,7 @@ class NotLeader:
             group=fields.text("Group"),
             leader=fields.text_or_none("Leader", _ADDRESS_MAX),
             doors=fields.texts("Doors", _DOORS_MAX, _ADDRESS_MAX),
-            retry_after_ms=fields.whole("RetryAfterMs", 0, _HOURS),
+            retry_after_ms=fields.integer("RetryAfterMs", 0, _HOURS),
         )
 
 
@@ -328,7 +328,7 @@ class ErrorMessage:
             message=fields.text("Message", _MESSAGE_MAX),
             job_id=None if fields.get("JobId") is None else read_job_id(fields.text("JobId")),
             retry=fields.flag("Retry"),
-            retry_after_ms=fields.whole_or_none("RetryAfterMs", 0, _HOURS),
+            retry_after_ms=fields.integer_or_none("RetryAfterMs", 0, _HOURS),
         )
 
 

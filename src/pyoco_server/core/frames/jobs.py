@@ -159,14 +159,16 @@ class AssignJob:
             files=_read_files(fields),
             timeout_sec=timeout,
             run_id=fields.text("RunId", _NAME_MAX),
-            attempt=fields.whole("Attempt", 1),
+            attempt=fields.integer("Attempt", 1),
             token=fields.text("Token", TOKEN_CHARACTERS_MAX),
             input_refs=() if fields.get("InputRefs") is None else tuple(map(_input_ref, fields.objects("InputRefs"))),
         )
 
 
 def _input_ref(fields: Fields) -> InputFile:
-    return InputFile(fields.text("Name", _NAME_MAX), fields.whole("Size", 0), fields.text("Sha256", _SHA256_CHARACTERS))
+    return InputFile(
+        fields.text("Name", _NAME_MAX), fields.integer("Size", 0), fields.text("Sha256", _SHA256_CHARACTERS)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

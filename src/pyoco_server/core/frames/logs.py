@@ -59,14 +59,14 @@ class LogChunk:
         if not start < len(payload) <= start + LOG_DATA_BYTES_MAX:
             raise GridRefused(Code.BAD_OBJECT, f"a chunk has 1 to {LOG_DATA_BYTES_MAX} bytes after its meta")
         fields = Fields.of(payload[_META_SIZE.size : start])
-        stdout, stderr = fields.whole("Stdout", 0, LINES_MAX), fields.whole("Stderr", 0, LINES_MAX)
-        size = fields.whole("Size", 0, _SIZE_MAX)
+        stdout, stderr = fields.integer("Stdout", 0, LINES_MAX), fields.integer("Stderr", 0, LINES_MAX)
+        size = fields.integer("Size", 0, _SIZE_MAX)
         if stdout + stderr > size:
             raise bad_field("Size", "is less than one byte for each line")
         shipment = Shipment(
-            first=fields.whole("First", 1),
+            first=fields.integer("First", 1),
             count=stdout + stderr,
-            before=fields.whole("Before", 0),
+            before=fields.integer("Before", 0),
             size=size,
             is_tail=fields.flag("Tail"),
             is_last=fields.flag("Last"),

@@ -40,7 +40,7 @@ class ObjectGet:
         return cls(
             job_id=read_job_id(fields.text("JobId")),
             name=fields.text("Name", _NAME_MAX),
-            offset=fields.whole("Offset", 0),
+            offset=fields.integer("Offset", 0),
         )
 
 
@@ -72,7 +72,7 @@ class ObjectAck:
         return cls(
             job_id=read_job_id(fields.text("JobId")),
             name=fields.text("Name", _NAME_MAX),
-            received=fields.whole("Received", 0),
+            received=fields.integer("Received", 0),
             done=fields.flag("Done"),
             object=fields.text_or_none("Object", _OBJECT_MAX),
         )
@@ -136,8 +136,8 @@ class BinaryPart:
         return cls(
             job_id=job_id,
             name=fields.text("Name", _NAME_MAX),
-            offset=fields.whole("Offset", 0),
-            size=fields.whole("Size", 0),
+            offset=fields.integer("Offset", 0),
+            size=fields.integer("Size", 0),
             last=fields.flag("Last"),
             data=data,
             sha256=fields.text_or_none("Sha256"),

@@ -19,7 +19,7 @@ __all__ = ["DEPTH_MAX", "Fields", "bad_field", "from_base64", "read_object", "to
 #: The maximum nesting depth of objects and arrays.
 DEPTH_MAX: Final = 32
 _OPENING = (b"{", b"[")
-_WHOLE_MAX = 2**63 - 1
+_NUMBER_MAX = 2**63 - 1
 
 
 class _TwiceError(ValueError):
@@ -139,12 +139,12 @@ class Fields:
             raise bad_field(name, "must be true or false")
         return value
 
-    def whole(self, name: str, least: int, most: int = _WHOLE_MAX) -> int:
-        return _whole(name, self._required(name), least, most)
+    def integer(self, name: str, least: int, most: int = _NUMBER_MAX) -> int:
+        return _check_integer(name, self._required(name), least, most)
 
-    def whole_or_none(self, name: str, least: int, most: int = _WHOLE_MAX) -> int | None:
+    def integer_or_none(self, name: str, least: int, most: int = _NUMBER_MAX) -> int | None:
         value = self._members.get(name)
-        return None if value is None else _whole(name, value, least, most)
+        return None if value is None else _check_integer(name, value, least, most)
 
     def number_or_none(self, name: str, least: float, most: float) -> float | None:
         value = self._members.get(name)
@@ -175,12 +175,12 @@ def _text(name: str, value: object, most: int | None) -> str:
     return value
 
 
-def _whole(name: str, value: object, least: int, most: int) -> int:
+def _check_integer(name: str, value: object, least: int, most: int) -> int:
     """Check an integer. 4.0, "4" and true are invalid (GRID-197)."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise bad_field(name, "must be a whole number")
     if not least <= value <= most:
-        raise bad_field(name, f"must be from {least} to {most}" if most < _WHOLE_MAX else f"must be at least {least}")
+        raise bad_field(name, f"must be from {least} to {most}" if most < _NUMBER_MAX else f"must be at least {least}")
     return value
 
 

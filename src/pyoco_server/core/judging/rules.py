@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MAX_LENGTH", "MUST_CONTAIN", "MUST_NOT_CONTAIN", "Finding", "Rule", "judge"]
+__all__ = ["MAX_LENGTH", "MUST_CONTAIN", "MUST_NOT_CONTAIN", "Rule", "RuleFinding", "judge"]
 
 MUST_CONTAIN: Final = "MUST_CONTAIN"
 MUST_NOT_CONTAIN: Final = "MUST_NOT_CONTAIN"
@@ -25,7 +25,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class RuleFinding:
     """The result of one rule. Contains nothing of the text."""
 
     rule_id: str
@@ -36,16 +36,16 @@ class Finding:
     first_offset: int | None
 
 
-def judge(text: str, rules: Sequence[Rule]) -> tuple[Finding, ...]:
+def judge(text: str, rules: Sequence[Rule]) -> tuple[RuleFinding, ...]:
     """Return one finding per rule, in order. O(n) per rule."""
     exact, folded = _Exact(text), _Folded(text)
     return tuple(_judged(rule, exact if rule.is_case_sensitive else folded) for rule in rules)
 
 
-def _judged(rule: Rule, text: _Exact) -> Finding:
+def _judged(rule: Rule, text: _Exact) -> RuleFinding:
     if isinstance(rule.value, int):
         has_passed = text.length <= rule.value
-        return Finding(
+        return RuleFinding(
             rule_id=rule.id,
             has_passed=has_passed,
             count=text.length,
@@ -53,7 +53,7 @@ def _judged(rule: Rule, text: _Exact) -> Finding:
         )
     count, first_offset = text.find(rule.value)
     has_passed = (count > 0) == (rule.kind == MUST_CONTAIN)
-    return Finding(rule_id=rule.id, has_passed=has_passed, count=count, first_offset=first_offset)
+    return RuleFinding(rule_id=rule.id, has_passed=has_passed, count=count, first_offset=first_offset)
 
 
 class _Exact:

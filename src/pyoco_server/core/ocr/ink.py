@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pyoco_server.core.ocr.page import Box, Ink, Line
+from pyoco_server.core.ocr.page import Box, Ink, TextLine
 
 __all__ = ["bands", "gaps", "row_of", "runs", "unread", "without_rules"]
 
@@ -114,7 +114,7 @@ def _without_specks(rows: Sequence[int]) -> list[int]:
     ]
 
 
-def unread(ink: Ink, lines: Sequence[Line], line_height: int) -> list[Box]:
+def unread(ink: Ink, lines: Sequence[TextLine], line_height: int) -> list[Box]:
     """Return areas with ink as large as a letter that no line covers (PRICED-149). O(n) squares.
 
     Within a line, a gap counts only if two letters would fit in: the boxes of words are not exact.
@@ -145,7 +145,7 @@ def unread(ink: Ink, lines: Sequence[Line], line_height: int) -> list[Box]:
     return found
 
 
-def _covered(line: Line) -> list[tuple[int, int]]:
+def _covered(line: TextLine) -> list[tuple[int, int]]:
     """Return the spans covered by the words of a line, in pixels; gaps of less than two letters count as covered."""
     edges = sorted((word.box.left, word.box.right) for word in line.words)
     return _joined(edges, 2 * line.box.height)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyoco_server.core.ocr.ink import bands, gaps, row_of, runs, without_rules
-from pyoco_server.core.ocr.page import Box, Facts, Ink
-from pyoco_server.core.ocr.profiles import STEPS, Profile
+from pyoco_server.core.ocr.page import Box, Ink, PageFacts
+from pyoco_server.core.ocr.profiles import STEPS, OcrProfile
 
 __all__ = ["BLANK", "Layout", "Region", "needed", "scale_of", "sniff", "zones"]
 
@@ -185,7 +185,7 @@ def _kind(page: _Page) -> str:
     return "scattered" if len(lines) >= 3 and 2 * (torn + narrow) > len(lines) else "block"
 
 
-def needed(profile: Profile, facts: Facts, layout: Layout) -> tuple[str, ...]:
+def needed(profile: OcrProfile, facts: PageFacts, layout: Layout) -> tuple[str, ...]:
     """Return the steps of preprocessing that a page with these facts needs, in order."""
     is_needed = {
         "invert": facts.background < DARK_MAX,

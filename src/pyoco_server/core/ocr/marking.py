@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyoco_server.core.ocr.page import Line, Word
-from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.core.ocr.page import TextLine, TextWord
+from pyoco_server.core.ocr.profiles import OcrProfile
 
 __all__ = ["DOUBTFUL", "UNREADABLE", "Block", "blocks_of", "mean_confidence", "readings_to_verify"]
 
@@ -32,10 +32,10 @@ class Block:
     is_title: bool = False
 
 
-def blocks_of(lines: Sequence[Line], profile: Profile) -> list[Block]:
+def blocks_of(lines: Sequence[TextLine], profile: OcrProfile) -> list[Block]:
     """Return the lines in order, grouped in blocks. Every word appears, or a mark in its place."""
     usual = statistics.median(line.box.height for line in lines) if lines else 0
-    blocks: list[list[Line]] = []
+    blocks: list[list[TextLine]] = []
     for line in lines:
         if blocks and _continues(blocks[-1][-1], line):
             blocks[-1].append(line)
@@ -44,14 +44,16 @@ def blocks_of(lines: Sequence[Line], profile: Profile) -> list[Block]:
     return [
         Block(
             text="\n".join(_written(line, profile) for line in block),
-            confidence=_rounded(Line(tuple(word for line in block for word in line.words), block[0].box).confidence),
+            confidence=_rounded(
+                TextLine(tuple(word for line in block for word in line.words), block[0].box).confidence
+            ),
             is_title=len(blocks) > 1 and block[0].box.height >= 1.4 * usual,
         )
         for block in blocks
     ]
 
 
-def _continues(last: Line, line: Line) -> bool:
+def _continues(last: TextLine, line: TextLine) -> bool:
     """Return whether the line continues the last one: close below it, of similar height, and not side by side."""
     heights = sorted((last.box.height, line.box.height))
     gap = line.box.top - last.box.bottom
@@ -59,7 +61,7 @@ def _continues(last: Line, line: Line) -> bool:
     return is_near and heights[1] <= 1.6 * heights[0] and line.box.across(last.box) > 0
 
 
-def _written(line: Line, profile: Profile) -> str:
+def _written(line: TextLine, profile: OcrProfile) -> str:
     """Return the text of a line, with one mark for adjacent words of the same kind, instead of one per word."""
     pieces: list[str] = []
     for index, word in enumerate(line.words):
@@ -77,13 +79,13 @@ def _written(line: Line, profile: Profile) -> str:
     return "".join(pieces)
 
 
-def _kind(word: Word, profile: Profile) -> str:
+def _kind(word: TextWord, profile: OcrProfile) -> str:
     if not word.text or word.confidence < profile.unreadable_below:
         return UNREADABLE
     return DOUBTFUL if word.confidence < profile.doubtful_below else ""
 
 
-def _is_apart(left: Word, right: Word, height: int) -> bool:
+def _is_apart(left: TextWord, right: TextWord, height: int) -> bool:
     """Return whether a space separates the two. Where only their boxes can tell, those are not exact."""
     if not left.text or not right.text:
         return True
@@ -94,11 +96,11 @@ def _is_apart(left: Word, right: Word, height: int) -> bool:
     return gap > 0.3 * height if _HANGUL.search(edges) else True
 
 
-def readings_to_verify(lines: Sequence[Line], profile: Profile) -> list[str]:
+def readings_to_verify(lines: Sequence[TextLine], profile: OcrProfile) -> list[str]:
     """Return the doubtful readings as they are written, without marks, in order."""
     found: list[str] = []
     for line in lines:
-        last: Word | None = None
+        last: TextWord | None = None
         for word in line.words:
             if _kind(word, profile) == DOUBTFUL:
                 if last is not None and not _is_apart(last, word, line.box.height):
@@ -111,7 +113,7 @@ def readings_to_verify(lines: Sequence[Line], profile: Profile) -> list[str]:
     return [text for text in found if any(unicodedata.category(letter)[0] in "LN" for letter in text)]
 
 
-def mean_confidence(lines: Sequence[Line]) -> float | None:
+def mean_confidence(lines: Sequence[TextLine]) -> float | None:
     """Return the mean over all words, including unreadable ones. None: there are no words."""
     words = [word.confidence for line in lines for word in line.words]
     return _rounded(statistics.fmean(words)) if words else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pyoco_server.core.ocr.page import Box, Line, Word, bounds
+from pyoco_server.core.ocr.page import Box, TextLine, TextWord, bounds
 
 __all__ = ["merge", "with_gaps", "with_language"]
 
@@ -20,14 +20,14 @@ _SAME_WORD: Final = 0.7
 _SURER: Final = 0.1
 
 #: Adjusts the lines that are kept, given the lines that are not; returns as many lines, in the same order.
-_Adjust = Callable[[Sequence[Line], Sequence[Line]], Sequence[Line]]
+_Adjust = Callable[[Sequence[TextLine], Sequence[TextLine]], Sequence[TextLine]]
 
 
-def _as_they_are(kept: Sequence[Line], _: Sequence[Line]) -> Sequence[Line]:
+def _as_they_are(kept: Sequence[TextLine], _: Sequence[TextLine]) -> Sequence[TextLine]:
     return kept
 
 
-def merge(body: Sequence[Line], again: Sequence[Line], adjust: _Adjust = _as_they_are) -> list[Line]:
+def merge(body: Sequence[TextLine], again: Sequence[TextLine], adjust: _Adjust = _as_they_are) -> list[TextLine]:
     """Merge two readings, taking the second one where it is better. The order is that of `body`.
 
     Lines that overlap are readings of the same text. Of each group of overlapping lines, one side is kept: the one with
@@ -35,7 +35,7 @@ def merge(body: Sequence[Line], again: Sequence[Line], adjust: _Adjust = _as_the
     """
     groups = _overlaps(body, again)
     lines = list(body)
-    kept: list[Line] = []
+    kept: list[TextLine] = []
     for index, line in enumerate(lines):
         group = groups.get(index)
         if group is None:
@@ -50,7 +50,7 @@ def merge(body: Sequence[Line], again: Sequence[Line], adjust: _Adjust = _as_the
     return kept
 
 
-def with_language(lines: Sequence[Line], other: Sequence[Line]) -> list[Line]:
+def with_language(lines: Sequence[TextLine], other: Sequence[TextLine]) -> list[TextLine]:
     """Merge the readings of one page in two languages: line by line the one with the higher confidence, then word by
     word.
 
@@ -59,12 +59,12 @@ def with_language(lines: Sequence[Line], other: Sequence[Line]) -> list[Line]:
     return merge(lines, other, _merge_words)
 
 
-def _merge_words(kept: Sequence[Line], other: Sequence[Line]) -> list[Line]:
+def _merge_words(kept: Sequence[TextLine], other: Sequence[TextLine]) -> list[TextLine]:
     words = [word for line in other for word in line.words]
     return [replace(line, words=tuple(_surer(word, words) for word in line.words)) for line in kept]
 
 
-def _surer(word: Word, others: Sequence[Word]) -> Word:
+def _surer(word: TextWord, others: Sequence[TextWord]) -> TextWord:
     """Return the reading with the higher confidence. An ASCII word may be replaced by any word, a word in another
     script never by ASCII: a model that knows only Latin letters sees them everywhere, with high confidence (measured:
     0.95)."""
@@ -76,22 +76,22 @@ def _surer(word: Word, others: Sequence[Word]) -> Word:
     return word
 
 
-def with_gaps(lines: Sequence[Line], gaps: Sequence[Box]) -> list[Line]:
+def with_gaps(lines: Sequence[TextLine], gaps: Sequence[Box]) -> list[TextLine]:
     """Return the lines, with a word without text inserted for each box that could not be read."""
     kept = list(lines)
     for box in gaps:
-        word = Word("", 0.0, box)
+        word = TextWord("", 0.0, box)
         index = next((at for at, line in enumerate(kept) if _belongs(box, line)), None)
         if index is None:
-            _insert(kept, Line((word,), box))
+            _insert(kept, TextLine((word,), box))
         else:
             line = kept[index]
             at = sum(other.box.left < box.left for other in line.words)
-            kept[index] = Line((*line.words[:at], word, *line.words[at:]), bounds((line.box, box)))
+            kept[index] = TextLine((*line.words[:at], word, *line.words[at:]), bounds((line.box, box)))
     return kept
 
 
-def _belongs(box: Box, line: Line) -> bool:
+def _belongs(box: Box, line: TextLine) -> bool:
     """Return whether the box is on the row of the line, inside or next to it. A box further away is a column of its
     own."""
     if not box.is_on_row_of(line.box) or box.height > 2 * line.box.height:
@@ -99,7 +99,7 @@ def _belongs(box: Box, line: Line) -> bool:
     return max(box.left - line.box.right, line.box.left - box.right) <= 3 * line.box.height
 
 
-def _overlaps(body: Sequence[Line], again: Sequence[Line]) -> dict[int, tuple[set[int], set[int]]]:
+def _overlaps(body: Sequence[TextLine], again: Sequence[TextLine]) -> dict[int, tuple[set[int], set[int]]]:
     """Return, for each line of the body that was read again, the group of lines of both sides that overlap."""
     groups: dict[int, tuple[set[int], set[int]]] = {}
     for at, line in enumerate(again):
@@ -120,7 +120,7 @@ def _is_same_place(box: Box, other: Box) -> bool:
     return box.is_on_row_of(other) and 2 * box.across(other) >= min(box.width, other.width)
 
 
-def _is_better(new: Sequence[Line], old: Sequence[Line]) -> bool:
+def _is_better(new: Sequence[TextLine], old: Sequence[TextLine]) -> bool:
     if _covered(new) < _COVERED * _covered(old):
         return False
     if _covered(old) < _COVERED * _covered(new):
@@ -128,7 +128,7 @@ def _is_better(new: Sequence[Line], old: Sequence[Line]) -> bool:
     return _confidence(new) > _confidence(old)
 
 
-def _covered(lines: Sequence[Line]) -> int:
+def _covered(lines: Sequence[TextLine]) -> int:
     """Return the total width of the text."""
     wide = 0
     for line in lines:
@@ -139,11 +139,11 @@ def _covered(lines: Sequence[Line]) -> int:
     return wide
 
 
-def _confidence(lines: Sequence[Line]) -> float:
-    return Line(tuple(word for line in lines for word in line.words), lines[0].box).confidence
+def _confidence(lines: Sequence[TextLine]) -> float:
+    return TextLine(tuple(word for line in lines for word in line.words), lines[0].box).confidence
 
 
-def _insert(lines: list[Line], new: Line) -> None:
+def _insert(lines: list[TextLine], new: TextLine) -> None:
     """Insert the line below the last line above it, in its column if there is one; otherwise before the first line
     below."""
     above = [at for at, line in enumerate(lines) if line.box.middle <= new.box.middle]

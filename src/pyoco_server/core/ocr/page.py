@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Box", "Facts", "Ink", "Line", "Raster", "Word", "bounds"]
+__all__ = ["Box", "Ink", "PageFacts", "Raster", "TextLine", "TextWord", "bounds"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def bounds(boxes: Iterable[Box]) -> Box:
 
 
 @dataclass(frozen=True)
-class Word:
+class TextWord:
     """A piece of text between spaces; in scripts without spaces, whatever the engine reported as one piece."""
 
     #: Empty: there is text here, but it could not be read.
@@ -76,8 +76,8 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Line:
-    words: tuple[Word, ...]
+class TextLine:
+    words: tuple[TextWord, ...]
     #: More reliable than the boxes of its words: in Korean and Japanese, tesseract's positions within a line are
     #: random.
     box: Box
@@ -113,7 +113,7 @@ class Ink:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class PageFacts:
     """Properties of a page that are measured before any text is read."""
 
     #: The brightness of most of the page.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyoco_server.core.packs.ocr import PROFILES
 
-__all__ = ["LAYOUTS", "MODES", "PASSES", "STEPS", "BadProfiles", "Profile", "parse_profiles"]
+__all__ = ["LAYOUTS", "MODES", "PASSES", "STEPS", "BadProfiles", "OcrProfile", "parse_profiles"]
 
 #: The layouts that the preflight distinguishes, besides a blank page.
 LAYOUTS: Final = ("line", "block", "columns", "scattered")
@@ -25,7 +25,7 @@ class BadProfiles(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class OcrProfile:
     name: str
     #: The segmentation mode for each layout.
     modes: Mapping[str, str]
@@ -37,7 +37,7 @@ class Profile:
     unreadable_below: float
 
 
-def parse_profiles(document: object) -> dict[str, Profile]:
+def parse_profiles(document: object) -> dict[str, OcrProfile]:
     """Return all profiles of a document by name. Raises BadProfiles."""
     top = _mapping(document, "the file", ("version", "profiles"))
     if type(top["version"]) is not int or top["version"] != _VERSION:
@@ -46,7 +46,7 @@ def parse_profiles(document: object) -> dict[str, Profile]:
     return {name: _profile(name, profiles[name]) for name in PROFILES}
 
 
-def _profile(name: str, value: object) -> Profile:
+def _profile(name: str, value: object) -> OcrProfile:
     members = ("modes", "preprocessing", "passes", "doubtful_below", "unreadable_below")
     given = _mapping(value, name, members)
     modes = _mapping(given["modes"], f"{name}.modes", LAYOUTS)
@@ -59,7 +59,7 @@ def _profile(name: str, value: object) -> Profile:
     doubtful, unreadable = (_share(given[member], f"{name}.{member}") for member in members[3:])
     if unreadable > doubtful:
         raise BadProfiles(f"{name}.unreadable_below must not be above {name}.doubtful_below")
-    return Profile(
+    return OcrProfile(
         name=name,
         modes=dict(modes),
         preprocessing=dict(steps),

@@ -12,7 +12,7 @@ __all__ = [
     "FUNDING",
     "REVENUE",
     "Closing",
-    "Entry",
+    "JournalEntry",
     "Kind",
     "Txn",
     "available",
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     account: str
     amount_usd_micros: int
 
@@ -59,7 +59,7 @@ class Txn:
     op_key: str
     kind: Kind
     tenant_id: str
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     actor: Actor
     run_id: str | None = None
     finalize_token: str | None = None
@@ -73,8 +73,8 @@ class Txn:
         assert self.kind is not Kind.CORRECTION or self.memo
 
 
-def _entries(*legs: tuple[str, int]) -> tuple[Entry, ...]:
-    return tuple(Entry(account, amount) for account, amount in legs if amount != 0)
+def _entries(*legs: tuple[str, int]) -> tuple[JournalEntry, ...]:
+    return tuple(JournalEntry(account, amount) for account, amount in legs if amount != 0)
 
 
 def topup_key(ref: str) -> str:

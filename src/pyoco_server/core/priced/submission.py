@@ -189,7 +189,7 @@ def _rule(holds: Callable[[Any], bool], message: str) -> Check:
     return lambda value, loc: () if holds(value) else (Problem(loc, message),)
 
 
-def _whole(at_least: int, at_most: int) -> Check:
+def _whole_number(at_least: int, at_most: int) -> Check:
     """An integer as JSON Schema defines it: 90.0 is valid, 90.5 and true are not."""
 
     def holds(value: Any) -> bool:
@@ -228,7 +228,7 @@ _TRACE = _rule(
 _RESERVATION = _Object(
     {
         "max_cost_usd": Member(_usd, is_required=True),
-        "timebox_sec": Member(_whole(1, TIMEBOX_SEC_MAX)),
+        "timebox_sec": Member(_whole_number(1, TIMEBOX_SEC_MAX)),
         "min_reliability_score": Member(_rule(_is_score, "must be a number from 0 to 1 with at most four decimals")),
     }
 )
@@ -260,7 +260,7 @@ _BODY = _Object(
         ),
         "inputs": Member(_rule(lambda value: isinstance(value, dict), "must be an object"), is_required=True),
         "reservation": Member(_RESERVATION, is_required=True),
-        "options": Member(_Object({"inline": Member(_whole(0, 1))})),
+        "options": Member(_Object({"inline": Member(_whole_number(0, 1))})),
         "artifacts": Member(_Object({"include_markdown": _FLAG, "include_docx": _FLAG})),
         "meta": Member(_META),
         "delay": Member(_readable(duration_of)),

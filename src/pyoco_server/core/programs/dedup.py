@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-__all__ = ["ENTRIES_MAX", "SWEEP_SECONDS", "DedupCache", "Stage"]
+__all__ = ["ENTRIES_MAX", "SWEEP_SECONDS", "DedupCache", "DedupStage"]
 
 #: GRID-107.
 ENTRIES_MAX = 10_000
@@ -16,7 +16,7 @@ SWEEP_SECONDS = 60.0
 T = TypeVar("T")
 
 
-class Stage(Enum):
+class DedupStage(Enum):
     """Progress of a job on this worker."""
 
     #: Its program is running, or waiting for a free slot.
@@ -30,7 +30,7 @@ class Stage(Enum):
 @dataclass(slots=True)
 class _Entry(Generic[T]):
     value: T
-    stage: Stage
+    stage: DedupStage
     #: When the result was recorded; None: still running.
     finished_at: float | None
 
@@ -63,21 +63,21 @@ class DedupCache(Generic[T]):
         entry = self._entries.get(job_id)
         return None if entry is None or self._is_over(entry) else entry.value
 
-    def stage(self, job_id: str) -> Stage | None:
+    def stage(self, job_id: str) -> DedupStage | None:
         """Return the stage of a job. None: not known; the job may run here."""
         entry = self._entries.get(job_id)
         return None if entry is None or self._is_over(entry) else entry.stage
 
-    def put(self, job_id: str, value: T, stage: Stage = Stage.FINISHED) -> None:
+    def put(self, job_id: str, value: T, stage: DedupStage = DedupStage.FINISHED) -> None:
         """Set the value and stage of a job. O(1), plus O(1) for each evicted entry."""
         known = self._entries.get(job_id)
         finished_at = None
-        if stage is not Stage.RUNNING:
+        if stage is not DedupStage.RUNNING:
             before = known.finished_at if known is not None else None
             finished_at = self._clock() if before is None else before
         self._settled.pop(job_id, None)
         self._entries[job_id] = _Entry(value, stage, finished_at)
-        if stage is Stage.SETTLED and finished_at is not None:
+        if stage is DedupStage.SETTLED and finished_at is not None:
             self._settled[job_id] = finished_at
         while len(self._entries) > self._entries_max and self._settled:
             self.remove(next(iter(self._settled)))
@@ -85,8 +85,8 @@ class DedupCache(Generic[T]):
     def settle(self, job_id: str) -> None:
         """Mark a result as confirmed by a door. Has no effect if the job is running or not known."""
         entry = self._entries.get(job_id)
-        if entry is not None and entry.stage is Stage.FINISHED:
-            self.put(job_id, entry.value, Stage.SETTLED)
+        if entry is not None and entry.stage is DedupStage.FINISHED:
+            self.put(job_id, entry.value, DedupStage.SETTLED)
 
     def remove(self, job_id: str) -> None:
         """Forget a job so that it may run here again: it ended with WORKER_ERROR, or was superseded."""
@@ -102,4 +102,4 @@ class DedupCache(Generic[T]):
 
     def _is_over(self, entry: _Entry[T]) -> bool:
         at = entry.finished_at
-        return entry.stage is Stage.SETTLED and at is not None and self._clock() - at >= self._ttl
+        return entry.stage is DedupStage.SETTLED and at is not None and self._clock() - at >= self._ttl

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pyoco_server.errors import PyocoError
 
-__all__ = ["FACTS", "Code", "Facts", "GridRefused"]
+__all__ = ["FACTS", "Code", "CodeFacts", "GridRefused"]
 
 
 class Code(StrEnum):
@@ -37,7 +37,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True)
-class Facts:
+class CodeFacts:
     """Retry behaviour and HTTP status of a code."""
 
     #: Whether the same request may succeed later.
@@ -48,10 +48,10 @@ class Facts:
 
 
 _LATER = {
-    Code.QUEUE_FULL: Facts(True, 1_000, 429),
-    Code.UNAVAILABLE: Facts(True, 1_000, 503),
-    Code.TOO_MANY_CONNECTIONS: Facts(True, 5_000, 503),
-    Code.INTERNAL: Facts(True, 1_000, 500),
+    Code.QUEUE_FULL: CodeFacts(True, 1_000, 429),
+    Code.UNAVAILABLE: CodeFacts(True, 1_000, 503),
+    Code.TOO_MANY_CONNECTIONS: CodeFacts(True, 5_000, 503),
+    Code.INTERNAL: CodeFacts(True, 1_000, 500),
 }
 _HTTP = {
     Code.JOB_ID_CONFLICT: 409,
@@ -62,8 +62,8 @@ _HTTP = {
 }
 _FRAMES_ALONE = frozenset(list(Code)[: list(Code).index(Code.BAD_JSON)])
 
-FACTS: dict[Code, Facts] = {
-    code: _LATER.get(code) or Facts(False, None, None if code in _FRAMES_ALONE else _HTTP.get(code, 422))
+FACTS: dict[Code, CodeFacts] = {
+    code: _LATER.get(code) or CodeFacts(False, None, None if code in _FRAMES_ALONE else _HTTP.get(code, 422))
     for code in Code
 }
 
@@ -80,5 +80,5 @@ class GridRefused(PyocoError):
         self.code, self.message, self.field, self.job_id = code, message[:512], field, job_id
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CodeFacts:
         return FACTS[self.code]

@@ -38,7 +38,7 @@ __all__ = [
     "fingerprint",
     "job_of",
     "to_message",
-    "without_hints",
+    "without_delivery_terms",
 ]
 
 ARGS_MAX = 256
@@ -220,7 +220,7 @@ def job_of(
     )
 
 
-def without_hints(job: ProgramJob) -> ProgramJob:
+def without_delivery_terms(job: ProgramJob) -> ProgramJob:
     """Return the job without hints, as it is kept in the record: it can be sent again at any time."""
     return replace(job, revision=None, max_attempts=None) if job.revision is not None else job
 

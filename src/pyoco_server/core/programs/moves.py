@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from pyoco_server.core.delays import WaitsFor
 from pyoco_server.core.outcome import DeadReason
 from pyoco_server.core.programs.budget import LOST_WITH, Why, failure_of, is_lost, spent, spent_tries
-from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_hints
+from pyoco_server.core.programs.job import InlineInputs, ProgramJob, files_of, to_message, without_delivery_terms
 from pyoco_server.core.programs.names import client_key, flow_name_of
 from pyoco_server.core.programs.record import CANCEL_GRACE_SECONDS, EXEC, TAG, Artifact, Program, ProgramChanges
 from pyoco_server.core.programs.report import ErrorCode, Report
@@ -42,7 +42,7 @@ __all__ = [
     "is_cancel_asked",
     "is_fresh",
     "is_no_result",
-    "note_letter",
+    "note_dead_letter",
     "program_of",
     "put_back",
     "reattach",
@@ -140,7 +140,7 @@ def accept(job: ProgramJob, max_attempts: int) -> Run:
             max_attempts=max_attempts if policy is None else policy.tries,
             retry_of=job.retry_of,
             not_before=job.not_before,
-            job=to_message(without_hints(job)),
+            job=to_message(without_delivery_terms(job)),
         ),
     )
 
@@ -435,7 +435,7 @@ def _ended(
     )
 
 
-def note_letter(run: Run, now: float) -> Run:
+def note_dead_letter(run: Run, now: float) -> Run:
     """Record that the dead letter is written. Nothing else of an ended run ever changes (GRID-47)."""
     return changed(run, updated_at=now, program=_altered(program_of(run), {"dlq_done": True, "job": None}))
 

@@ -10,12 +10,12 @@ from typing import Generic, TypeVar
 
 from pyoco_server.core.programs.names import tenant_token_of
 
-__all__ = ["Ring", "Turn", "TurnOrder"]
+__all__ = ["Turn", "TurnOrder", "TurnRing"]
 
 T = TypeVar("T")
 
 
-class Ring:
+class TurnRing:
     """Names in a circle. A name that is removed and added again keeps its position: order survives idle times."""
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class TurnOrder:
     """The lanes that may contain jobs, and the order of their turns."""
 
     def __init__(self) -> None:
-        self._execs = Ring()
-        self._clients: dict[str, Ring] = {}
+        self._execs = TurnRing()
+        self._clients: dict[str, TurnRing] = {}
         #: By program: the number of those clients of each tenant.
         self._tenants: dict[str, Counter[str | None]] = {}
 
@@ -75,7 +75,7 @@ class TurnOrder:
         """Mark a lane as one that may contain jobs. Idempotent."""
         clients = self._clients.get(exec_name)
         if clients is None:
-            clients = self._clients[exec_name] = Ring()
+            clients = self._clients[exec_name] = TurnRing()
             self._tenants[exec_name] = Counter()
         if client_id not in clients:
             clients.add(client_id)

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyoco_server.core.flow_moves import adopt, conclude, waiting_again
 from pyoco_server.core.outcome import Failed, Outcome, TaskTimedOut
 from pyoco_server.core.retries.matching import LOST, Failure, retries
 from pyoco_server.core.retries.policy import RetryPolicy
 from pyoco_server.core.retries.reading import policy_of_document
-from pyoco_server.core.run import (
-    ERROR_LENGTH_MAX,
-    FAILED_TRY,
-    TASK_TIMEOUT,
-    Run,
-    adopt,
-    changed,
-    conclude,
-    waiting_again,
-)
+from pyoco_server.core.run import ERROR_LENGTH_MAX, FAILED_TRY, TASK_TIMEOUT, Run, changed
 from pyoco_server.core.states import RunState, TaskState
 
 __all__ = [

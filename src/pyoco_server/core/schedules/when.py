@@ -92,7 +92,7 @@ def _next_of_cron(cron: Cron, zone: tzinfo, after: float) -> Tick | None:
     """Return the earliest instant after `after` among the wall times that may have it.
 
     After a clock was put forward, the wall times that it has skipped have later instants: the scan begins that much
-    earlier. And it goes on until no wall time can have an earlier instant than the best one.
+    earlier. It continues until no wall time can have an earlier instant than the best one.
     """
     begin = _wall_of(math.floor(after), zone) - timedelta(seconds=_skipped(zone, after))
     best: Tick | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ENDS", "STEPS", "Actor", "At", "Basis", "Change", "IllegalStep", "Money", "Stage", "Status", "Step"]
+__all__ = ["ENDS", "STEPS", "Actor", "At", "Basis", "IllegalStep", "Money", "Stage", "StateChange", "Status", "Step"]
 
 
 class Status(StrEnum):
@@ -75,7 +75,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """The members that a step sets; None leaves a member unchanged."""
 
     status: Status | None = None
@@ -91,7 +91,7 @@ class Step:
     """The combinations from which a step is allowed, and those it leads to: nearly always a single one."""
 
     sources: frozenset[At]
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     #: Whether the step increments `version`, by exactly one.
     counts: bool = True
 
@@ -111,7 +111,7 @@ class IllegalStep(Exception):
 
 _S, _M, _G = Status, Money, Stage
 _RUNNING = (_S.QUEUED, _S.PROCESSING)
-_CLAIM = Change(stage=_G.CLAIMED)
+_CLAIM = StateChange(stage=_G.CLAIMED)
 
 
 def _at(statuses: tuple[Status, ...], moneys: tuple[Money, ...], stage: Stage) -> frozenset[At]:
@@ -124,17 +124,17 @@ _LEASED = _at((_S.PROCESSING,), (_M.RESERVED,), _G.OPEN)
 _LEASED_CLAIMED = _at((_S.PROCESSING,), (_M.RESERVED,), _G.CLAIMED)
 _HELD = _at(_RUNNING, (_M.NONE, _M.RESERVED), _G.CLAIMED) - _at((_S.PROCESSING,), (_M.NONE,), _G.CLAIMED)
 
-_COMPLETED = Change(_S.COMPLETED, _M.SETTLED, _G.COMMITTED)
-_FAILED = Change(_S.FAILED, _M.SETTLED, _G.COMMITTED)
-_REFUNDED = Change(_S.FAILED, _M.REFUNDED, _G.COMMITTED)
+_COMPLETED = StateChange(_S.COMPLETED, _M.SETTLED, _G.COMMITTED)
+_FAILED = StateChange(_S.FAILED, _M.SETTLED, _G.COMMITTED)
+_REFUNDED = StateChange(_S.FAILED, _M.REFUNDED, _G.COMMITTED)
 
 #: The complete table of priced runs (contract 5.2). A step that is not listed cannot be taken. T1 creates a row at
 #: QUEUED/NONE/OPEN, and T3 deletes one that is still there; the other guards of each step are in `ports/ledger`.
 STEPS: dict[str, Step] = {
-    "T2": Step(_NEW, (Change(money=_M.RESERVED),)),  # the money is reserved
+    "T2": Step(_NEW, (StateChange(money=_M.RESERVED),)),  # the money is reserved
     "T3": Step(_NEW, (), counts=False),  # it could not be reserved: the row is deleted
-    "T4": Step(_READY, (Change(status=_S.PROCESSING),)),  # a worker starts it
-    "T5": Step(_LEASED, (Change(),), counts=False),  # heartbeat
+    "T4": Step(_READY, (StateChange(status=_S.PROCESSING),)),  # a worker starts it
+    "T5": Step(_LEASED, (StateChange(),), counts=False),  # heartbeat
     "T6": Step(_LEASED, (_CLAIM,)),  # its worker has an outcome
     "T7": Step(_LEASED_CLAIMED, (_COMPLETED,)),  # worker commits success
     "T8": Step(_LEASED_CLAIMED, (_FAILED,)),  # worker commits failure
@@ -144,15 +144,15 @@ STEPS: dict[str, Step] = {
     "T12": Step(_NEW, (_CLAIM,)),  # the submission was cut short: sweeper
     "T13": Step(_READY, (_CLAIM,)),  # queueing failed: api
     "T14": Step(_HELD, (_REFUNDED,)),  # refund commits; a started run only for PACK_UNAVAILABLE
-    "T15": Step(_HELD, (Change(),)),  # a stale claim is taken over: reconcile
+    "T15": Step(_HELD, (StateChange(),)),  # a stale claim is taken over: reconcile
     "T16": Step(
         _at((_S.COMPLETED, _S.FAILED), (_M.SETTLED, _M.REFUNDED), _G.COMMITTED)
         - {At(_S.COMPLETED, _M.REFUNDED, _G.COMMITTED)},
-        (Change(status=_S.EXPIRED),),
+        (StateChange(status=_S.EXPIRED),),
     ),  # retention
-    "T17": Step(_HELD, (Change(money=_M.DISPUTED),)),  # the money facts contradict each other
+    "T17": Step(_HELD, (StateChange(money=_M.DISPUTED),)),  # the money facts contradict each other
     "T18": Step(_at(_RUNNING, (_M.DISPUTED,), _G.CLAIMED), (_COMPLETED, _FAILED, _REFUNDED)),  # an operator decides
-    "T19": Step(_HELD, (Change(),)),  # the result is missing: another intent
+    "T19": Step(_HELD, (StateChange(),)),  # the result is missing: another intent
     "T20": Step(_READY, (_CLAIM,)),  # cancelled before its time: api
 }
 

@@ -33,10 +33,10 @@ __all__ = [
     "NotKept",
     "PartFile",
     "Where",
+    "in_record",
     "object_name",
     "read_entry",
     "run_id_of_object",
-    "whole_output",
 ]
 
 #: RES-3
@@ -128,7 +128,7 @@ class NotKept:
 Where = InRecord | InStore | NotKept
 
 
-def whole_output(value: Any) -> InRecord:
+def in_record(value: Any) -> InRecord:
     """Return the stored form of an output that is complete in its task record."""
     return InRecord(JSON_TYPE, to_bytes(_encode(value)))
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState, TaskState
 from pyoco_server.core.values.encode import JSON_TYPE
-from pyoco_server.core.values.kept import InRecord, InStore, NotKept, Where, read_entry, whole_output
+from pyoco_server.core.values.kept import InRecord, InStore, NotKept, Where, in_record, read_entry
 from pyoco_server.errors import CATALOGUE
 
 __all__ = [
@@ -58,7 +58,7 @@ def program_result(run: Run) -> Where | None:
         }
         for each in program.artifacts
     ]
-    return whole_output(
+    return in_record(
         {
             "exit_code": program.exit_code,
             "stdout_tail": program.stdout_tail or "",
@@ -76,7 +76,7 @@ def output_of(run: Run, task: str) -> Where | None:
         return entry
     record = run.task_records.get(task)
     if isinstance(record, dict) and "output" in record and not record.get("output_truncated"):
-        return whole_output(record["output"])
+        return in_record(record["output"])
     if not run.is_terminal:
         return None
     if run.kept_values:

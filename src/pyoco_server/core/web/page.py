@@ -16,7 +16,7 @@ from typing import Final
 
 from pyoco_server.core.priced.plain_text import plain
 
-__all__ = ["EXCERPT_LENGTH_MAX", "TITLE_LENGTH_MAX", "Page", "read_page"]
+__all__ = ["EXCERPT_LENGTH_MAX", "TITLE_LENGTH_MAX", "WebPage", "read_page"]
 
 EXCERPT_LENGTH_MAX: Final = 2_000
 TITLE_LENGTH_MAX: Final = 300
@@ -31,22 +31,22 @@ _PLAIN_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True)
-class Page:
+class WebPage:
     """Title and text; empty if there is none."""
 
     title: str = ""
     text: str = ""
 
 
-def read_page(body: bytes, content_type: str) -> Page:
+def read_page(body: bytes, content_type: str) -> WebPage:
     """Return title and text of markup, the text of other text formats, and nothing for other types. O(length)."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in {"text/html", "application/xml", "text/xml"} or kind.endswith("+xml"):
         return _read_markup(_decode(body, content_type, looks_for_meta=True))
     is_text = kind.startswith("text/") or kind.endswith("+json") or kind in _TEXTS
     if not is_text:
-        return Page()
-    return Page(text=_shown(_decode(body[:_PLAIN_BYTES], content_type, looks_for_meta=False), EXCERPT_LENGTH_MAX))
+        return WebPage()
+    return WebPage(text=_shown(_decode(body[:_PLAIN_BYTES], content_type, looks_for_meta=False), EXCERPT_LENGTH_MAX))
 
 
 _TEXTS: Final = frozenset({"application/json", "application/javascript", "application/x-ndjson", "application/yaml"})
@@ -139,10 +139,10 @@ def _shortened(number: re.Match[str]) -> str:
     return (number[1] or number[3]) + ((number[2] or number[4]).lstrip("0")[:8] or "0")
 
 
-def _read_markup(text: str) -> Page:
+def _read_markup(text: str) -> WebPage:
     reader = _Reader(text)
     reader.read()
-    return Page(title=reader.title, text=_shown("".join(reader.parts), EXCERPT_LENGTH_MAX))
+    return WebPage(title=reader.title, text=_shown("".join(reader.parts), EXCERPT_LENGTH_MAX))
 
 
 class _Reader:

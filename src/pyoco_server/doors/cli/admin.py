@@ -226,7 +226,7 @@ async def _create(
     import secrets
 
     from pyoco_server.core.api_key import make_key
-    from pyoco_server.wiring.backend import open_keys
+    from pyoco_server.wiring.operating import open_keys
 
     async with open_keys(config) as keys:
         await _check_pepper(keys, pepper)
@@ -239,7 +239,7 @@ async def _create(
 
 
 async def _list(config: NatsBackendConfig) -> list[KeyRecord]:
-    from pyoco_server.wiring.backend import open_keys
+    from pyoco_server.wiring.operating import open_keys
 
     async with open_keys(config) as keys:
         return await keys.all()
@@ -248,7 +248,7 @@ async def _list(config: NatsBackendConfig) -> list[KeyRecord]:
 async def _revoke(config: NatsBackendConfig, key_id: str) -> KeyRecord | None:
 
     from pyoco_server.core.names import is_tag
-    from pyoco_server.wiring.backend import open_keys
+    from pyoco_server.wiring.operating import open_keys
 
     if not is_tag(key_id):
         return None

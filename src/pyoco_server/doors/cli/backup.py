@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyoco_server.core.backup import Manifest
     from pyoco_server.ports.backups.port import Archive, LedgerFile
 
-__all__ = ["backup", "restore", "run_until_told"]
+__all__ = ["backup", "restore", "run_until_signalled"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
     if folder is None:
         raise UsageError(f"--to is missing: the folder to write; example: {_BACKUP_EXAMPLE.splitlines()[0]}")
     config: NatsBackendConfig = context.obj()
-    manifest = run_until_told(lambda: _backup(config, _path(folder), is_quiet=as_json))
+    manifest = run_until_signalled(lambda: _backup(config, _path(folder), is_quiet=as_json))
     if manifest.missing:
         click.echo(f"not on this NATS server, and so not in the backup: {', '.join(manifest.missing)}", err=True)
     if manifest.ledger is None:
@@ -79,7 +79,7 @@ def backup(context: click.Context, folder: str | None, as_json: bool) -> None:
 @_as_json
 def verify(folder: str, as_json: bool) -> None:
     """Read a backup and check every file's length and digest. Needs no server."""
-    manifest = run_until_told(lambda: _verify(_path(folder)))
+    manifest = run_until_signalled(lambda: _verify(_path(folder)))
     _print_result(manifest, folder, "whole", as_json)
 
 
@@ -103,18 +103,18 @@ def restore(configured: Callable[[], NatsBackendConfig], /, *, folder: str, **gi
     Stop gateways, keepers and workers before. If the restore is interrupted, run the same command again to continue.
     """
     from pyoco_server.logs import redact_url
-    from pyoco_server.wiring.backend import backup_folder
+    from pyoco_server.wiring.operating import backup_folder
 
     options = _RestoreOptions(**given)
     if options.no_ledger and "ledger" in options.only:
         raise UsageError("--no-ledger keeps the ledger, and --only names it: use one of them")
     config, archive = configured(), backup_folder(_path(folder))
-    plan = run_until_told(lambda: _plan(config, archive, options))
+    plan = run_until_signalled(lambda: _plan(config, archive, options))
     if plan.already:
         click.echo(f"already restored, not changed: {', '.join(plan.already)}", err=True)
     if (plan.lost or plan.replaces_ledger) and not options.yes:  # outside of any event loop, which would block Ctrl-C
         _confirm(plan, redact_url(config.nats_url))
-    run_until_told(lambda: _put_back(config, archive, plan, options))
+    run_until_signalled(lambda: _put_back(config, archive, plan, options))
     done = dataclasses.replace(plan.manifest, streams=plan.streams, ledger=plan.ledger)
     _print_result(done, folder, "restored", options.as_json)
 
@@ -123,7 +123,8 @@ async def _backup(config: NatsBackendConfig, path: Path, *, is_quiet: bool) -> M
 
     from pyoco_server.actions.backup import backup as back_up
     from pyoco_server.doors.cli.backup_view import Bars
-    from pyoco_server.wiring.backend import backup_folder, open_backups, versions
+    from pyoco_server.wiring.backend import versions
+    from pyoco_server.wiring.operating import backup_folder, open_backups
 
     facts = {"backup_id": str(uuid.uuid4()), "made_by": versions().get("pyoco-server", "unknown")}
     priced = _priced()
@@ -150,7 +151,7 @@ def _grid() -> GridConfig:
 def _ledger(config: NatsBackendConfig) -> LedgerFile | None:
     """Return the ledger file. None: the ledger is not a file."""
     from pyoco_server.config import priced_from_env
-    from pyoco_server.wiring.backend import ledger_file
+    from pyoco_server.wiring.operating import ledger_file
 
     return ledger_file(config, priced_from_env()[0])
 
@@ -173,7 +174,7 @@ def _explain_missing_ledger(config: NatsBackendConfig, manifest: Manifest, *, is
 
 async def _verify(path: Path) -> Manifest:
     from pyoco_server.actions.verify_backup import verify_backup
-    from pyoco_server.wiring.backend import backup_folder
+    from pyoco_server.wiring.operating import backup_folder
 
     return await verify_backup(backup_folder(path))
 
@@ -193,7 +194,7 @@ class _RestoreOptions:
 
 async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOptions) -> Restoration:
     from pyoco_server.actions.restore import plan_restore
-    from pyoco_server.wiring.backend import open_backups
+    from pyoco_server.wiring.operating import open_backups
 
     only = options.only
     if options.no_ledger:
@@ -213,7 +214,7 @@ async def _plan(config: NatsBackendConfig, archive: Archive, options: _RestoreOp
 async def _put_back(config: NatsBackendConfig, archive: Archive, plan: Restoration, options: _RestoreOptions) -> None:
     from pyoco_server.actions.restore import restore as put_back
     from pyoco_server.doors.cli.backup_view import Bars
-    from pyoco_server.wiring.backend import open_backups
+    from pyoco_server.wiring.operating import open_backups
 
     async with open_backups(config, _priced(), _grid()) as streams:
         with Bars("restoring", is_quiet=options.as_json) as bars:
@@ -253,7 +254,7 @@ def _path(folder: str) -> Path:
     return Path(folder)
 
 
-def run_until_told(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_until_signalled(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run until done, or until Ctrl-C, SIGTERM or a closed terminal: then clean up and raise KeyboardInterrupt."""
     import asyncio
     import logging

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyoco_server.actions.backup import Progress
+from pyoco_server.actions.backup import BackupProgress
 from pyoco_server.core.backup import LEDGER
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Bars:
         if self._rich is not None:
             self._rich.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: BackupProgress) -> None:
         if self._rich is None:
             if progress.is_done and not self._is_quiet:
                 click.echo(f"{self._doing} {progress.stream}: {_size(progress.done_bytes)}", err=True)

@@ -9,11 +9,11 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.release import RELEASE
 from pyoco_server.logs import redact_url
 
-__all__ = ["Facts", "banner"]
+__all__ = ["BannerFacts", "banner"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class BannerFacts:
     """What a user needs to know about the system that has just started."""
 
     config: NatsBackendConfig
@@ -37,7 +37,7 @@ class Facts:
     has_open_frames: bool = False
 
 
-def banner(facts: Facts) -> str:
+def banner(facts: BannerFacts) -> str:
     """Return the lines of the banner. Its commands can be pasted unchanged."""
     address = facts.address
     header = facts.config.http_api_key_header

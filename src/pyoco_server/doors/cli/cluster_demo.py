@@ -17,7 +17,7 @@ import click
 from pyoco_server.config import LogSettings, NatsBackendConfig
 from pyoco_server.discovery.announcement import announced
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
-from pyoco_server.doors.cli.cluster_plan import COPIES, ClusterPlan
+from pyoco_server.doors.cli.cluster_plan import REPLICAS, ClusterPlan
 from pyoco_server.doors.cli.cluster_settings import set_aside
 from pyoco_server.doors.cli.cluster_story import Stage, tell_story
 from pyoco_server.doors.cli.console import Console
@@ -81,7 +81,7 @@ def _run_in_its_place(options: DemoOptions) -> int:
 
 def _run(options: DemoOptions, folder: Path) -> int:
     log_settings = LogSettings.from_env()
-    config = NatsBackendConfig.from_env(data_dir=str(folder), jetstream_replicas=COPIES, nats_sync=cluster_sync())
+    config = NatsBackendConfig.from_env(data_dir=str(folder), jetstream_replicas=REPLICAS, nats_sync=cluster_sync())
     plan = ClusterPlan(config, options.workers, options.flow_resolver)
     with contextlib.ExitStack() as claimed:
         data_dir = claim_data_dir(folder)
@@ -185,7 +185,7 @@ class _Demo:
         body = """'{"flow_name": "hello", "params": {"name": "you", "seconds": 5}}'"""
         lines = [
             "",
-            f"pyoco-server {RELEASE}: a cluster is up, {COPIES} copies of everything",
+            f"pyoco-server {RELEASE}: a cluster is up, {REPLICAS} copies of everything",
             "",
             f"  open           {first}/   or   {second}/",
             f"  API reference  {first}/docs",
@@ -203,7 +203,7 @@ class _Demo:
             f"  kill -9 $(cat {victim.pid_file})",
             "",
             "Show which node keeps what, or keep fewer copies:",
-            f"  pyoco-server-admin --nats-url {cluster_url(self._nodes.values())} replicas {COPIES} --dry-run",
+            f"  pyoco-server-admin --nats-url {cluster_url(self._nodes.values())} replicas {REPLICAS} --dry-run",
             "",
             "Ctrl-C stops everything.",
             "",

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.doors.cli.claims import DataDir
 from pyoco_server.doors.cli.cluster_settings import own_settings
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.embedded import EmbeddedNats
 from pyoco_server.embedded.cluster import cluster_url
 from pyoco_server.executors.flow.samples import RESOLVER
 from pyoco_server.loops.supervisor import Part
 
-__all__ = ["COPIES", "ClusterPlan"]
+__all__ = ["REPLICAS", "ClusterPlan"]
 
 #: Replicas of everything: the loss of any one node is survived.
-COPIES = 3
+REPLICAS = 3
 
 
-class ClusterPlan(Plan):
+class ClusterPlan(ProcessPlan):
     """The processes of the demo. Create and use it within `set_aside`, because a plan reads environment variables."""
 
     def __init__(self, config: NatsBackendConfig, workers: int, flow_resolver: str | None) -> None:
@@ -62,7 +62,7 @@ class ClusterPlan(Plan):
                 **own_settings(os.environ)[0],
                 "PYOCO_NATS_URL": cluster_url(nodes.values()),
                 "PYOCO_DATA_DIR": str(data_dir.path),
-                "PYOCO_JETSTREAM_REPLICAS": str(COPIES),
+                "PYOCO_JETSTREAM_REPLICAS": str(REPLICAS),
                 "EXEC_REPLICAS": "0",  # as PYOCO_JETSTREAM_REPLICAS
             }
 

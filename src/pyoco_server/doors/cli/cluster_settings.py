@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyoco_server.config import DotenvSettings, settings
+from pyoco_server.config import settings
+from pyoco_server.config.environment import DotenvSettings
 from pyoco_server.errors import SettingError
 
 __all__ = ["own_settings", "set_aside"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pyoco_server.client.aio import AsyncPyocoHttpClient
 from pyoco_server.config import NatsBackendConfig, grid_from_env
 from pyoco_server.core.replicas import StreamReplicas
-from pyoco_server.doors.cli.cluster_plan import COPIES
+from pyoco_server.doors.cli.cluster_plan import REPLICAS
 from pyoco_server.errors import Unavailable
 from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.ports.replicas.port import Replicas
-from pyoco_server.wiring.backend import open_replicas
+from pyoco_server.wiring.operating import open_replicas
 
 __all__ = ["Stage", "tell_story"]
 
@@ -62,7 +62,9 @@ async def tell_story(stage: Stage) -> int:
     )
     config = NatsBackendConfig.from_env(nats_url=stage.nats_url)
     async with first, second, open_replicas(config, grid=grid_from_env()) as replicas:
-        await _until(replicas, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies of everything")
+        await _until(
+            replicas, lambda all_: all(each.is_complete(REPLICAS) for each in all_), "three copies of everything"
+        )
         made = _Submissions()
         mark = f"{time.time():.0f}"
         say(f"{_FIRST_RUNS} runs and {_PROGRAMS} programs through {stage.addresses[0]}")
@@ -93,7 +95,7 @@ async def _kill_and_go_on(
         count, longest = len(made.run_ids), made.longest_seconds
         say(f"  {count} runs accepted without {leader}; the longest answer took {longest:.1f} s")
         back_at = time.monotonic()
-    await _until(replicas, lambda all_: all(each.is_whole(COPIES) for each in all_), "three copies again")
+    await _until(replicas, lambda all_: all(each.is_complete(REPLICAS) for each in all_), "three copies again")
     say(f"  {leader} is up again and has caught up after {time.monotonic() - back_at:.1f} s")
 
 

@@ -33,7 +33,7 @@ from pyoco_server.config import (
     variables_for_tests,
 )
 from pyoco_server.core.diagnosis import Finding, Level, diagnose, settings_refused, worst
-from pyoco_server.core.diagnosis.facts import Facts, Gateway, Machine, Monitor, OwnNats, Unknown, WaitingRuns
+from pyoco_server.core.diagnosis.facts import Facts, GatewayFacts, MachineFacts, Monitor, OwnNats, Unknown, WaitingRuns
 from pyoco_server.core.diagnosis.nats import is_local
 from pyoco_server.doors.cli.doctor_report import as_document, say
 from pyoco_server.doors.cli.local_server import settle
@@ -42,8 +42,9 @@ from pyoco_server.errors import SettingError, UsageError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.deployment.machine import Place, disks_of, own_nats_of, temporary_place
 from pyoco_server.ports.deployment.priced import look_at_priced
-from pyoco_server.wiring.backend import ledger_file, open_deployment, versions
+from pyoco_server.wiring.backend import versions
 from pyoco_server.wiring.offer import packs_here
+from pyoco_server.wiring.operating import ledger_file, open_deployment
 from pyoco_server.wiring.priced import priced_openers
 
 __all__ = ["DoctorOptions", "doctor"]
@@ -139,7 +140,7 @@ async def _examine(
         async with httpx.AsyncClient(timeout=_PAGE_SECONDS) as http:
             monitor = await _monitor(http, monitor_url.rstrip("/")) if monitor_url else None
             gateway = await _gateway(http, options.server.rstrip("/")) if options.server else None
-    machine = Machine(
+    machine = MachineFacts(
         disks=disks_of([*_places(config, own, monitor), *(_ledger_place(config, priced) if priced else [])]),
         own_nats=own,
         typos=unknown_variables(os.environ),
@@ -196,7 +197,7 @@ async def _monitor(http: httpx.AsyncClient, url: str) -> Monitor | Unknown:
         return Unknown(f"{shown} does not report JetStream")
 
 
-async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
+async def _gateway(http: httpx.AsyncClient, url: str) -> GatewayFacts:
     began = time.monotonic()
     health = await _status(http, f"{url}/health")
     ready, stores = await _ready(http, f"{url}/ready") if health else (0, True)
@@ -204,7 +205,7 @@ async def _gateway(http: httpx.AsyncClient, url: str) -> Gateway:
     listed = await _status(http, f"{url}/runs?limit=1") if health else 0
     waiting = await _waiting(http, f"{url}/queues") if ready == _OK else None
     is_open = {200: True, 401: False, 403: False}.get(listed)
-    return Gateway(
+    return GatewayFacts(
         url=redact_url(url),
         health=health,
         ready=ready,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.discovery import FRAMES, NATS, Found, Need, find, find_in, is_quiet
+from pyoco_server.discovery import FRAMES, NATS, FoundServer, Need, find, find_in, is_quiet
 from pyoco_server.errors import SeveralServers
 from pyoco_server.frames.addresses import Address
 
@@ -23,7 +23,7 @@ class Settled:
     """The effective settings, and the local server that some of them come from."""
 
     config: NatsBackendConfig
-    found: Found | None
+    found: FoundServer | None
     #: Whether a NATS URL is configured or was discovered. False: it is the built-in default.
     has_nats: bool
 
@@ -48,7 +48,7 @@ def settle_nats(*, nats_url: str | None = None, option: str = "--nats-url", **gi
     return Settled(replace(config, nats_url=found.server.nats_url, data_dir=data_dir), found, has_nats=True)
 
 
-def _own_nats(data_dir: Path, found: Found) -> str | None:
+def _own_nats(data_dir: Path, found: FoundServer) -> str | None:
     """The address of the NATS of a stopped server whose data directory was named, while another server runs (FIND-4):
     data of one are not combined with the NATS of the other. None: the server runs, or has no NATS of its own."""
     from pyoco_server.embedded import reachable_host
@@ -87,7 +87,7 @@ def find_door(need: Need = FRAMES) -> Address | None:
     return Address.read(found.address)
 
 
-def say(found: Found | None) -> None:
+def say(found: FoundServer | None) -> None:
     """Print on stderr which server was found; never on stdout (FIND-7)."""
     if found is not None and not is_quiet(os.environ):
         click.echo(found.line, err=True)

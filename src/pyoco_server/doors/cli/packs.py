@@ -39,7 +39,7 @@ def packs() -> None:
 @packs.command("letters", example="pyoco-server-admin packs letters\npyoco-server-admin packs letters --limit 10")
 @_limit
 @click.pass_obj
-def letters(config: Config, limit: int) -> None:
+def dead_letters(config: Config, limit: int) -> None:
     """List messages that no worker could process. Their runs are refunded eventually; until then they can be sent
     again.
 
@@ -80,10 +80,10 @@ def redrive(config: Config, run_ids: tuple[str, ...], everything: bool, limit: i
     print_json({"seen": seen, "sent": sent})
 
 
-def _shown(letter: PackDeadLetter) -> dict[str, object]:
-    message = letter.message
+def _shown(dead_letter: PackDeadLetter) -> dict[str, object]:
+    message = dead_letter.message
     if message is None:
-        return {"run_id": None, "readable": False, "bytes": len(letter.delivery.body)}
+        return {"run_id": None, "readable": False, "bytes": len(dead_letter.delivery.body)}
     return {
         "run_id": message.run_id,
         "tenant_id": message.tenant_id,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyoco_server.config import NatsBackendConfig, grid_from_env, priced_from_env
 from pyoco_server.core.names import host_word
-from pyoco_server.doors.cli.banner import Facts
+from pyoco_server.doors.cli.banner import BannerFacts
 from pyoco_server.doors.cli.claims import DataDir, check_port
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, nats_part, refuse_logins
 from pyoco_server.doors.cli.served_app import check_one_source
@@ -22,7 +22,7 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.program import SAMPLES
 from pyoco_server.loops.supervisor import Part
 
-__all__ = ["Plan", "UpOptions"]
+__all__ = ["ProcessPlan", "UpOptions"]
 
 #: The order in which parts are stopped: running work finishes while everything it needs is still running.
 _WORKERS, _KEEPER, _GATEWAY, _NATS = range(4)
@@ -62,7 +62,7 @@ class UpOptions:
     open_frames: bool = False
 
 
-class Plan:
+class ProcessPlan:
     """Computes the processes to run from options and settings."""
 
     def __init__(self, options: UpOptions, config: NatsBackendConfig) -> None:
@@ -120,9 +120,9 @@ class Plan:
             raise UsageError("--with-nats-bootstrap needs that command; example: pip install 'pyoco-server[bootstrap]'")
         return [program, "up", "--nats-config", nats.prepare()]
 
-    def facts(self, address: str, data_dir: Path, nats_url: str, frames: str | None = None) -> Facts:
+    def facts(self, address: str, data_dir: Path, nats_url: str, frames: str | None = None) -> BannerFacts:
         local = self.options.host in {"127.0.0.1", "::1", "localhost"}
-        return Facts(
+        return BannerFacts(
             config=self.config,
             address=address,
             data_dir=data_dir,

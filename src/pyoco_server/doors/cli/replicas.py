@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyoco_server.doors.cli.backup import run_until_told
+from pyoco_server.doors.cli.backup import run_until_signalled
 from pyoco_server.doors.cli.shell import Command
 from pyoco_server.errors import UsageError
 
@@ -53,7 +53,7 @@ def replicas(
         )
     config = configured()
     priced, grid = _settings(count)
-    plan = run_until_told(lambda: _plan(config, priced, grid, count))
+    plan = run_until_signalled(lambda: _plan(config, priced, grid, count))
     if dry_run:
         _print_plan(plan, as_json)
         return
@@ -61,7 +61,7 @@ def replicas(
         _confirm(plan)
     done: list[Changed] = []
     if plan.to_change:
-        run_until_told(lambda: _change(config, priced, grid, plan, _View(done, is_quiet=as_json)))
+        run_until_signalled(lambda: _change(config, priced, grid, plan, _View(done, is_quiet=as_json)))
     _print_done(plan, done, as_json)
 
 
@@ -81,7 +81,7 @@ def _settings(count: int) -> tuple[PricedConfig | None, GridConfig]:
 
 async def _plan(config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, count: int) -> Planned:
     from pyoco_server.actions.change_replicas import plan_replicas
-    from pyoco_server.wiring.backend import open_replicas
+    from pyoco_server.wiring.operating import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         return await plan_replicas(replicas, count)
@@ -91,7 +91,7 @@ async def _change(
     config: NatsBackendConfig, priced: PricedConfig | None, grid: GridConfig, plan: Planned, view: _View
 ) -> None:
     from pyoco_server.actions.change_replicas import change_replicas
-    from pyoco_server.wiring.backend import open_replicas
+    from pyoco_server.wiring.operating import open_replicas
 
     async with open_replicas(config, priced, grid) as replicas:
         await change_replicas(replicas, plan, view.show, view.tell)
@@ -139,7 +139,7 @@ def _print_plan(plan: Planned, as_json: bool) -> None:
         _print("planned", plan, [])
         return
     for each in plan.streams:
-        would = "stays" if each.is_whole(plan.count) else f"would be given {plan.count}"
+        would = "stays" if each.is_complete(plan.count) else f"would be given {plan.count}"
         click.echo(f"{each.stream}: {each.wanted}, {would}; on {', '.join(each.nodes) or 'the only server'}")
     _print_missing(plan)
 

@@ -49,7 +49,7 @@ def discard(config: Callable[[], NatsBackendConfig], run_id: str) -> None:
 
 async def _discard(config: NatsBackendConfig, run_id: str) -> Discarded:
     from pyoco_server.actions.discard_record import discard_record
-    from pyoco_server.wiring.backend import open_runs
+    from pyoco_server.wiring.operating import open_runs
 
     async with open_runs(config) as runs:
         return await discard_record(runs, run_id)

@@ -29,7 +29,7 @@ from pyoco_server.one_process import refuse_memory_stores
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["Command", "Entry", "Group", "LazyGroup", "RenamedOption", "outcome", "run"]
+__all__ = ["Command", "Group", "LazyCommand", "LazyGroup", "RenamedOption", "outcome", "run"]
 
 _FAILED = 1
 _REFUSED = 3
@@ -95,7 +95,7 @@ class RenamedOption(click.Option):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LazyCommand:
     """A command that has not been imported yet."""
 
     #: The import path: `package.module:name`.
@@ -117,12 +117,12 @@ class Entry:
 class _Shelf(MutableMapping[str, click.Command]):
     """Commands by name. The names are available without imports; a command is imported when it is accessed."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._held: dict[str, Entry | click.Command] = dict(entries)
+    def __init__(self, entries: Mapping[str, LazyCommand]) -> None:
+        self._held: dict[str, LazyCommand | click.Command] = dict(entries)
 
     def __getitem__(self, name: str) -> click.Command:
         held = self._held[name]
-        return held.load() if isinstance(held, Entry) else held
+        return held.load() if isinstance(held, LazyCommand) else held
 
     def __setitem__(self, name: str, command: click.Command) -> None:
         self._held[name] = command
@@ -140,7 +140,7 @@ class _Shelf(MutableMapping[str, click.Command]):
 class LazyGroup(Group):
     """Many commands under one name. Help and completion read them from a table and import none of them."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, LazyCommand], **kwargs: Any) -> None:
         super().__init__(*args, commands=_Shelf(entries), **kwargs)
         self.entries = entries
 

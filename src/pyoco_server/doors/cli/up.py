@@ -16,7 +16,7 @@ from pyoco_server.doors.cli.banner import banner
 from pyoco_server.doors.cli.claims import DataDir, claim_data_dir, open_port
 from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.disk_watch import DiskWatch
-from pyoco_server.doors.cli.plan import Plan, UpOptions
+from pyoco_server.doors.cli.plan import ProcessPlan, UpOptions
 from pyoco_server.doors.cli.serving import Serving
 from pyoco_server.doors.cli.signals import StopSignal
 from pyoco_server.embedded import EmbeddedNats, reachable_host
@@ -44,7 +44,7 @@ def up(options: UpOptions) -> int:
     priced, _ = priced_from_env()
     if options.workers:
         check_files(priced)
-    plan = Plan(options, config)
+    plan = ProcessPlan(options, config)
     with contextlib.ExitStack() as claimed:
         data_dir = claim_data_dir(Path(config.data_dir))
         claimed.callback(data_dir.release)
@@ -73,7 +73,7 @@ class _Ports:
 
 
 async def _run(
-    plan: Plan,
+    plan: ProcessPlan,
     data_dir: DataDir,
     ports: _Ports,
     nats: EmbeddedNats | None,

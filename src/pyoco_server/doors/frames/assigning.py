@@ -122,7 +122,7 @@ class Assigning:
         if run_id in self._sending:
             await asyncio.wait({self._sending[run_id][1]})
 
-    async def give_back_unsent(self) -> None:
+    async def release_unsent(self) -> None:
         """Release the attempts whose AssignJob is not sent yet (GRID-41)."""
         for attempt, task in list(self._sending.values()):
             task.cancel()

@@ -11,9 +11,9 @@ from pyoco_server.doors.frames.credits import WorkerCredits
 from pyoco_server.doors.frames.end_waiters import EndWaiters
 from pyoco_server.doors.frames.guard import Guard
 from pyoco_server.doors.frames.redirects import Redirects
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.loops.programs.in_flight import InFlight
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorState
 from pyoco_server.ports.programs import Programs
@@ -45,11 +45,11 @@ class DoorContext:
     nudge: Callable[[], None]
     #: Write the worker records now: the programs of one of them have changed.
     announce: Callable[[], None]
-    meter: Meter
+    meter: ProgramMeter
     #: Stores the lines that programs print. None: logs are disabled.
     lines: LogSender | None = None
     #: Tasks that continue after their connection has ended.
-    tasks: Tasks = field(default_factory=Tasks)
+    tasks: TaskSet = field(default_factory=TaskSet)
     #: Separate budgets for submissions and reports, so that neither waits for the other.
     in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))
     reports_in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))

@@ -44,13 +44,13 @@ class CreditHolder(Protocol):
 class WorkerCredit:
     """One credit of one worker, reserved."""
 
-    def __init__(self, worker: CreditHolder, give_back: Callable[[], None], serve: Callable[[], None]) -> None:
-        self._worker, self._give_back, self._serve = worker, give_back, serve
+    def __init__(self, worker: CreditHolder, return_unused: Callable[[], None], serve: Callable[[], None]) -> None:
+        self._worker, self._return, self._serve = worker, return_unused, serve
         self.worker_id = worker.worker_id
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         """Release the credit: there was no job for it. It is still this worker's turn."""
-        self._give_back()
+        self._return()
 
     async def start(self, attempt: ProgramAttempt) -> None:
         self._serve()
@@ -133,7 +133,7 @@ class WorkerCredits:
         turns[reservation] = self._numbers[worker]
         self._credits[worker] -= 1
 
-        def give_back() -> None:
+        def return_unused() -> None:
             self.add_credits(worker, 1)
             turns.pop(reservation, None)
 
@@ -141,7 +141,7 @@ class WorkerCredits:
             for each in [each for each in turns if each < reservation]:
                 del turns[each]
 
-        return WorkerCredit(worker, give_back, serve)
+        return WorkerCredit(worker, return_unused, serve)
 
     def serves(self, exec_name: str) -> bool:
         """Return whether a worker could run the program, now or once it has a credit."""

@@ -37,7 +37,7 @@ from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent, QuorumChanged
-from pyoco_server.loops.programs.meter import Gauges, Meter
+from pyoco_server.loops.programs.meter import Gauges, ProgramMeter
 from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorRecord, DoorState
@@ -74,7 +74,7 @@ class Door:
         self._is_standby, self._is_draining = options.is_standby, False
         self._started_at = backend.clock()
         self.sessions: set[Session[DoorContext]] = set()
-        self.meter = Meter(self._group)
+        self.meter = ProgramMeter(self._group)
         self._emptied = asyncio.Event()
         self._listening: Listening | None = None
         self._reader: asyncio.Task[None] | None = None

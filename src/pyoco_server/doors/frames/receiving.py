@@ -14,7 +14,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.programs.record import artifact_object
 from pyoco_server.doors.frames.faults import as_refusal
-from pyoco_server.doors.frames.uploads import NAMES, SILENCE_SECONDS, Upload, bytes_max
+from pyoco_server.doors.frames.uploads import NAMES, SILENCE_SECONDS, IncomingUpload, bytes_max
 from pyoco_server.errors import PyocoError, RunNotFound
 from pyoco_server.frames.tasks import beating
 from pyoco_server.frames.wire import fresh
@@ -29,7 +29,7 @@ _Key = tuple[str, str]
 
 @dataclass
 class _Begun:
-    upload: Upload
+    upload: IncomingUpload
     token: str
     attempt: int
 
@@ -57,7 +57,7 @@ class Receiving:
             self._drop(key)
             raise as_refusal(error, part.job_id) from error
         self._peer.context.in_flight.seen(run_id, begun.token)
-        if begun.upload.is_whole:
+        if begun.upload.is_complete:
             self._peer.session.tasks.spawn(self._store(key, begun, part, frame))
         else:
             await self._acknowledge(part, frame, begun.upload.received)
@@ -89,7 +89,7 @@ class Receiving:
             settled = Settled(job_id=part.job_id, token=part.token, outcome="stale")
             await self._peer.session.wire.send(fresh(Type.SETTLED, settled.to_payload(), corr_id=frame.msg_id))
             raise GridRefused(Code.BAD_OBJECT, "the token is that of another attempt", field="Token")
-        begun = self._begun[key] = _Begun(Upload(part, time.monotonic()), part.token, attempt)
+        begun = self._begun[key] = _Begun(IncomingUpload(part, time.monotonic()), part.token, attempt)
         return begun
 
     async def _attempt_of(self, run_id: str, token: str) -> int | None:
@@ -132,12 +132,12 @@ class Receiving:
         now = time.monotonic()
         for key, begun in list(self._begun.items()):
             upload = begun.upload
-            if not upload.is_whole and not upload.is_writing and now - upload.heard_at > SILENCE_SECONDS:
+            if not upload.is_complete and not upload.is_writing and now - upload.heard_at > SILENCE_SECONDS:
                 self._drop(key)
 
     def _drop(self, key: _Key) -> None:
         begun = self._begun.pop(key, None)
-        if begun is not None and not begun.upload.is_whole:
+        if begun is not None and not begun.upload.is_complete:
             begun.upload.close()
 
     def _drop_all(self, job_id: str | None) -> None:

@@ -13,7 +13,7 @@ from pyoco_server.config.grid import GridConfig
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.doors.frames.faults import error_frame
 from pyoco_server.doors.frames.tls import ServerTls, common_name
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.frames.wire import Timers, Wire
 from pyoco_server.logs import get_logger
 
@@ -46,7 +46,7 @@ class FrameServer:
         self._count = 0
         self._by_address: Counter[str] = Counter()
         self._refusing = 0
-        self._tasks = Tasks()
+        self._tasks = TaskSet()
         self._pausing: asyncio.TimerHandle | None = None
         self._is_open = False
 

@@ -15,10 +15,10 @@ from pyoco_server.doors.frames.faults import PROTOCOL_ERRORS, ErrorCount, Leave,
 from pyoco_server.doors.frames.guard import Guard, Visitor
 from pyoco_server.doors.frames.redirects import Redirects
 from pyoco_server.errors import PyocoError, Unavailable
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.ports.door_records.port import DoorState
 
 __all__ = ["ACCEPTED", "WORKS_MAX", "Begin", "ConnectionContext", "Peer", "Session", "unknown_type"]
@@ -75,10 +75,10 @@ class ConnectionContext(Protocol):
     def state(self) -> Callable[[], DoorState]: ...
 
     @property
-    def tasks(self) -> Tasks: ...
+    def tasks(self) -> TaskSet: ...
 
     @property
-    def meter(self) -> Meter: ...
+    def meter(self) -> ProgramMeter: ...
 
 
 P = TypeVar("P", bound=ConnectionContext)
@@ -108,7 +108,7 @@ class Session(Generic[P]):
         self._errors = ErrorCount(clock)
         self.peer: Peer | None = None
         #: Cancelled when the connection ends.
-        self.tasks = Tasks()
+        self.tasks = TaskSet()
         self._works = 0
         #: Set when a request has ended, or the connection ends.
         self._work_changed = asyncio.Event()

@@ -13,7 +13,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.errors import NoRoom
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
-__all__ = ["NAMES", "SILENCE_SECONDS", "Upload", "bytes_max"]
+__all__ = ["NAMES", "SILENCE_SECONDS", "IncomingUpload", "bytes_max"]
 
 #: The outputs that a worker may upload.
 NAMES = frozenset({"output.zip", "stdout.txt", "stderr.txt"})
@@ -29,7 +29,7 @@ def bytes_max(name: str, output_bytes_max: int) -> int:
     return output_bytes_max + _ZIP_OVERHEAD if name == "output.zip" else _TEXT_BYTES_MAX
 
 
-class Upload:
+class IncomingUpload:
     """One upload. Memory: one part. Its temporary file has no name, and is deleted when this process exits."""
 
     def __init__(self, first: BinaryPart, now: float) -> None:
@@ -38,7 +38,7 @@ class Upload:
         #: When the last part arrived.
         self.heard_at = now
         #: All parts have arrived and the file is being stored: no timeout applies.
-        self.is_whole = False
+        self.is_complete = False
         #: A part is being written to disk, which may be slow: the timeout does not apply.
         self.is_writing = False
         self._sha256 = hashlib.sha256()
@@ -46,7 +46,7 @@ class Upload:
 
     async def add(self, part: BinaryPart, now: float) -> None:
         """Append a part. Raises GridRefused: BAD_OBJECT, and NoRoom. The caller drops the upload then."""
-        if self.is_whole or part.offset != self.received or part.size != self.size:
+        if self.is_complete or part.offset != self.received or part.size != self.size:
             raise GridRefused(Code.BAD_OBJECT, "the part does not follow the one before", job_id=part.job_id)
         self.heard_at, self.is_writing = now, True
         try:
@@ -60,7 +60,7 @@ class Upload:
             return
         if self._sha256.hexdigest() != part.sha256:
             raise GridRefused(Code.BAD_OBJECT, "the sha256 of what came is another", job_id=part.job_id)
-        self.is_whole = True
+        self.is_complete = True
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

@@ -15,7 +15,7 @@ from pyoco_server.core.frames.messages import (
     LOG_CREDITS,
     LOGS,
     CancelJob,
-    Credit,
+    CreditGrant,
     Heartbeat,
     HelloAck,
     HelloWorker,
@@ -129,7 +129,7 @@ class WorkerPeer:
     async def take(self, frame: Frame) -> None:
         match frame.type:
             case Type.CREDIT:
-                self._context.worker_credits.add_credits(self, Credit.read(frame.payload).count)
+                self._context.worker_credits.add_credits(self, CreditGrant.read(frame.payload).count)
                 self._context.nudge()
             case Type.HEARTBEAT:
                 await self._handle_heartbeat(frame.payload)
@@ -332,7 +332,7 @@ class WorkerPeer:
 
     async def drain(self) -> None:
         """Release the jobs that were claimed and not sent yet (GRID-41)."""
-        await self._assigning.give_back_unsent()
+        await self._assigning.release_unsent()
 
     async def gone(self) -> None:
         self.is_open = False

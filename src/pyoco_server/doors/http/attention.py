@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyoco_server.actions.attend import attend
-from pyoco_server.core.attention import FINDINGS_MAX, Kind, Level
+from pyoco_server.core.attention import FINDINGS_MAX, FindingKind, Severity
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.operations import Operation
 from pyoco_server.doors.http.shapes import Answer, one_of
@@ -22,11 +22,11 @@ __all__ = ["OPERATIONS"]
 class AttentionItem(msgspec.Struct):
     """One finding. More kinds may be added."""
 
-    kind: Annotated[str, one_of(Kind)]
+    kind: Annotated[str, one_of(FindingKind)]
     level: Annotated[
         str,
         one_of(
-            Level,
+            Severity,
             description="`danger`: work is lost or has stopped. `warning`: work continues, but needs attention.",
         ),
     ]
@@ -57,7 +57,7 @@ async def get_attention(request: Request) -> Response:
         state.trend,
         caller_of(request),
         runs_listed=await state.feeder.caught_up(0),
-        letters_listed=await state.letter_feeder.caught_up(0),
+        dead_letters_listed=await state.dead_letter_feeder.caught_up(0),
         outlook=state.outlook,
         lost=state.lost,
     )

@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.cancel_many import Selection, cancel_many
+from pyoco_server.actions.cancel_many import RunSelection, cancel_many
 from pyoco_server.doors.http.answers import json_answer
 from pyoco_server.doors.http.filters import Sha256
 from pyoco_server.doors.http.operations import Operation
@@ -62,7 +62,7 @@ class RunsCancelled(msgspec.Struct):
 _FILTERS = ("status", "flow", "tag", "kind", "workflow_yaml_sha256", "submitted_before")
 
 
-def read_selection(body: bytes) -> tuple[Selection, str | None]:
+def read_selection(body: bytes) -> tuple[RunSelection, str | None]:
     """Read which runs to cancel, and the reason. Raises Malformed with every problem and its location."""
     wire = read_document(RunsCancelRequest, body)
     given = [name for name in _FILTERS if getattr(wire, name) is not None]
@@ -79,7 +79,7 @@ def read_selection(body: bytes) -> tuple[Selection, str | None]:
         kind=wire.kind,
         workflow_yaml_sha256=sha256.lower() if sha256 is not None else None,
     )
-    selection = Selection(
+    selection = RunSelection(
         run_ids=None if wire.run_ids is None else tuple(wire.run_ids),
         wanted=wanted,
         submitted_before=wire.submitted_before,
@@ -96,7 +96,7 @@ async def cancel_runs(request: Request) -> Response:
     elif not state.backend.is_up():
         raise Unavailable("runs cannot be stopped while there is no connection to NATS")
     done = await cancel_many(state.backend, caller_of(request), selection, reason)
-    state.told(done.revision)
+    state.note_revision(done.revision)
     answer = RunsCancelled(
         matched=done.matched,
         asked=done.asked,

@@ -24,9 +24,9 @@ __all__ = [
     "DeadLettersDeletion",
     "DeadLettersQuery",
     "DeadLettersRedriveRequest",
-    "read_letter_deletion",
-    "read_letter_query",
-    "read_letter_selection",
+    "read_dead_letter_deletion",
+    "read_dead_letter_query",
+    "read_dead_letter_selection",
     "write_cursor",
 ]
 
@@ -109,7 +109,7 @@ def _read_cursor(text: str) -> int | None:
     return before if before is not None and write_cursor(before) == text else None
 
 
-def read_letter_query(query: QueryParams) -> DeadLetterQuery:
+def read_dead_letter_query(query: QueryParams) -> DeadLetterQuery:
     """Raises the refusal with every bad value and every unknown name."""
     reading = read_query(DeadLettersQuery, query)
     asked = reading.value
@@ -127,7 +127,7 @@ def read_letter_query(query: QueryParams) -> DeadLetterQuery:
     return DeadLetterQuery(wanted, asked.limit, before)
 
 
-def read_letter_deletion(query: QueryParams) -> tuple[DeadLetterFilter, Span]:
+def read_dead_letter_deletion(query: QueryParams) -> tuple[DeadLetterFilter, Span]:
     """Read which letters to delete. Raises the refusal with every bad value and every unknown name.
 
     Only the text `true` selects all letters, not the other forms of a flag.
@@ -180,7 +180,7 @@ def _wanted(asked: _Filters) -> DeadLetterFilter | None:
     )
 
 
-def read_letter_selection(body: bytes) -> tuple[DeadLetterFilter, Span]:
+def read_dead_letter_selection(body: bytes) -> tuple[DeadLetterFilter, Span]:
     """Read which letters to redrive. Raises Malformed with every problem and its location."""
     asked = read_document(DeadLettersRedriveRequest, body)
     wanted = _wanted(asked)

@@ -25,9 +25,9 @@ from pyoco_server.doors.http.dead_letter_requests import (
     DeadLettersDeletion,
     DeadLettersQuery,
     DeadLettersRedriveRequest,
-    read_letter_deletion,
-    read_letter_query,
-    read_letter_selection,
+    read_dead_letter_deletion,
+    read_dead_letter_query,
+    read_dead_letter_selection,
     write_cursor,
 )
 from pyoco_server.doors.http.operations import Operation
@@ -166,8 +166,8 @@ class DeadLettersDeleted(msgspec.Struct):
 
 async def get_letters(request: Request) -> Response:
     state = state_of(request)
-    asked = read_letter_query(request.query_params)
-    await state.letters_settled()
+    asked = read_dead_letter_query(request.query_params)
+    await state.dead_letters_settled()
     page = await list_dead_letters(state.backend, caller_of(request), asked.wanted, asked.limit, asked.before)
     items = [DeadLetter(**_known(item)) for item in page.items]
     return json_answer(DeadLetterPage(items, write_cursor(page.next_before), page.next_before))
@@ -175,7 +175,7 @@ async def get_letters(request: Request) -> Response:
 
 async def get_letter_counts(request: Request) -> Response:
     state = state_of(request)
-    await state.letters_settled()
+    await state.dead_letters_settled()
     counts = await count_dead_letters(state.backend, caller_of(request))
     return json_answer(DeadLetterCounts(counts.total, [DeadLetterGroup(**vars(each)) for each in counts.groups]))
 
@@ -190,7 +190,7 @@ async def redrive_letter(request: Request) -> Response:
     state, letter_id = state_of(request), request.path_params["letter_id"]
     change = read_change(await read_body(request), defaults_of(state.backend))
     accepted = await redrive(state.backend, caller_of(request), letter_id, change)
-    state.told(accepted.stored.revision)
+    state.note_revision(accepted.stored.revision)
     run = accepted.stored.run
     answer = DeadLetterRedriven(letter_id, run.run_id, run.rerun_of, "PENDING")
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
@@ -200,13 +200,13 @@ async def requeue_letter(request: Request) -> Response:
     """GRID-88: resubmit the job of a program. The work of a flow is redriven under either path."""
     state, caller, letter_id = state_of(request), caller_of(request), request.path_params["letter_id"]
     found = await find_dead_letter(state.backend, caller, letter_id)
-    if not found.letter.is_exec:
+    if not found.dead_letter.is_exec:
         accepted = await redrive(state.backend, caller, letter_id)
-        state.told(accepted.stored.revision)
+        state.note_revision(accepted.stored.revision)
         answer = DeadLetterRequeued(accepted.stored.run.run_id)
         return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
     submitted = await requeue(state.backend, caller, found)
-    state.told(submitted.revision)
+    state.note_revision(submitted.revision)
     run = submitted.run
     answer = DeadLetterRequeued(run.run_id, run.program.job_id if run.program is not None else None)
     return json_answer(answer, headers=REPLAYED if submitted.duplicate else None)
@@ -214,10 +214,10 @@ async def requeue_letter(request: Request) -> Response:
 
 async def redrive_letters(request: Request) -> Response:
     state = state_of(request)
-    wanted, span = read_letter_selection(await read_body(request))
-    await state.letters_settled()
+    wanted, span = read_dead_letter_selection(await read_body(request))
+    await state.dead_letters_settled()
     done = await redrive_many(state.backend, caller_of(request), wanted, span)
-    state.told(done.revision)
+    state.note_revision(done.revision)
     answer = DeadLettersRedriven(
         matched=done.matched,
         redriven=done.redriven,
@@ -237,15 +237,15 @@ async def delete_one_letter(request: Request) -> Response:
 
 async def delete_many_letters(request: Request) -> Response:
     state = state_of(request)
-    wanted, span = read_letter_deletion(request.query_params)
-    await state.letters_settled()
+    wanted, span = read_dead_letter_deletion(request.query_params)
+    await state.dead_letters_settled()
     done = await delete_dead_letters(state.backend, caller_of(request), wanted, span)
     return json_answer(DeadLettersDeleted(done.matched, done.deleted, done.more))
 
 
 def _known(item: StoredDeadLetter) -> dict[str, Any]:
     """FLOW-331 to FLOW-334: `error` always, other fields if known. The job of a program is never exposed."""
-    known = {name: value for name, value in vars(item.letter).items() if value is not None or name == "error"}
+    known = {name: value for name, value in vars(item.dead_letter).items() if value is not None or name == "error"}
     known.pop("job", None)
     return {"id": str(item.letter_id), **known}
 

@@ -68,7 +68,7 @@ async def get_client_cap(request: Request) -> Response:
 
 async def put_client_cap(request: Request) -> Response:
     group, client = _client(request)
-    cap = Fields.of(await read_body(request)).whole("cap", 1, CAP_MAX)
+    cap = Fields.of(await read_body(request)).integer("cap", 1, CAP_MAX)
     await set_cap(state_of(request).backend, group, client, cap, "http")
     return json_answer(ExecClient(**vars(show_cap(programs_of(request), group, client))))
 

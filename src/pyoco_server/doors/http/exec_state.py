@@ -117,7 +117,7 @@ async def get_exec_state(request: Request) -> Response:
     state = state_of(request)
     group = read_program_query(StateQuery, request).group
     await state.settled()
-    await state.letters_settled()
+    await state.dead_letters_settled()
     found = await show_state(state.backend, caller_of(request), group)
     return json_answer(document_of(found, state.backend.config.worker_disconnect_timeout_sec))
 

@@ -19,7 +19,7 @@ from pyoco_server.errors import Problem, PyocoError, TooLarge, WorkflowTooLarge
 
 S = TypeVar("S", bound=Shape)
 
-__all__ = ["Form", "Part", "Sink", "WorkflowForm", "parse_form", "read_workflow_form", "wrong_part"]
+__all__ = ["Form", "FormPart", "Sink", "WorkflowForm", "parse_form", "read_workflow_form", "wrong_part"]
 
 _FIELD_BYTES_MAX = RETRY_TEXT_BYTES_MAX
 _PARTS_MAX = 16
@@ -29,7 +29,7 @@ _WRAPPING_BYTES_MAX = 64 * 1024
 
 
 @dataclass
-class Part:
+class FormPart:
     """One part of a form. Files have a file name."""
 
     name: str = ""
@@ -47,10 +47,10 @@ class Part:
 class Sink(Protocol):
     """Receives the parts of a form as they arrive, and validates them."""
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: FormPart) -> None:
         """A part's headers have arrived. Raises the error for the response."""
 
-    def take(self, part: Part, data: bytes) -> None:
+    def take(self, part: FormPart, data: bytes) -> None:
         """More data of a part has arrived. Raises the error for the response."""
 
 
@@ -86,7 +86,7 @@ class Form:
         self._file_part, self._file_bytes_max, self._too_large = file_part, file_bytes_max, too_large
         self._field_bytes_max = field_bytes_max
         self._pieces: list[bytes] = []
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, FormPart] = {}
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
         """Yield the bytes of the file as they arrive.
@@ -98,7 +98,7 @@ class Form:
             for piece in pieces:
                 yield piece
 
-    def file(self) -> Part:
+    def file(self) -> FormPart:
         """Return the file part. Raises Malformed if the file is missing or empty."""
         part = self.parts.get(self._file_part)
         if part is None or not part.size_bytes:
@@ -137,14 +137,14 @@ class Form:
         reading.problems = problems + [each for each in reading.problems if each.loc not in bad]
         return reading.checked()
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: FormPart) -> None:
         if len(self.parts) >= _PARTS_MAX:
             raise wrong_part("", f"the form has more than {_PARTS_MAX} parts")
         if part.name in self.parts:
             raise wrong_part(part.name, "is given twice")
         self.parts[part.name] = part
 
-    def take(self, part: Part, data: bytes) -> None:
+    def take(self, part: FormPart, data: bytes) -> None:
         part.size_bytes += len(data)
         if part.name != self._file_part:
             if part.size_bytes > self._field_bytes_max:
@@ -175,11 +175,11 @@ class _Collector:
     def __init__(self, sink: Sink, wrong: Callable[[str, str], PyocoError]) -> None:
         self._sink, self._wrong = sink, wrong
         self._header = (bytearray(), bytearray())
-        self._part = Part()
+        self._part = FormPart()
         self.ended = False
 
     def on_part_begin(self) -> None:
-        self._part = Part()
+        self._part = FormPart()
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._grow(self._header[0], data[start:end])

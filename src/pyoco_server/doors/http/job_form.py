@@ -16,7 +16,7 @@ from pyoco_server.core.programs.job import ARGS_BYTES_MAX, ARGS_MAX, TIMEOUT_MAX
 from pyoco_server.core.programs.names import FILES_MAX, file_name_problem
 from pyoco_server.core.unknown import unknown_members
 from pyoco_server.doors.http.filters import ClientId, ExecName, Group, JobId
-from pyoco_server.doors.http.forms import Part, parse_form
+from pyoco_server.doors.http.forms import FormPart, parse_form
 from pyoco_server.doors.http.job_files import JobFiles
 from pyoco_server.doors.http.reading import members_of
 from pyoco_server.doors.http.requests import MalformedProgramRequest, chunks_of
@@ -87,7 +87,7 @@ _PARTS_MAX: Final = FILES_MAX + ARGS_MAX + 64
 #: Minimum rate, enforced after a grace period: a slower upload would occupy one of few slots for hours.
 _PACE_BYTES, _PACE_GRACE_SECONDS = 8 * 1024, 60.0
 
-_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 
@@ -104,7 +104,7 @@ class JobForm:
         #: The name of each new file, followed by its bytes.
         self._came: list[str | bytes] = []
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: FormPart) -> None:
         self._parts += 1
         if self._parts > _PARTS_MAX:
             raise _bad(f"the form has more than {_PARTS_MAX} parts", None)
@@ -124,7 +124,7 @@ class JobForm:
         else:
             self._unknown[part.name] = None
 
-    def take(self, part: Part, data: bytes) -> None:
+    def take(self, part: FormPart, data: bytes) -> None:
         if part.name == "file":
             self._came.append(data)
         elif part.name == "arg":
@@ -159,7 +159,7 @@ class JobForm:
         """Return a field, or None if it is missing."""
         return _decoded(self._fields[name], name) if name in self._fields else None
 
-    def _begin_file(self, part: Part) -> None:
+    def _begin_file(self, part: FormPart) -> None:
         """GRID-96: refuse a bad name before reading the file's bytes."""
         if part.file_name is None:
             raise _bad("file must be a file, not a field: give it a filename", "Files")
@@ -263,7 +263,7 @@ def _or(given: str | None, otherwise: str) -> str:
 
 def _number(text: str) -> float:
     """Parse as JSON does: 60 and 60.0 stay distinct, because their fingerprints differ."""
-    if _WHOLE.fullmatch(text):
+    if _DIGITS.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text):
         return float(text)

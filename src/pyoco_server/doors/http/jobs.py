@@ -56,9 +56,9 @@ async def submit_job(request: Request) -> Response:
             submitted = await submit_job_once(state.backend, caller, ask, files, named)
         except GridRefused as error:
             if error.code is Code.QUEUE_FULL:  # its record was created and withdrawn: later lists must not show it
-                state.told(await state.backend.runs.newest())
+                state.note_revision(await state.backend.runs.newest())
             raise
-    state.told(submitted.revision)
+    state.note_revision(submitted.revision)
     state.duplicates[ask.group] += submitted.duplicate
     run = submitted.run
     job_id = run.program.job_id if run.program is not None else ask.job_id

@@ -95,7 +95,7 @@ class ListQuery:
     limit: int
     after: ListPosition | None
     #: Return complete snapshots instead of list entries.
-    whole: bool
+    is_full: bool
     #: Count the matching runs by status.
     counts: bool
     #: Show the params of each run in its list entry.

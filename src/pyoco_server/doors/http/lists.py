@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.list_runs import RunCounts, count_runs, list_runs, list_whole_runs, params_of
+from pyoco_server.actions.list_runs import RunCounts, count_runs, list_full_runs, list_runs, params_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import json_answer
@@ -33,11 +33,11 @@ async def get_runs(request: Request) -> Response:
     await state.settled()
     # Read before the list: a change in between makes the list newer than its tag, never older.
     etag = _etag(await state.backend.index.version(asked.wanted.tenant_id), caller)
-    if not asked.whole and has_already(request, etag):
+    if not asked.is_full and has_already(request, etag):
         return Response(status_code=304, headers={"ETag": etag, **_PRIVATE})
     counts = await count_runs(state.backend, caller, asked.wanted) if asked.counts else None
-    if asked.whole:
-        full_page = await list_whole_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
+    if asked.is_full:
+        full_page = await list_full_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
         return _answer(asked, [_shown(item, caller) for item in full_page.items], full_page.next, counts, _PRIVATE)
     page = await list_runs(state.backend, caller, asked.wanted, asked.limit, asked.after)
     items = [shown_line(line, caller) for line in page.items]

@@ -23,7 +23,7 @@ async def get_metrics(request: Request) -> Response:
     """FLOW-129 to FLOW-135"""
     state = state_of(request)
     await state.settled()
-    await state.letters_settled()
+    await state.dead_letters_settled()
     figures = await measure(state.backend, state.tally.lag)
     state.tally.logs.add(figures.reported_logs)
     moment = Moment(

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.read_output import Found, find_output, find_result, open_value
+from pyoco_server.actions.read_output import FoundOutput, find_output, find_result, open_value
 from pyoco_server.core.values.encode import JSON_TYPE
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.byte_stream import ByteStream
@@ -32,7 +32,7 @@ async def get_task_output(request: Request) -> Response:
     return await _send(request, await find_output(state.backend, caller_of(request), path["run_id"], path["task"]))
 
 
-async def _send(request: Request, found: Found) -> Response:
+async def _send(request: Request, found: FoundOutput) -> Response:
     """RES-5"""
     state, size = state_of(request), found.value.size
     headers = _headers(found)
@@ -73,7 +73,7 @@ def _range_of(request: Request, etag: str, size: int) -> tuple[int, int] | None:
     return int(first), min(size, int(last) + 1) if last else size
 
 
-def _headers(found: Found) -> dict[str, str]:
+def _headers(found: FoundOutput) -> dict[str, str]:
     """Tasks may return anything: the headers keep browsers from rendering it as one of our pages."""
     value = found.value
     digest = base64.b64encode(bytes.fromhex(value.sha256)).decode()

@@ -104,7 +104,7 @@ PROGRAM_METRICS: tuple[Described[ProgramFigures], ...] = (
         "counter",
         (*_OF_PROGRAM, "reason"),
         "Dead letters that were written.",
-        lambda figures: figures.letters,
+        lambda figures: figures.dead_letters_written,
     ),
     Described(
         "pyoco_exec_dlq_messages",

@@ -289,7 +289,7 @@ def _value_of(text: str, kind: inspect.Type) -> Any:
     return bare.cls(value) if isinstance(bare, inspect.EnumType) else value
 
 
-_WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 def _parsed(text: str, kind: inspect.Type) -> Any:
@@ -297,7 +297,7 @@ def _parsed(text: str, kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.BoolType):
         return read_flag(text)
     if isinstance(kind, inspect.IntType):
-        return int(text) if _WHOLE.fullmatch(text) else None
+        return int(text) if _DIGITS.fullmatch(text) else None
     if isinstance(kind, inspect.FloatType):
         return read_number(text)
     return text

@@ -75,7 +75,7 @@ async def rerun_run(request: Request) -> Response:
     change = read_change(await read_body(request), defaults_of(state.backend))
     run_id = request.path_params["run_id"]
     accepted = await rerun(state.backend, caller_of(request), run_id, change, key)
-    state.told(accepted.stored.revision)
+    state.note_revision(accepted.stored.revision)
     new_id, warning = accepted.stored.run.run_id, warning_of(accepted)
     answer = RunRepeated(run_id=new_id, status="PENDING", warning=warning, rerun_of=run_id)
     return json_answer(answer, headers=REPLAYED if accepted.replayed else None)
@@ -93,7 +93,7 @@ async def submit_batch(request: Request) -> Response:
     good = [item for item in read if isinstance(item, Item)]
     outcomes = _in_order(read, await submit_many(state.backend, caller_of(request), good))
     accepted = [outcome for outcome in outcomes if isinstance(outcome, Accepted)]
-    state.told(max((outcome.stored.revision for outcome in accepted), default=0))
+    state.note_revision(max((outcome.stored.revision for outcome in accepted), default=0))
     is_replay = bool(accepted) and all(outcome.replayed for outcome in accepted)
     items = [_line(index, outcome) for index, outcome in enumerate(outcomes)]
     answer = RunBatchAnswer(accepted=len(accepted), refused=len(outcomes) - len(accepted), items=items)

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.list_runs import list_whole_runs
+from pyoco_server.actions.list_runs import list_full_runs
 from pyoco_server.core.priced.projection import is_withheld
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_table import param_names, table_text
@@ -50,7 +50,7 @@ async def _chunks(state: State, caller: Caller, wanted: RunFilter) -> AsyncGener
     names: list[str] | None = None
     after: ListPosition | None = None
     for _ in range(_ROWS_MAX // _PAGE):
-        page = await list_whole_runs(state.backend, caller, wanted, _PAGE, after)
+        page = await list_full_runs(state.backend, caller, wanted, _PAGE, after)
         rows = [_shown(item, caller) for item in page.items]
         with_head = names is None
         names = param_names(row for row in rows if isinstance(row, Run)) if names is None else names

@@ -86,7 +86,7 @@ async def submit_run_yaml(request: Request) -> Response:
 
 async def _accept(state: State, caller: Caller, ask: Submission, key: str | None) -> Response:
     accepted = await submit_once(state.backend, caller, ask, key)
-    state.told(accepted.stored.revision)
+    state.note_revision(accepted.stored.revision)
     headers = REPLAYED if accepted.replayed else None
     answer = RunAccepted(run_id=accepted.stored.run.run_id, status="PENDING", warning=warning_of(accepted))
     return json_answer(answer, headers=headers)
@@ -101,7 +101,7 @@ class RunQuery(Shape):
 async def get_run(request: Request) -> Response:
     state, asked = state_of(request), read_query(RunQuery, request.query_params).checked()
     found = await read_run(state.backend, caller_of(request), request.path_params["run_id"])
-    state.told(found.revision)
+    state.note_revision(found.revision)
     facts = await worker_facts(state.backend, found.run)
     wait = await _wait(state, caller_of(request), found.run)
     bytes_max = state.backend.config.result_inline_max_bytes
@@ -121,8 +121,8 @@ async def _follow_ups(state: State, caller: Caller, run: Run) -> dict[str, Any]:
         return {}
     if found is None:
         return {}
-    letter = {} if found.letter_id is None else {"letter_id": str(found.letter_id)}
-    return {**letter, "rerun_ids": found.rerun_ids}
+    dead_letter = {} if found.letter_id is None else {"letter_id": str(found.letter_id)}
+    return {**dead_letter, "rerun_ids": found.rerun_ids}
 
 
 async def _pack_result(state: State, run: Run, bytes_max: int) -> dict[str, Any]:
@@ -161,7 +161,7 @@ async def get_run_tasks(request: Request) -> Response:
 async def start_run(request: Request) -> Response:
     state = state_of(request)
     stored = await start_now(state.backend, caller_of(request), request.path_params["run_id"])
-    state.told(stored.revision)
+    state.note_revision(stored.revision)
     return json_answer(shown_run(stored.run))
 
 
@@ -170,7 +170,7 @@ async def cancel_run(request: Request) -> Response:
     asked = read_cancel(await read_body(request))
     run_id = request.path_params["run_id"]
     stored = await cancel(state.backend, caller_of(request), run_id, asked.reason, asked.grace_sec)
-    state.told(stored.revision)
+    state.note_revision(stored.revision)
     snapshot = shown_run(stored.run)
     del snapshot["task_records"]
     return json_answer(snapshot)

@@ -49,7 +49,7 @@ async def trigger_schedule_by_name(request: Request) -> Response:
     key, body = read_key(request), await read_body(request)
     params = (read_document(ScheduleTriggerRequest, body).params if body.strip() else None) or {}
     triggered = await trigger_schedule(state.backend, caller, request.path_params["name"], params, key)
-    state.told(await state.backend.runs.newest())
+    state.note_revision(await state.backend.runs.newest())
     return json_answer(ScheduleTriggered(triggered.run_id, triggered.status, dict(triggered.mark)))
 
 
@@ -60,7 +60,7 @@ async def backfill_schedule_by_name(request: Request) -> Response:
     zone = zone_of((await find_schedule(state.backend, caller, name)).schedule.definition.timezone)
     begin, end = (_instant(value, ("body", at), zone) for at, value in (("from", asked.begin), ("to", asked.end)))
     done = await backfill_schedule(state.backend, caller, name, begin, end, Overlap(asked.overlap))
-    state.told(await state.backend.runs.newest())
+    state.note_revision(await state.backend.runs.newest())
     return json_answer(ScheduleBackfilled(**vars(done)))
 
 

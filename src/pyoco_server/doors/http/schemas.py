@@ -153,7 +153,7 @@ _PACK: dict[str, Any] = {
     "cost": ref("RunCost"),
     "redacted": FLAG,
 }
-_PACK_WHOLE: dict[str, Any] = _PACK | {
+_FULL_PACK: dict[str, Any] = _PACK | {
     "finalizing": FLAG,
     "tokens_consumed": COUNT,
     "timebox_sec": COUNT,
@@ -173,7 +173,7 @@ _PROGRAM: dict[str, Any] = {
     "error_code": {"type": "string", "enum": list(ErrorCode)},
     "retry_of": {"type": "string", "format": "uuid"},
 }
-_PROGRAM_WHOLE: dict[str, Any] = _PROGRAM | {
+_FULL_PROGRAM: dict[str, Any] = _PROGRAM | {
     "fingerprint": TEXT,
     "max_attempts": COUNT,
     "stdout_tail": TEXT,
@@ -220,7 +220,7 @@ _PROBLEM = object_of(
 )
 SCHEMAS: dict[str, Any] = {
     "RunSnapshot": object_of(
-        _SNAPSHOT | _PROGRAM_WHOLE | _PACK_WHOLE,
+        _SNAPSHOT | _FULL_PROGRAM | _FULL_PACK,
         ["run_id", "flow_name", "status", "params", "tasks", "heartbeat_at", "updated_at"],
         "The latest state of a run. Fields may be added at any time. Times are unix seconds. The fields from `job_id` "
         "on are for programs, the last ten for priced runs, whose authoritative record is the ledger.",

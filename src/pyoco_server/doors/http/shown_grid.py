@@ -34,7 +34,7 @@ def _group(grid: GridState, group: GroupState, disconnect_seconds: float) -> dic
             for each in group.queues
         },
         "inflight": {job["job_id"]: job for line in group.inflight if "job_id" in (job := _job(line))},
-        "dlq": {"count": group.letters, "last_sequence": group.last_letter},
+        "dlq": {"count": group.dead_letters, "last_sequence": group.last_dead_letter},
         "client_cap": group.caps,
         "client_inflight": group.held,
         "doors": [vars(each) for each in group.doors],

@@ -59,7 +59,7 @@ class State:
         self.hub, self.tally = Hub(), Tally(backend.clock, self._sampler)
         self.feeder = IndexFeeder(backend.runs, backend.index, self.hub.on_changes, self.tally.on_changes)
         self.lookout = Lookout(self.hub, backend.is_up, self.feeder.caught_up, server_is_stopping)
-        self.letter_feeder = DeadLetterFeeder(backend.dead_letters, backend.dead_letter_index)
+        self.dead_letter_feeder = DeadLetterFeeder(backend.dead_letters, backend.dead_letter_index)
         self._sweeper = None if backend.programs is None else ProgramSweeper(backend, backend.index, self.feeder)
         scheduling = backend.scheduling
         self.schedules = None if scheduling is None else ScheduleTally(scheduling.schedules, backend.clock)
@@ -85,7 +85,7 @@ class State:
         """Return once the index feeders are running. Raises Unavailable."""
         await note_pepper(self.backend)
         await self.feeder.start()
-        await self.letter_feeder.start()
+        await self.dead_letter_feeder.start()
         await self.lookout.start()
         await self._sampler.start()
         if self._sweeper is not None:
@@ -103,7 +103,7 @@ class State:
         await self._sampler.stop()
         await self.lookout.stop()
         await self.key_uses.stop()
-        await self.letter_feeder.stop()
+        await self.dead_letter_feeder.stop()
         await self.feeder.stop()
 
     async def _missing(self) -> tuple[StoreGone, ...]:
@@ -128,7 +128,7 @@ class State:
         """Return whether the index is current, without waiting."""
         return self.backend.is_up() and await self.feeder.caught_up(0)
 
-    def told(self, revision: int) -> None:
+    def note_revision(self, revision: int) -> None:
         """Note a revision that a caller has seen, by its own write or by a read; later lists must contain it."""
         self._revision = max(self._revision, revision)
 
@@ -169,12 +169,12 @@ class State:
             if resource.holds is holds:
                 raise ResourceMissing(resource.name)
 
-    async def letters_settled(self) -> None:
+    async def dead_letters_settled(self) -> None:
         """Wait until the lists of dead letters are current. Raises Unavailable if they cannot be."""
         if not self.backend.is_up():
             raise Unavailable("lists are not updated while there is no connection to NATS")
-        if not await self.letter_feeder.caught_up(_SETTLE_SECONDS):
-            await self._check_missing(Holds.LETTERS)
+        if not await self.dead_letter_feeder.caught_up(_SETTLE_SECONDS):
+            await self._check_missing(Holds.DEAD_LETTERS)
             raise Unavailable(
                 "lists are not current: the index of dead letters is still being built, or receives no changes"
             )

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request as HttpRequest
 
-from pyoco_server.actions.rerun import UNCHANGED, Change
+from pyoco_server.actions.rerun import UNCHANGED, RerunChange
 from pyoco_server.actions.submit import Accepted
 from pyoco_server.core.delays import Delay, delay_problem
 from pyoco_server.core.fingerprint import item_key
@@ -260,7 +260,7 @@ def _placed(error: Malformed, index: int) -> Malformed:
     return Malformed(str(error), problems=problems)
 
 
-def read_change(body: bytes, defaults: Defaults) -> Change:
+def read_change(body: bytes, defaults: Defaults) -> RerunChange:
     """Read the changes of a re-run; an empty body means none. Raises Malformed."""
     if not body.strip():
         return UNCHANGED
@@ -269,7 +269,7 @@ def read_change(body: bytes, defaults: Defaults) -> Change:
     delay = read_delay(asked.delay, asked.not_before, defaults)
     tags = None if asked.tags is None else tuple(asked.tags)
     retry = read_retry(asked.retry)
-    return Change(params=asked.params, tag=asked.tag, tags=tags, delay=delay, retry=retry, timeout=asked.timeout)
+    return RerunChange(params=asked.params, tag=asked.tag, tags=tags, delay=delay, retry=retry, timeout=asked.timeout)
 
 
 def read_cancel(body: bytes) -> RunCancelRequest:

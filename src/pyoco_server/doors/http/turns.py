@@ -23,18 +23,18 @@ class Turns:
         if self.taken >= self._count_max:
             raise TooManyTransfers(f"{self._count_max} are under way, and no more are taken at once")
         self.taken += 1
-        return self._give_back
+        return self._free
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Take a turn for the duration of the block. Raises TooManyTransfers."""
-        give_back = self.take()
+        free = self.take()
         try:
             yield
         finally:
-            give_back()
+            free()
 
-    def _give_back(self) -> None:
+    def _free(self) -> None:
         self.taken -= 1
 
 
@@ -53,22 +53,22 @@ class FairTurns:
         """Take a turn. Returns the function that releases it, to be called once. Raises TooManyTransfers."""
         if self._taken[who] >= self._each_max:
             raise TooManyTransfers(f"{self._each_max} of this tenant are under way, and no more are taken at once")
-        give_back = self._all.take()
+        free = self._all.take()
         self._taken[who] += 1
 
-        def give_both_back() -> None:
-            give_back()
+        def free_both() -> None:
+            free()
             self._taken[who] -= 1
             if not self._taken[who]:
                 del self._taken[who]
 
-        return give_both_back
+        return free_both
 
     @contextlib.contextmanager
     def turn(self, who: str) -> Iterator[None]:
         """Take a turn for the duration of the block. Raises TooManyTransfers."""
-        give_back = self.take(who)
+        free = self.take(who)
         try:
             yield
         finally:
-            give_back()
+            free()

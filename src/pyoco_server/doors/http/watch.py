@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.watch import Watch, Watching, Word, watch
+from pyoco_server.actions.watch import RunVersion, Watch, Watching, watch
 from pyoco_server.doors.http import schemas
 from pyoco_server.doors.http.answers import encode_json
 from pyoco_server.doors.http.event_stream import EventStream
@@ -97,13 +97,13 @@ class _Frames:
         if event is None:
             return None
         try:
-            data = _data(event.word, records=self._records)
+            data = _data(event.version, records=self._records)
         except Corrupt as error:
-            log.error("stored run is invalid; ending its watch", run_id=_run_id(event.word), error=error)
+            log.error("stored run is invalid; ending its watch", run_id=_run_id(event.version), error=error)
             return None
-        self._state.told(event.word.stored.revision)
+        self._state.note_revision(event.version.stored.revision)
         # FLOW-121. JSON has no line breaks outside strings and escapes those inside: the data stays on one line.
-        head = f"id: {event.word.stored.revision}\nevent: {event.kind}\n".encode()
+        head = f"id: {event.version.stored.revision}\nevent: {event.kind}\n".encode()
         return b"".join((head, data, f"{self._state.backend.clock()!r}}}\n\n".encode()))
 
     def close(self) -> None:
@@ -112,23 +112,26 @@ class _Frames:
 
 #: The serialized event except its first lines and its `ts`, cached for all watchers as long as the event is referenced.
 #: Without records, and with.
-_DATA: tuple[WeakKeyDictionary[Word, bytes], WeakKeyDictionary[Word, bytes]] = WeakKeyDictionary(), WeakKeyDictionary()
+_DATA: tuple[WeakKeyDictionary[RunVersion, bytes], WeakKeyDictionary[RunVersion, bytes]] = (
+    WeakKeyDictionary(),
+    WeakKeyDictionary(),
+)
 
 
-def _data(word: Word, *, records: bool) -> bytes:
+def _data(version: RunVersion, *, records: bool) -> bytes:
     """O(size of the run) on the first call. Raises Corrupt."""
-    made = _DATA[records].get(word)
+    made = _DATA[records].get(version)
     if made is None:
-        snapshot = shown_run(word.stored.run)
+        snapshot = shown_run(version.stored.run)
         if not records:
             del snapshot["task_records"]
-        made = b'data: {"run_id":%s,"snapshot":%s,"ts":' % (encode_json(_run_id(word)), encode_json(snapshot))
-        _DATA[records][word] = made
+        made = b'data: {"run_id":%s,"snapshot":%s,"ts":' % (encode_json(_run_id(version)), encode_json(snapshot))
+        _DATA[records][version] = made
     return made
 
 
-def _run_id(word: Word) -> str:
-    return word.stored.run.run_id
+def _run_id(version: RunVersion) -> str:
+    return version.stored.run.run_id
 
 
 #: Defined here because only the stream uses it.

@@ -13,7 +13,7 @@ from pyoco_server.actions.list_wheel_history import HistoryFilter
 from pyoco_server.actions.register_wheel import WheelUpload
 from pyoco_server.core.wheel import TAGS_MAX, WheelName, read_wheel_name, read_wheel_tags
 from pyoco_server.core.wheel_event import WheelAction, WheelSource
-from pyoco_server.doors.http.forms import Form, Part, wrong_part
+from pyoco_server.doors.http.forms import Form, FormPart, wrong_part
 from pyoco_server.doors.http.reading import read_query
 from pyoco_server.doors.http.requests import read_flag
 from pyoco_server.doors.http.shapes import Request as Shape
@@ -55,7 +55,7 @@ async def read_wheel_form(request: Request, content: Spool, wheel_bytes_max: int
     return WheelUpload(name, tags, content, await content.finish())
 
 
-def _read_name(file: Part) -> WheelName:
+def _read_name(file: FormPart) -> WheelName:
     """FLOW-39, FLOW-156."""
     if file.has_backslash:
         raise wrong_part("wheel", "the file name must not hold a path", "value")

@@ -52,7 +52,7 @@ class _Silence(TraceBackend):  # type: ignore[misc]  # the engine is not typed
 SILENCE = _Silence()
 
 
-class _Told(_Silence):
+class _TaskTrace(_Silence):
     """Passes on which task begins and ends."""
 
     def __init__(self, tasks: Tasks) -> None:
@@ -101,9 +101,9 @@ class EngineRun:
         task_tries: Mapping[str, Any] | None = None,
         tell: Tell = lambda _: None,
     ) -> None:
-        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know while the run goes on."""
+        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know during the run."""
         self._job, self._resolve = job, resolve
-        self._trace = SILENCE if tasks is None else _Told(tasks)
+        self._trace = SILENCE if tasks is None else _TaskTrace(tasks)
         #: The values that the run has returned, once `execute` has returned.
         self.outputs = OutputKeeper(limits or OutputLimits())
         # FLOW-378. The engine treats a context that starts with another status as already ended (ENG-5).

@@ -1,4 +1,4 @@
-"""What a retry policy is told about an exception."""
+"""What a retry policy learns about an exception."""
 
 from __future__ import annotations
 

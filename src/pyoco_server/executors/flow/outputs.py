@@ -140,9 +140,9 @@ class OutputKeeper:
 
     def keep_outputs(self, outputs: Iterable[tuple[str, Any, bool]]) -> None:
         """`outputs`: task, output, and whether the task record shows all of it. O(size), except for small ones."""
-        for name, value, is_whole in outputs:
-            entry = None if is_whole and _is_small(value) else self._encoded(value)
-            if entry is not None and not (is_whole and "text" in entry):
+        for name, value, is_lossless in outputs:
+            entry = None if is_lossless and _is_small(value) else self._encoded(value)
+            if entry is not None and not (is_lossless and "text" in entry):
                 self._add(name, entry)
                 continue
             self._inline_left += _text_size(entry) if entry is not None else 0  # the task record has it

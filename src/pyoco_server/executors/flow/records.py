@@ -8,7 +8,7 @@ from typing import Any
 
 from pyoco_server.core.values.forms import KIND
 
-__all__ = ["plain", "plain_records", "plain_whole", "slim_records"]
+__all__ = ["plain", "plain_and_lossless", "plain_records", "slim_records"]
 
 DEPTH_MAX = 32
 #: A value with more parts than this is shown as text: it is unreadable anyway, and converting it is expensive.
@@ -27,14 +27,14 @@ class _TooMuch(Exception):
 
 def plain(value: Any) -> Any:
     """Convert a value to strict JSON; what JSON cannot hold becomes text (FLOW-345). O(parts), bounded."""
-    return plain_whole(value)[0]
+    return plain_and_lossless(value)[0]
 
 
-def plain_whole(value: Any) -> tuple[Any, bool]:
+def plain_and_lossless(value: Any) -> tuple[Any, bool]:
     """The same, and whether it is the whole value: the encoding of section 3.1 of the contract would be the same."""
     budget = _Budget()
     try:
-        return _plain(value, DEPTH_MAX, budget), budget.is_whole
+        return _plain(value, DEPTH_MAX, budget), budget.is_lossless
     except Exception:  # noqa: BLE001  (too large, or a third-party __str__ of a key)
         return _text(value), False
 
@@ -42,11 +42,11 @@ def plain_whole(value: Any) -> tuple[Any, bool]:
 class _Budget:
     """The parts that are left, and whether all so far could be converted without loss."""
 
-    __slots__ = ("is_whole", "parts")
+    __slots__ = ("is_lossless", "parts")
 
     def __init__(self) -> None:
         self.parts = PARTS_MAX
-        self.is_whole = True
+        self.is_lossless = True
 
 
 def _plain(value: Any, depth: int, left: _Budget) -> Any:  # noqa: PLR0911  (a table, by type)
@@ -57,14 +57,14 @@ def _plain(value: Any, depth: int, left: _Budget) -> Any:  # noqa: PLR0911  (a t
         return value
     kind = type(value)
     if kind is str:
-        left.is_whole = left.is_whole and (value.isascii() or _has_no_surrogates(value))
+        left.is_lossless = left.is_lossless and (value.isascii() or _has_no_surrogates(value))
         return value
     if kind is int:
         return value if -_INT_MAX <= value <= _INT_MAX else _lossy(_text(value), left)
-    if kind is dict and left.is_whole:
-        left.is_whole = KIND not in value and all(type(key) is str for key in list(value))
+    if kind is dict and left.is_lossless:
+        left.is_lossless = KIND not in value and all(type(key) is str for key in list(value))
     elif kind not in (list, float):
-        left.is_whole = False
+        left.is_lossless = False
     # Call the methods of the built-in type: JSON treats a subclass (an enum, an OrderedDict) as that type, and
     # overridden methods must not run.
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def _plain(value: Any, depth: int, left: _Budget) -> Any:  # noqa: PLR0911  (a t
 
 
 def _lossy(value: Any, left: _Budget) -> Any:
-    left.is_whole = False
+    left.is_lossless = False
     return value
 
 
@@ -124,8 +124,8 @@ def _plain_record(record: Mapping[str, Any]) -> dict[str, Any]:
     shown = {key: plain(item) for key, item in record.items() if key != "output"}
     if "output" not in record:
         return shown
-    shown["output"], is_whole = plain_whole(record["output"])
-    return shown if is_whole else shown | {"output_truncated": True}
+    shown["output"], is_lossless = plain_and_lossless(record["output"])
+    return shown if is_lossless else shown | {"output_truncated": True}
 
 
 def slim_records(records: Mapping[str, Any]) -> dict[str, Any]:

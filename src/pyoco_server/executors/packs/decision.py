@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyoco_server.core.answers import extractive
-from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.core.answers.answer import Ask, DocumentAnswer
 from pyoco_server.core.packs.decision import MODES
 from pyoco_server.core.packs.prices import DECISION_COST_USD_MICROS
 from pyoco_server.core.priced.envelope import PackResult
@@ -47,7 +47,7 @@ def executor(answerer: Answerer | None = None) -> Execute:
     return execute
 
 
-def _asked(answerer: Answerer, ask: Ask, ctx: Context) -> Answer:
+def _asked(answerer: Answerer, ask: Ask, ctx: Context) -> DocumentAnswer:
     try:
         return answerer.answer(ask, ctx.seconds_left, ctx.cancelled)
     except NoAnswer as error:
@@ -55,7 +55,7 @@ def _asked(answerer: Answerer, ask: Ask, ctx: Context) -> Answer:
         raise kind(CODES[type(error)], str(error)) from error
 
 
-def _result(answer: Answer) -> PackResult:
+def _result(answer: DocumentAnswer) -> PackResult:
     confidence = UNKNOWN_CONFIDENCE if answer.confidence is None else answer.confidence
     return PackResult(
         data={"answer_text": answer.text, "confidence": confidence},

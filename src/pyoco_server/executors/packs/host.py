@@ -16,7 +16,7 @@ from pyoco_server.executors.host.wire import CANCEL, MORE, frame, number
 from pyoco_server.executors.packs import wire
 from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome, Stopped, TimedOut
 
-__all__ = ["KILL_SECONDS", "HostExecution", "PackHost"]
+__all__ = ["KILL_SECONDS", "PackExecution", "PackHost"]
 
 #: PRICED-124: a pack that is still running this long after its cancel request is killed.
 KILL_SECONDS = 5.0
@@ -111,7 +111,7 @@ class _Verdict(enum.Enum):
     STOPPED = enum.auto()
 
 
-class HostExecution:
+class PackExecution:
     """One call on one host. Its timebox begins when it is created."""
 
     def __init__(self, host: PackHost, call: Call, when_over: Callable[[], None]) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Final
 from pyoco_server.config.packs import PackConfig
 from pyoco_server.core.ocr.documents import DOCX_TYPE, MARKDOWN_TYPE, PageText, docx, markdown
 from pyoco_server.core.ocr.marking import blocks_of, mean_confidence, readings_to_verify
-from pyoco_server.core.ocr.page import Line
-from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.core.ocr.page import TextLine
+from pyoco_server.core.ocr.profiles import OcrProfile
 from pyoco_server.core.packs.ocr import PAGES_MAX, PROFILES, languages_of
 from pyoco_server.core.priced.envelope import Artifact, PackResult
-from pyoco_server.executors.packs.ocr_page import PageRead, Reader
+from pyoco_server.executors.packs.ocr_page import PageRead, PageReader
 from pyoco_server.executors.packs.ocr_profiles import read_profiles
 from pyoco_server.executors.packs.port import Context, Execute, PackError, PackUnavailable, stopped_by_budget
 from pyoco_server.ports.ocr.port import (
@@ -92,7 +92,7 @@ class _Run:
     config: PackConfig
     images: Images
     engine: Engine
-    profile: Profile
+    profile: OcrProfile
     inputs: Mapping[str, Any]
     ctx: Context
     #: Time at the end of the timebox that is reserved for writing the result.
@@ -131,7 +131,7 @@ class _Run:
             yield book
 
     def _read_book(self, key: str, book: Book, which: str) -> None:
-        reader = Reader(self.images, self.engine, self.profile, self.languages, self._seconds_left)
+        reader = PageReader(self.images, self.engine, self.profile, self.languages, self._seconds_left)
         for index in range(book.pages):
             reason = self._reason_to_skip()
             if reason is None:
@@ -185,7 +185,7 @@ class _Run:
             meta={"ocr": self._meta()},
         )
 
-    def _notes(self, lines: Sequence[Line]) -> list[dict[str, str]]:
+    def _notes(self, lines: Sequence[TextLine]) -> list[dict[str, str]]:
         doubtful = list(dict.fromkeys(readings_to_verify(lines, self.profile)))
         notes = [{"type": "VERIFY_SPELLING", "value": text} for text in doubtful[:_VERIFY_MAX]]
         why = {

@@ -10,11 +10,11 @@ from typing import Any, Final
 from pyoco_server.core.ocr.ink import unread
 from pyoco_server.core.ocr.layout import BLANK, LINE_HEIGHT_GOOD, Layout, needed, scale_of, sniff, zones
 from pyoco_server.core.ocr.merging import merge, with_gaps
-from pyoco_server.core.ocr.page import Box, Line, Raster
-from pyoco_server.core.ocr.profiles import Profile
+from pyoco_server.core.ocr.page import Box, Raster, TextLine
+from pyoco_server.core.ocr.profiles import OcrProfile
 from pyoco_server.ports.ocr.port import Engine, Images, OutOfTime
 
-__all__ = ["PageRead", "Reader"]
+__all__ = ["PageRead", "PageReader"]
 
 #: A pass scales its lines to about this height: engines also misread very large letters.
 _TITLE_HEIGHT: Final = 48
@@ -27,7 +27,7 @@ _EXTRA_SHARE: Final = 0.5
 class PageRead:
     """The lines read on a page, and how they were read."""
 
-    lines: Sequence[Line]
+    lines: Sequence[TextLine]
     layout: str
     mode: str | None
     preprocessing: tuple[str, ...]
@@ -44,12 +44,12 @@ class PageRead:
 
 
 @dataclass(frozen=True)
-class Reader:
+class PageReader:
     """Preflight, mode, preprocessing, passes: each step is done once and never revised."""
 
     images: Images
     engine: Engine
-    profile: Profile
+    profile: OcrProfile
     languages: tuple[str, ...]
     #: Returns the seconds left; raises if the run was cancelled.
     seconds_left: Callable[[], float]
@@ -73,7 +73,7 @@ class Reader:
         lines = self._what_was_left(raster, layout, mode, lines)
         return PageRead(lines=lines, layout=layout.kind, mode=mode, preprocessing=steps, passes=done)
 
-    def _what_was_left(self, raster: Raster, layout: Layout, mode: str, lines: list[Line]) -> list[Line]:
+    def _what_was_left(self, raster: Raster, layout: Layout, mode: str, lines: list[TextLine]) -> list[TextLine]:
         """Engines silently skip some lines, for example those that touch a frame. Areas with ink but no text are read
         once more, separately; areas that are unread even then are marked."""
         left = unread(layout.ink, lines, layout.line_height)
@@ -82,10 +82,10 @@ class Reader:
                 lines = merge(lines, self._part(raster, left, mode, 1.0, _EXTRA_SHARE))
         return with_gaps(lines, unread(layout.ink, lines, layout.line_height))
 
-    def _passes(self, raster: Raster, layout: Layout, mode: str) -> tuple[dict[str, list[Line]], tuple[str, ...]]:
+    def _passes(self, raster: Raster, layout: Layout, mode: str) -> tuple[dict[str, list[TextLine]], tuple[str, ...]]:
         """Return the lines of each pass that had something to read. Extra passes are skipped if time is short: their
         content was read with the body, or is marked as unread."""
-        found: dict[str, list[Line]] = {}
+        found: dict[str, list[TextLine]] = {}
         for name in self.profile.passes:
             if name == "body":
                 found[name] = self._body(raster, layout, mode)
@@ -98,7 +98,7 @@ class Reader:
                     continue
         return found, tuple(found)
 
-    def _body(self, raster: Raster, layout: Layout, mode: str) -> list[Line]:
+    def _body(self, raster: Raster, layout: Layout, mode: str) -> list[TextLine]:
         """Read the complete page; in `columns` mode one column after the other."""
         engine_mode = "block" if mode == "columns" else mode
         boxes = zones(layout, "body")
@@ -106,12 +106,12 @@ class Reader:
             return self._lines(raster, engine_mode, 1.0)
         return [line for box in boxes for line in self._part(raster, [box], engine_mode, 1.0, 1.0)]
 
-    def _part(self, raster: Raster, boxes: Sequence[Box], mode: str, scale: float, share: float) -> list[Line]:
+    def _part(self, raster: Raster, boxes: Sequence[Box], mode: str, scale: float, share: float) -> list[TextLine]:
         engine_mode = "block" if mode == "columns" else mode
         part, left, top = self.images.part(raster, boxes, scale)
         return [_moved(line, scale, left, top) for line in self._lines(part, engine_mode, share)]
 
-    def _lines(self, raster: Raster, mode: str, share: float) -> list[Line]:
+    def _lines(self, raster: Raster, mode: str, share: float) -> list[TextLine]:
         seconds = self.seconds_left()
         if seconds <= 0:
             raise OutOfTime("no time is left for this page")
@@ -126,6 +126,6 @@ def _scale(name: str, boxes: Sequence[Box]) -> float:
     return scale_of(min(LINE_HEIGHT_GOOD, *(box.height for box in boxes)), area)
 
 
-def _moved(line: Line, scale: float, left: int, top: int) -> Line:
+def _moved(line: TextLine, scale: float, left: int, top: int) -> TextLine:
     words = tuple(replace(word, box=word.box.within(scale, left, top)) for word in line.words)
-    return Line(words, line.box.within(scale, left, top))
+    return TextLine(words, line.box.within(scale, left, top))

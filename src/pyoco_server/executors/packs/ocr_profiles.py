@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from pyoco_server.core.ocr.profiles import BadProfiles, Profile, parse_profiles
+from pyoco_server.core.ocr.profiles import BadProfiles, OcrProfile, parse_profiles
 from pyoco_server.errors import InvalidFlow, SettingError
 from pyoco_server.executors.flow.yaml_document import read_document
 
@@ -15,7 +15,7 @@ __all__ = ["read_profiles"]
 _BYTES_MAX = 1024 * 1024
 
 
-def read_profiles(file: str) -> dict[str, Profile]:
+def read_profiles(file: str) -> dict[str, OcrProfile]:
     """Return the profiles by name. An empty `file` means the bundled one. Raises SettingError, which describes the
     problem."""
     if not file:

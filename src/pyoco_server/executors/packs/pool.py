@@ -12,7 +12,7 @@ from pyoco_server.core.packs.spec import PackSpec
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.host.warm_pool import Size, WarmPool
-from pyoco_server.executors.packs.host import HostExecution, PackHost
+from pyoco_server.executors.packs.host import PackExecution, PackHost
 from pyoco_server.executors.packs.port import Call
 from pyoco_server.executors.packs.wire import Greeting
 from pyoco_server.executors.strays.marks import end_abandoned
@@ -22,7 +22,7 @@ __all__ = ["PackHosts"]
 
 log = get_logger(__name__)
 
-_SPARES = 1
+_SPARE_PROCESSES = 1
 #: Maximum start time of a pack's own process. A run that was started does not wait longer for one either.
 _OWN_READY_SECONDS = 60.0
 
@@ -35,37 +35,37 @@ class _HostProcess:
 
     def __init__(self, hosts: PackHosts, group: _Group | None, host: PackHost | None) -> None:
         self._hosts, self._group, self._host = hosts, group, host
-        self._execution: HostExecution | None = None
+        self._execution: PackExecution | None = None
         self._is_left = self._is_over = False
 
-    async def begin(self, call: Call) -> HostExecution:
+    async def begin(self, call: Call) -> PackExecution:
         assert self._execution is None
         assert not self._is_left
         group = self._hosts.group_of(call.pack_type)
         if group is not self._group:
-            self._give_back()
+            self._release_process()
             self._group = group
         while self._host is None or not self._host.is_alive:
-            self._give_back()
+            self._release_process()
             self._host = await group.take()
-        self._execution = HostExecution(self._host, call, self._over)
+        self._execution = PackExecution(self._host, call, self._over)
         return self._execution
 
     def _over(self) -> None:
         self._is_over = True
         if self._is_left:
-            self._give_back()
+            self._release_process()
 
     def leave(self) -> None:
         if self._is_left:
             return
         self._is_left = True
         if self._execution is None or self._is_over:
-            self._give_back()
+            self._release_process()
         else:
             self._execution.kill()
 
-    def _give_back(self) -> None:
+    def _release_process(self) -> None:
         host, self._host = self._host, None
         if self._group is not None and host is not None:
             self._group.take_back(host)
@@ -94,7 +94,7 @@ class PackHosts:
             settings = {} if any(spec.executor for spec in packs) else plain
             return Greeting(loader, {spec.name: spec.executor for spec in packs}, settings, memory_bytes_max)
 
-        shared = Size(least=slots + _SPARES, most=slots + _SPARES)
+        shared = Size(least=slots + _SPARE_PROCESSES, most=slots + _SPARE_PROCESSES)
         own = Size(least=1, most=slots, ready_seconds=_OWN_READY_SECONDS)
         self._shared = _group(greeting(ours), shared, collector) if ours else None
         self._own = {spec.name: _group(greeting([spec]), own, collector) for spec in specs if spec.has_own_process}
@@ -153,7 +153,7 @@ class PackHosts:
         self._is_running = False
         await asyncio.gather(*(group.stop() for group in self._groups()))
 
-    async def seat(self) -> _HostProcess:
+    async def reserve_process(self) -> _HostProcess:
         host = None if self._shared is None else await self._shared.take()
         return _HostProcess(self, self._shared, host)
 

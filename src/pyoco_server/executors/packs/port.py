@@ -158,7 +158,7 @@ class WarmProcess(Protocol):
 
 
 class PackExecutor(Protocol):
-    """Executes packs. Call `start`, then hold at most as many seats at a time as there are slots, then `stop`."""
+    """Executes packs. Call `start`, then hold at most as many processes at a time as there are slots, then `stop`."""
 
     @property
     def restarts(self) -> int:
@@ -174,5 +174,5 @@ class PackExecutor(Protocol):
     async def stop(self) -> None:
         """End all running work immediately. Idempotent; may be called before `start`."""
 
-    async def seat(self) -> WarmProcess:
+    async def reserve_process(self) -> WarmProcess:
         """Wait until a process is warm and idle, and reserve it."""

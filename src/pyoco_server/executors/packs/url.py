@@ -17,7 +17,7 @@ from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.priced.plain_text import plain
 from pyoco_server.core.web.addresses import Refusal
 from pyoco_server.core.web.body import Body, Flag
-from pyoco_server.core.web.page import Page, read_page
+from pyoco_server.core.web.page import WebPage, read_page
 from pyoco_server.core.web.targets import Discard, Exempt, Reach, Target, parse, parse_location
 from pyoco_server.executors.packs.port import Context, Execute, PackError, stopped_by_budget
 from pyoco_server.ports.web.port import AddressRefused, Broken, NameUnknown, NotConnected, TlsFailed, Web, WebResponse
@@ -255,7 +255,7 @@ class _Work:
         # Outside of the timeout: a page that arrived in time is not late because parsing takes a while.
         return _Fetched({"url": url, **fetch.row(await self._read(fetch))})
 
-    async def _read(self, fetch: _Fetch) -> Page | None:
+    async def _read(self, fetch: _Fetch) -> WebPage | None:
         """Parse the page. Returns None if that fails."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, fetch.page)
@@ -304,10 +304,10 @@ class _Fetch:
     def _content_type(self) -> str:
         return plain(self._answer.headers.get("content-type", ""), _CONTENT_TYPE_LENGTH_MAX)
 
-    def page(self) -> Page:
+    def page(self) -> WebPage:
         return read_page(self._body.data, self._content_type)
 
-    def row(self, page: Page | None) -> dict[str, Any]:
+    def row(self, page: WebPage | None) -> dict[str, Any]:
         """Return the URL's row of the result, without the URL."""
         flags = [self._body.flag, Flag.UNREADABLE if page is None else None]
         row: dict[str, Any] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from pyoco_server.core.zip_archive import Member, ZipArchive, shown
+from pyoco_server.core.zip_archive import ArchiveMember, ZipArchive, shown
 from pyoco_server.errors import InvalidArchive
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def unpack(file: BinaryIO, into: Path, *, bytes_max: int, files_max: int = FILES
     return [member.name for member in archive.members if not member.is_directory]
 
 
-def _write(archive: ZipArchive, member: Member, into: Path) -> None:
+def _write(archive: ZipArchive, member: ArchiveMember, into: Path) -> None:
     folders = Path(member.name).parts if member.is_directory else Path(member.name).parts[:-1]
     place = into
     for folder in folders:
@@ -99,7 +99,7 @@ def _write(archive: ZipArchive, member: Member, into: Path) -> None:
         target.writelines(archive.pieces_of(member))
 
 
-def _problem(member: Member) -> str | None:
+def _problem(member: ArchiveMember) -> str | None:
     """GRID-97: return why an entry must not be unpacked, or None."""
     name = member.name
     parts = name.removesuffix("/").split("/")

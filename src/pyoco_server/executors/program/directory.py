@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyoco_server.executors.program.find import Found
+from pyoco_server.executors.program.find import FoundProgram
 from pyoco_server.executors.program.owners import OWNER, owner_of
 from pyoco_server.executors.program.removal import remove_tree
 from pyoco_server.executors.strays.owners import is_gone
@@ -169,7 +169,7 @@ def reopen(path: str) -> WorkDirectory | None:
     return None
 
 
-def copy_program(place: WorkDirectory, found: Found) -> None:
+def copy_program(place: WorkDirectory, found: FoundProgram) -> None:
     """Copy the program into the directory, where it may modify its copy (GRID-93). Raises NameTaken, OSError."""
     try:
         target = os.open(found.file_name, _NEW, 0o500, dir_fd=place.descriptor)

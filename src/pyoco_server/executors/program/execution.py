@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pyoco_server.core.programs.report import ErrorCode, Report
-from pyoco_server.executors.program.line import Line
+from pyoco_server.executors.program.line import RunnerConnection
 from pyoco_server.executors.program.port import ArchiveFile, ProgramOutcome, ProgramWork
 from pyoco_server.executors.program.verdict import CANCELLED_UNSTARTED, failure
 from pyoco_server.executors.program.wire import CANCEL, KILL, Input, Order
@@ -24,7 +24,7 @@ class Execution:
         #: Set while its inputs are being staged.
         self.staging: asyncio.Task[None] | None = None
         #: Set once the attempt was sent to the runner.
-        self.line: Line | None = None
+        self.line: RunnerConnection | None = None
         self._outcome: ProgramOutcome | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._unstarted = CANCELLED_UNSTARTED

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyoco_server.core.programs.names import is_exec_name
 
-__all__ = ["Found", "NotFound", "find", "names_in"]
+__all__ = ["FoundProgram", "ProgramNotFound", "find", "names_in"]
 
 _SUFFIXES = ("", ".exe", ".py", ".sh")
 #: `-B`: a program that imports one of its inputs would leave compiled files, which would be in the archive.
@@ -19,12 +19,12 @@ _INTERPRETERS = {".py": (sys.executable, "-B"), ".sh": ("/bin/sh",)}
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class NotFound(Exception):
+class ProgramNotFound(Exception):
     """No executable program has this name (EXEC_NOT_FOUND). The message is one line for users."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProgram:
     """A program, opened for reading. The owner of this object closes it."""
 
     descriptor: int
@@ -34,7 +34,7 @@ class Found:
     interpreter: tuple[str, ...]
 
 
-def find(exec_dir: str, exec_name: str) -> Found:
+def find(exec_dir: str, exec_name: str) -> FoundProgram:
     """Return the first of `name`, `name.exe`, `name.py`, `name.sh` that is a regular file in the directory, or a link
     to one in it. `exec_name` must be a valid name. Raises NotFound. Costs one `open` if the first candidate matches."""
     for suffix in _SUFFIXES:
@@ -47,10 +47,10 @@ def find(exec_dir: str, exec_name: str) -> Found:
             interpreter = _INTERPRETERS.get(suffix, ())
             if not interpreter and not about.st_mode & 0o111:
                 os.close(descriptor)
-                raise NotFound(f"{file_name} is not executable")
-            return Found(descriptor, about.st_size, file_name, interpreter)
+                raise ProgramNotFound(f"{file_name} is not executable")
+            return FoundProgram(descriptor, about.st_size, file_name, interpreter)
         os.close(descriptor)
-    raise NotFound(f"there is no program {exec_name} on this worker")
+    raise ProgramNotFound(f"there is no program {exec_name} on this worker")
 
 
 def names_in(exec_dir: str) -> tuple[str, ...]:
@@ -73,17 +73,17 @@ def _open(exec_dir: str, file_name: str) -> int | None:
             return _follow(exec_dir, path, file_name)
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV}:  # ENXIO, ENODEV: a socket, a device
             return None
-        raise NotFound(f"{file_name} cannot be read: {error.strerror}") from error
+        raise ProgramNotFound(f"{file_name} cannot be read: {error.strerror}") from error
 
 
 def _follow(exec_dir: str, path: str, file_name: str) -> int | None:
     """Follow a link, which must end inside the directory. Returns None for a dangling link."""
     end, home = os.path.realpath(path), os.path.realpath(exec_dir)
     if os.path.commonpath((end, home)) != home:
-        raise NotFound(f"{file_name} is a link that leaves the directory of programs")
+        raise ProgramNotFound(f"{file_name} is a link that leaves the directory of programs")
     try:
         return os.open(end, _OPEN | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP}:
             return None
-        raise NotFound(f"{file_name} cannot be read: {error.strerror}") from error
+        raise ProgramNotFound(f"{file_name} cannot be read: {error.strerror}") from error

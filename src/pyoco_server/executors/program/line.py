@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyoco_server.executors.program.settings import Settings
-from pyoco_server.executors.program.wire import READY, Frames, frame
+from pyoco_server.executors.program.settings import RunnerSettings
+from pyoco_server.executors.program.wire import READY, RunnerFrames, frame
 from pyoco_server.logs import get_logger
 
-__all__ = ["Line"]
+__all__ = ["RunnerConnection"]
 
 log = get_logger(__name__)
 
@@ -26,18 +26,20 @@ _READY_SECONDS = 30.0
 _LEAVE_SECONDS = 10.0
 
 
-class Line(asyncio.Protocol):
+class RunnerConnection(asyncio.Protocol):
     """One runner. `on_message` receives each of its messages; `on_lost` is called once when it has exited."""
 
-    def __init__(self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[Line], None]) -> None:
+    def __init__(
+        self, on_message: Callable[[tuple[Any, ...]], None], on_lost: Callable[[RunnerConnection], None]
+    ) -> None:
         self._on_message, self._on_lost = on_message, on_lost
-        self._frames = Frames()
+        self._frames = RunnerFrames()
         self._transport: asyncio.WriteTransport | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._is_ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.is_open = False
 
-    async def open(self, settings: Settings, variables: Mapping[str, str]) -> None:
+    async def open(self, settings: RunnerSettings, variables: Mapping[str, str]) -> None:
         """Start the runner and return once it accepts orders. Raises OSError, after removing the process."""
         ours, theirs = socket.socketpair()
         try:

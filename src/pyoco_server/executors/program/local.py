@@ -25,21 +25,21 @@ from pyoco_server.errors import UsageError
 from pyoco_server.executors.capture.port import Captured, Collector
 from pyoco_server.executors.program.directory import WorkDirectory, make, remove
 from pyoco_server.executors.program.execution import Execution
-from pyoco_server.executors.program.find import NotFound, find, names_in
+from pyoco_server.executors.program.find import ProgramNotFound, find, names_in
 from pyoco_server.executors.program.leftovers import (
     check_root,
     clean_root,
     end_earlier_attempts,
     end_processes,
 )
-from pyoco_server.executors.program.line import Line
+from pyoco_server.executors.program.line import RunnerConnection
 from pyoco_server.executors.program.outputs import Limits, Staged, TooMuch, pack_left
 from pyoco_server.executors.program.port import ProgramWork
 from pyoco_server.executors.program.printing import Captures
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.executors.program.staging import NotStaged, are_small, read_small, write_large
 from pyoco_server.executors.program.verdict import failure, verdict
-from pyoco_server.executors.program.wire import BEGIN, LINES, Ended, Input
+from pyoco_server.executors.program.wire import BEGIN, LINES, Input, ProcessEnded
 from pyoco_server.logs import get_logger
 
 __all__ = ["LocalPrograms"]
@@ -62,14 +62,16 @@ class LocalPrograms:
     """Runs programs on this machine (`port.ProgramExecutor`). `variables` are the environment variables of this
     process; `collector` gets what programs print, beside their reports."""
 
-    def __init__(self, settings: Settings, variables: Mapping[str, str], collector: Collector | None = None) -> None:
+    def __init__(
+        self, settings: RunnerSettings, variables: Mapping[str, str], collector: Collector | None = None
+    ) -> None:
         self._captures = None if collector is None else Captures(collector)
         if collector is not None:
             settings = replace(settings, log_limits=astuple(collector.limits))
         self.settings, self._variables = settings, variables
         self._threads = ThreadPoolExecutor(_THREADS, "programs")
         self._numbers = itertools.count(1)
-        self._line: Line | None = None
+        self._line: RunnerConnection | None = None
         self._staging: set[Execution] = set()
         #: Attempts that were sent to the runner.
         self._running: dict[int, Execution] = {}
@@ -114,7 +116,7 @@ class LocalPrograms:
             return False
         try:
             os.close(find(self.settings.exec_dir, exec_name).descriptor)
-        except NotFound:
+        except ProgramNotFound:
             return False
         return True
 
@@ -174,7 +176,7 @@ class LocalPrograms:
             self._order(execution, await write_large(work.files, opened[0], self._in_thread), is_made=True)
         except NotStaged as error:
             execution.settle(failure(error.code, error.text))
-        except NotFound as error:
+        except ProgramNotFound as error:
             execution.settle(failure(ErrorCode.EXEC_NOT_FOUND, str(error)))
         except OSError as error:
             execution.settle(failure(ErrorCode.WORKER_ERROR, f"an input cannot be written: {error.strerror}"))
@@ -200,8 +202,8 @@ class LocalPrograms:
 
     # Messages from the runner.
 
-    async def _open_line(self) -> Line:
-        line = Line(self._on_message, self._on_lost)
+    async def _open_line(self) -> RunnerConnection:
+        line = RunnerConnection(self._on_message, self._on_lost)
         await line.open(self.settings, self._variables)
         return line
 
@@ -210,7 +212,7 @@ class LocalPrograms:
             if self._captures is not None:
                 self._captures.take(*message[1:])
             return
-        ended = Ended(*message)
+        ended = ProcessEnded(*message)
         if self._captures is not None:
             self._captures.end(ended.number, has_lines=ended.has_lines)
         execution = self._running.pop(ended.number, None)
@@ -221,7 +223,7 @@ class LocalPrograms:
         else:
             self._in_background(self._take_over(execution, ended, *ended.left), "packing")
 
-    async def _take_over(self, execution: Execution, ended: Ended, place: str, program: str) -> None:
+    async def _take_over(self, execution: Execution, ended: ProcessEnded, place: str, program: str) -> None:
         """Pack files that are too large or too many for the runner, then remove the directory."""
         packed, spoiled = None, None
         try:
@@ -244,7 +246,7 @@ class LocalPrograms:
         except OSError as error:
             _tell(place, error)
 
-    def _on_lost(self, line: Line) -> None:
+    def _on_lost(self, line: RunnerConnection) -> None:
         """Handle the exit of the runner. If it was unexpected, its programs may still run: end them, and start a new
         runner."""
         self._line = None
@@ -260,7 +262,7 @@ class LocalPrograms:
         self.restarts += 1
         self._in_background(self._replace(line, lost), "runner")
 
-    async def _replace(self, line: Line, lost: list[Execution]) -> None:
+    async def _replace(self, line: RunnerConnection, lost: list[Execution]) -> None:
         await line.close()
         await self._in_thread(end_processes, [execution.place for execution in lost])
         for execution in lost:

@@ -24,13 +24,13 @@ from collections import deque
 from pyoco_server.core.run_log.attempt_log import Limits
 from pyoco_server.executors.descriptors import close_inherited
 from pyoco_server.executors.program.directory import NameTaken, empty, remove
-from pyoco_server.executors.program.find import NotFound
+from pyoco_server.executors.program.find import ProgramNotFound
 from pyoco_server.executors.program.outputs import LIGHT, Staged, TooMuch, find_outputs, pack
 from pyoco_server.executors.program.printing import Printing
 from pyoco_server.executors.program.running import NotStarted, Running, Tail, start
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.executors.program.strays import EXITING, end_strays
-from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Ended, Frames, Order, frame
+from pyoco_server.executors.program.wire import BEGIN, CANCEL, READY, Order, ProcessEnded, RunnerFrames, frame
 from pyoco_server.executors.strays.reaper import adopt_orphans, die_with_parent, end_children, has_children
 
 __all__ = ["Runner"]
@@ -44,9 +44,9 @@ _RECEIVE_BYTES = 1 << 16
 
 
 class Runner:
-    def __init__(self, line: socket.socket, settings: Settings) -> None:
+    def __init__(self, line: socket.socket, settings: RunnerSettings) -> None:
         self._line, self._settings = line, settings
-        self._frames = Frames()
+        self._frames = RunnerFrames()
         self._unsent = bytearray()
         self._printing = Printing(None if settings.log_limits is None else Limits(*settings.log_limits))
         self._epoll = select.epoll()
@@ -151,7 +151,7 @@ class Runner:
             running = start(order, self._settings, self._printing.feed)
         except NotStarted as fault:
             self._refuse(order, fault.code, fault.text)
-        except NotFound as fault:
+        except ProgramNotFound as fault:
             self._refuse(order, "EXEC_NOT_FOUND", str(fault))
         except NameTaken as fault:
             self._refuse(order, "BAD_FILE_NAME", str(fault))
@@ -164,7 +164,7 @@ class Runner:
             self._fresh.append(running)
 
     def _refuse(self, order: Order, code: str, text: str) -> None:
-        self._unsent += frame(*Ended(order.number, fault=(code, text)))
+        self._unsent += frame(*ProcessEnded(order.number, fault=(code, text)))
 
     def _watch(self, running: Running) -> None:
         for tail in (running.stdout, running.stderr):
@@ -251,7 +251,7 @@ class Runner:
             self._hang_up(tail)
         stdout, stderr = running.stdout.take(), running.stderr.take()
         packed, left = self._tidy(running)
-        ended = Ended(
+        ended = ProcessEnded(
             running.number,
             running.exit_code,
             running.stopped,
@@ -327,7 +327,7 @@ class Runner:
                     remove(running.place.path)
 
 
-def _bind(settings: Settings, parent: int) -> None:
+def _bind(settings: RunnerSettings, parent: int) -> None:
     """Set what every program inherits (GRID-103), and bind this process to its worker."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -350,7 +350,7 @@ def main() -> None:
     os.close(null)
     line = socket.socket(fileno=int(sys.argv[1]))
     line.set_inheritable(False)
-    frames = Frames()
+    frames = RunnerFrames()
     greeting: list[tuple[object, ...]] = []
     while not greeting:
         data = line.recv(_RECEIVE_BYTES)
@@ -358,7 +358,7 @@ def main() -> None:
             return
         greeting = frames.feed(data)
     values, parent = greeting[0]
-    settings = Settings(**values)  # type: ignore[arg-type]
+    settings = RunnerSettings(**values)  # type: ignore[arg-type]
     runner = Runner(line, settings)
     _bind(settings, int(str(parent)))
     runner.serve()

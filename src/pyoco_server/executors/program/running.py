@@ -13,8 +13,8 @@ from functools import partial
 
 from pyoco_server.core.run_log.line import Stream
 from pyoco_server.executors.program.directory import TMP, WorkDirectory, copy_program, make, remove
-from pyoco_server.executors.program.find import Found, find
-from pyoco_server.executors.program.settings import Settings
+from pyoco_server.executors.program.find import FoundProgram, find
+from pyoco_server.executors.program.settings import RunnerSettings
 from pyoco_server.executors.program.wire import Order, Stopped
 
 __all__ = ["Feed", "NotStarted", "Running", "Tail", "start"]
@@ -111,7 +111,13 @@ class Running:
     )
 
     def __init__(
-        self, order: Order, settings: Settings, place: WorkDirectory, program: str, pipes: tuple[int, int], feed: Feed
+        self,
+        order: Order,
+        settings: RunnerSettings,
+        place: WorkDirectory,
+        program: str,
+        pipes: tuple[int, int],
+        feed: Feed,
     ) -> None:
         self.number, self._kill_seconds = order.number, settings.kill_seconds
         #: Size and sha256 of each input, without its bytes.
@@ -200,14 +206,14 @@ class Running:
                 os.killpg(self.pid, number)
 
 
-def start(order: Order, settings: Settings, feed: Feed) -> Running:
+def start(order: Order, settings: RunnerSettings, feed: Feed) -> Running:
     """Create the directory, put in the inputs, the program and `tmp/`, and start it there. `feed` gets what it prints.
 
     Standard input, the limits and the umask are those of this process: set once, inherited by all (GRID-103). Raises
     NotStarted, NotFound, NameTaken, OSError. After any exception neither directory nor process is left.
     """
     place = _open(order, settings) if order.is_made else None
-    found: Found | None = None
+    found: FoundProgram | None = None
     try:
         found = find(settings.exec_dir, order.exec_name)
         if place is None:
@@ -229,12 +235,12 @@ def start(order: Order, settings: Settings, feed: Feed) -> Running:
             os.close(found.descriptor)
 
 
-def _open(order: Order, settings: Settings) -> WorkDirectory:
+def _open(order: Order, settings: RunnerSettings) -> WorkDirectory:
     path = f"{settings.work_root}/{order.job_id}/a{order.attempt}"
     return WorkDirectory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
 
-def _spawn(order: Order, settings: Settings, place: WorkDirectory, found: Found, feed: Feed) -> Running:
+def _spawn(order: Order, settings: RunnerSettings, place: WorkDirectory, found: FoundProgram, feed: Feed) -> Running:
     out, out_theirs = os.pipe()
     try:
         err, err_theirs = os.pipe()
@@ -274,7 +280,7 @@ def _posix_spawn(argv: tuple[str, ...], env: dict[str, str], pipes: tuple[int, i
         raise
 
 
-def _environment(order: Order, settings: Settings, place: WorkDirectory) -> dict[str, str]:
+def _environment(order: Order, settings: RunnerSettings, place: WorkDirectory) -> dict[str, str]:
     """GRID-94"""
     return {
         **settings.environment,

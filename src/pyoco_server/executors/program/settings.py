@@ -13,7 +13,7 @@ from pyoco_server.executors.strays.owners import own_text
 if TYPE_CHECKING:  # the runner does not import it
     from pyoco_server.config.grid import GridConfig
 
-__all__ = ["PACKED", "Settings"]
+__all__ = ["PACKED", "RunnerSettings"]
 
 #: In the root of job directories: per worker, the archives that were not fetched yet.
 PACKED = ".packed"
@@ -22,7 +22,7 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RunnerSettings:
     exec_dir: str
     work_root: str
     #: Patterns of names that may be run.

@@ -17,7 +17,7 @@ from pyoco_server.executors.strays.reaper import children
 
 __all__ = ["EXITING", "end_strays"]
 
-#: Stands for a child that is exiting: its environment is gone already, and its own children are not adopted yet.
+#: Stands for a child that is exiting: it has no environment any more, and its own children are not adopted yet.
 EXITING = ""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

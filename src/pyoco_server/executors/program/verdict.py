@@ -6,7 +6,7 @@ import signal
 
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.executors.program.wire import Ended, Stopped
+from pyoco_server.executors.program.wire import ProcessEnded, Stopped
 
 __all__ = ["CANCELLED_UNSTARTED", "failure", "verdict"]
 
@@ -26,7 +26,7 @@ def failure(code: ErrorCode, text: str) -> Report:
     return Report(status=RunState.FAILED, error_code=code, error=text)
 
 
-def verdict(ended: Ended, timeout_sec: float, spoiled: tuple[ErrorCode, str] | None = None) -> Report:
+def verdict(ended: ProcessEnded, timeout_sec: float, spoiled: tuple[ErrorCode, str] | None = None) -> Report:
     """`spoiled` is the reason why its files could not be kept. A failure of the program itself takes precedence over
     it, unless the worker could not keep the files: then the attempt is retried in any case."""
     status, code, error = _end_of(ended, timeout_sec)
@@ -49,7 +49,7 @@ def verdict(ended: Ended, timeout_sec: float, spoiled: tuple[ErrorCode, str] | N
     )
 
 
-def _end_of(ended: Ended, timeout_sec: float) -> tuple[RunState, ErrorCode | None, str | None]:
+def _end_of(ended: ProcessEnded, timeout_sec: float) -> tuple[RunState, ErrorCode | None, str | None]:
     code = ended.exit_code or 0
     if ended.fault is not None:
         return RunState.FAILED, ErrorCode(ended.fault[0]), ended.fault[1]

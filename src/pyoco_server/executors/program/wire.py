@@ -13,7 +13,19 @@ import marshal
 import struct
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["BEGIN", "CANCEL", "KILL", "LINES", "READY", "Ended", "Frames", "Input", "Order", "Stopped", "frame"]
+__all__ = [
+    "BEGIN",
+    "CANCEL",
+    "KILL",
+    "LINES",
+    "READY",
+    "Input",
+    "Order",
+    "ProcessEnded",
+    "RunnerFrames",
+    "Stopped",
+    "frame",
+]
 
 READY, BEGIN, CANCEL, KILL, LINES = "ready", "begin", "cancel", "kill", "lines"
 _LENGTH = struct.Struct("<I")
@@ -40,7 +52,7 @@ class Order(NamedTuple):
     is_made: bool
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """The end of an attempt."""
 
     number: int
@@ -69,7 +81,7 @@ def frame(*message: Any) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Frames:
+class RunnerFrames:
     """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:

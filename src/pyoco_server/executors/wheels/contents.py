@@ -18,7 +18,15 @@ from packaging.version import InvalidVersion, Version
 from pyoco_server.core.wheel_needs import Needs, read_needs
 from pyoco_server.errors import InvalidWheel
 
-__all__ = ["code_in", "is_whole", "is_whole_fetch", "modules_in", "needs_of_directory", "needs_of_file", "write_fetch"]
+__all__ = [
+    "code_in",
+    "is_intact",
+    "is_intact_fetch",
+    "modules_in",
+    "needs_of_directory",
+    "needs_of_file",
+    "write_fetch",
+]
 
 #: METADATA may contain a complete README, but not more.
 _METADATA_BYTES_MAX = 16 * 1024 * 1024
@@ -108,7 +116,7 @@ def _files_below(folder: str) -> Iterator[str]:
         yield from files
 
 
-def is_whole(home: Path) -> bool:
+def is_intact(home: Path) -> bool:
     """Return whether all files listed in a directory's RECORD exist with their sizes. O(files).
 
     After a power failure, a file that was written just before may exist but be empty.
@@ -130,11 +138,11 @@ def write_fetch(home: Path, pins: list[str]) -> None:
     (home / _FETCH).write_text(json.dumps(pins), encoding="utf-8")
 
 
-def is_whole_fetch(home: Path) -> bool:
+def is_intact_fetch(home: Path) -> bool:
     """Return whether all packages that were downloaded into a directory are complete. O(files)."""
     try:
         pins = json.loads((home / _FETCH).read_bytes())
         count = sum(1 for _ in home.glob("*.dist-info/RECORD"))
     except (OSError, ValueError):
         return False
-    return isinstance(pins, list) and count == len(pins) and (not pins or is_whole(home))
+    return isinstance(pins, list) and count == len(pins) and (not pins or is_intact(home))

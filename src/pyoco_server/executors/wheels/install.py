@@ -22,8 +22,8 @@ from pyoco_server.core.wheel_sync import InstalledWheel
 from pyoco_server.errors import InvalidWheel, WheelSyncFailed
 from pyoco_server.executors.wheels.contents import (
     code_in,
-    is_whole,
-    is_whole_fetch,
+    is_intact,
+    is_intact_fetch,
     modules_in,
     needs_of_directory,
     needs_of_file,
@@ -93,7 +93,7 @@ class Installer:
 
     def look_at_fetched(self) -> None:
         """Find complete downloads of an earlier process. Blocks."""
-        self._fetched = {home for home in self._shelf.all_fetched() if is_whole_fetch(home)}
+        self._fetched = {home for home in self._shelf.all_fetched() if is_intact_fetch(home)}
 
     def has_fetched(self, home: Path) -> bool:
         """Return whether this directory contains all packages downloaded for a wheel."""
@@ -113,7 +113,7 @@ class Installer:
         """Return a wheel of the manifest if it is installed completely. Blocks."""
         home = self._shelf.home(entry)
         try:
-            if not is_whole(home):
+            if not is_intact(home):
                 return None
             needs = needs_of_directory(home, entry.package_name, entry.package_version)
             return Ready(entry, home, needs, modules_in(home))

@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyoco_server.core.wheel_sync import InstalledWheel, Trouble, read_installed, read_trouble
+from pyoco_server.core.wheel_sync import InstalledWheel, WheelTrouble, read_installed, read_trouble
 from pyoco_server.errors import UsageError
 from pyoco_server.executors.wheels.file_work import file_work
 from pyoco_server.logs import get_logger
@@ -197,12 +197,12 @@ class Shelf:
         """Replace the manifest atomically: after a crash it is either the old one or the new one (FLOW-238)."""
         self._replace(self._manifest, {name: asdict(entry) for name, entry in sorted(installed.items())})
 
-    def load_refused(self) -> dict[str, Trouble]:
+    def load_refused(self) -> dict[str, WheelTrouble]:
         """Return, by wheel name, the uploads with which no host process started when this was last written."""
         found = {name: read_trouble(item) for name, item in _read(self._refused).items()}
         return {name: one for name, one in found.items() if one is not None}
 
-    def save_refused(self, refused: Mapping[str, Trouble]) -> None:
+    def save_refused(self, refused: Mapping[str, WheelTrouble]) -> None:
         """Store them for the next worker process here, which starts without them."""
         entries = {
             name: {"nuid": one.nuid, "error": one.error, "times": one.times} for name, one in sorted(refused.items())

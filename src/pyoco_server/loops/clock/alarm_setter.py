@@ -26,8 +26,9 @@ _FOR_EVER = 1e12
 
 
 class AlarmSetter(Loop):
-    """Hears every change of a run, and sets an alarm for each one that waits for its time. So whoever records a delayed
-    run, a gateway, a door, a keeper or a worker, needs no access to the clock.
+    """Receives every change of a run, and sets an alarm for each run that waits for its time.
+
+    So a process that records a delayed run, such as a gateway, a door or a worker, needs no access to the clock.
 
     At its start, and after the stream of alarms was created anew or restored, it compares the alarms with the records,
     and sets those that are missing. Any number of keepers may do this: a second alarm replaces the first.

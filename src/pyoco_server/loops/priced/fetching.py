@@ -15,7 +15,7 @@ from pyoco_server.core.priced.run import PricedRun
 from pyoco_server.errors import DependencyUnavailable, NoRoom, TooLarge
 from pyoco_server.executors.packs.port import Faulted
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.priced.staging import Tries
+from pyoco_server.loops.priced.staging import StagingTries
 from pyoco_server.ports.inputs.scratch import Scratch
 from pyoco_server.ports.priced import Priced
 
@@ -24,7 +24,7 @@ __all__ = ["Files", "Unfetched", "fetch_files"]
 log = get_logger(__name__)
 
 #: For all files of a run together. Not part of the timebox; heartbeats continue meanwhile.
-_TRIES: Final = Tries(seconds=120.0, pauses=(1.0, 4.0, 15.0))
+_TRIES: Final = StagingTries(seconds=120.0, pauses=(1.0, 4.0, 15.0))
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Files:
     """Where a worker stores the files of its runs, and how long it tries to fetch them."""
 
     scratch: Scratch
-    tries: Tries = _TRIES
+    tries: StagingTries = _TRIES
 
 
 class Unfetched(Exception):
@@ -47,7 +47,7 @@ class Unfetched(Exception):
 
 
 async def fetch_files(
-    priced: Priced, run: PricedRun, keys: Sequence[str], into: Path, tries: Tries = _TRIES
+    priced: Priced, run: PricedRun, keys: Sequence[str], into: Path, tries: StagingTries = _TRIES
 ) -> Mapping[str, str]:
     """Fetch each file once, one after another, and return its local path by key. A file over the size limit is not read
     to its end.

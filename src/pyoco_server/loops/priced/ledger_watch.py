@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pyoco_server.actions.priced.agree_on_ledger import Standing
+from pyoco_server.actions.priced.agree_on_ledger import LedgerAgreement
 from pyoco_server.errors import DependencyUnavailable, OtherLedger
 from pyoco_server.loops.loop import Loop
 
@@ -22,7 +22,7 @@ class LedgerWatch(Loop):
     neither priced runs nor their money move.
     """
 
-    def __init__(self, compare: Callable[[], Awaitable[object]], standing: Standing) -> None:
+    def __init__(self, compare: Callable[[], Awaitable[object]], standing: LedgerAgreement) -> None:
         """`compare` raises OtherLedger when they differ."""
         super().__init__(every_seconds=_EVERY_SECONDS, turn_seconds_max=_TURN_SECONDS_MAX)
         self._compare, self._standing = compare, standing

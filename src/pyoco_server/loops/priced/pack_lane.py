@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pyoco_server.actions.priced.patience import PATIENT, Patience
+from pyoco_server.actions.priced.patience import PATIENT, RetryLimit
 from pyoco_server.core.priced.constants import RECEIVE_WAIT_SECONDS
 from pyoco_server.core.worker_description import LaneMembers, LaneReport, LastEnd
 from pyoco_server.core.worker_record import PACKS
@@ -21,7 +21,7 @@ from pyoco_server.loops.priced.abilities import Abilities, Probe
 from pyoco_server.loops.priced.fetching import Files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.pack_processor import PackProcessor, TakenMessage
-from pyoco_server.loops.priced.staging import Tries
+from pyoco_server.loops.priced.staging import StagingTries
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.pack_queue.port import Delivery
 from pyoco_server.ports.priced import Priced
@@ -58,13 +58,13 @@ class PackLane:
         packs: Collection[str] = (),
         *,
         files: Files,
-        tries: Tries | None = None,
-        patience: Patience = PATIENT,
+        tries: StagingTries | None = None,
+        patience: RetryLimit = PATIENT,
     ) -> None:
         """`packs`: the packs to take; empty: all that the executor has."""
         self._priced, self._executor, self._slots, self._packs = priced, executor, slots, frozenset(packs)
         self._outage = Outage(log)
-        self._files, self._tries, self._patience = files, tries or Tries(), patience
+        self._files, self._tries, self._patience = files, tries or StagingTries(), patience
         self._fitness = Fitness(priced)
         #: Reports what is missing for its packs; None: nothing ever is. Set it before the start.
         self.probe: Probe | None = None
@@ -198,9 +198,9 @@ class PackLane:
     async def _run_slot(self, processor: PackProcessor) -> None:
         while not self._stopping.is_set():
             try:
-                seat = await self._unless_stopped(self._executor.seat())
-                if seat is not None:
-                    await self._take_one(processor, seat)
+                process = await self._unless_stopped(self._executor.reserve_process())
+                if process is not None:
+                    await self._take_one(processor, process)
                 self._outage.worked()
             except DependencyUnavailable as error:
                 self._outage.failed("no priced run could be received", error)
@@ -209,13 +209,13 @@ class PackLane:
                 log.exception("a slot of priced runs failed; it continues")
                 await self._unless_stopped(asyncio.sleep(_PAUSE_SECONDS))
 
-    async def _take_one(self, processor: PackProcessor, seat: WarmProcess) -> None:
+    async def _take_one(self, processor: PackProcessor, process: WarmProcess) -> None:
         taken = TakenMessage(task=asyncio.current_task(), when_started=self._notify)
         try:
             delivery = await self._received()
             if delivery is not None:
                 self._taken[taken] = None
-                await self._work(processor, delivery, seat, taken)
+                await self._work(processor, delivery, process, taken)
         finally:
             self._taken.pop(taken, None)
             try:
@@ -223,15 +223,17 @@ class PackLane:
                     taken.execution.cancel()
                     await taken.execution.outcome()
             finally:
-                seat.leave()
+                process.leave()
             self._notify()
 
     def _notify(self) -> None:
         self.when_changed()
 
-    async def _work(self, processor: PackProcessor, delivery: Delivery, seat: WarmProcess, taken: TakenMessage) -> None:
+    async def _work(
+        self, processor: PackProcessor, delivery: Delivery, process: WarmProcess, taken: TakenMessage
+    ) -> None:
         try:
-            status = await processor.work(delivery, seat, taken)
+            status = await processor.work(delivery, process, taken)
         except DependencyUnavailable as error:
             log.warning("a store did not answer; the message will be redelivered", count=delivery.count, cause=error)
             self._fitness.doubt()

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyoco_server.actions.priced import facts, intents
 from pyoco_server.actions.priced.finalize import Finished, Unfinished, claim_end, finish
-from pyoco_server.actions.priced.patience import PATIENT, Patience
+from pyoco_server.actions.priced.patience import PATIENT, RetryLimit
 from pyoco_server.actions.priced.send import send
 from pyoco_server.actions.priced.start import NotHere, PutBack, Skip, Started, start_run
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
@@ -37,7 +37,7 @@ from pyoco_server.loops.priced.abilities import Abilities
 from pyoco_server.loops.priced.fetching import Files, Unfetched, fetch_files
 from pyoco_server.loops.priced.fitness import Fitness
 from pyoco_server.loops.priced.lease import Lease
-from pyoco_server.loops.priced.staging import NotStaged, Tries, prefix_of, stage, stage_once
+from pyoco_server.loops.priced.staging import NotStaged, StagingTries, prefix_of, stage, stage_once
 from pyoco_server.loops.pulse import Pulse
 from pyoco_server.ports.ledger.port import Lost
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -96,13 +96,13 @@ class PackProcessor:
         pulse: Pulse,
         *,
         files: Files,
-        tries: Tries,
-        patience: Patience = PATIENT,
+        tries: StagingTries,
+        patience: RetryLimit = PATIENT,
     ) -> None:
         self._priced, self._abilities, self._fitness, self._pulse = priced, abilities, fitness, pulse
         self._files, self._tries, self._patience = files, tries, patience
 
-    async def work(self, delivery: Delivery, seat: WarmProcess, taken: TakenMessage) -> Status | None:
+    async def work(self, delivery: Delivery, process: WarmProcess, taken: TakenMessage) -> Status | None:
         """Process one message; each step adds one fact, and nothing is decided twice. Returns the run's final status if
         it ended here.
 
@@ -115,7 +115,7 @@ class PackProcessor:
         taken.run = started.run
         taken.when_started()
         async with Lease(self._pulse, self._priced, started.run, delivery, held_at) as lease:
-            intent = await lease.while_mine(self._intend(started, seat, taken))
+            intent = await lease.while_mine(self._intend(started, process, taken))
             await lease.stop()
         if intent is not None and not lease.is_lost:
             taken.is_ending = True
@@ -177,10 +177,10 @@ class PackProcessor:
         await self._ack(delivery)
         return ended.run.status if isinstance(ended, Finished) else None
 
-    async def _intend(self, started: Started, seat: WarmProcess, taken: TakenMessage) -> Intent | None:
+    async def _intend(self, started: Started, process: WarmProcess, taken: TakenMessage) -> Intent | None:
         """Execute the pack, store its result, and return the intent for the run. Returns None if this worker stopped
         the execution."""
-        outcome = await self._execute(started, seat, taken)
+        outcome = await self._execute(started, process, taken)
         if isinstance(outcome, Stopped):
             return None
         intent = await self._success(started.run, outcome) if isinstance(outcome, Executed) else None
@@ -192,7 +192,7 @@ class PackProcessor:
             await self._store_failed(started.run, intent)
         return intent
 
-    async def _execute(self, started: Started, seat: WarmProcess, taken: TakenMessage) -> Outcome:
+    async def _execute(self, started: Started, process: WarmProcess, taken: TakenMessage) -> Outcome:
         """Execute the pack with the files that its inputs name, which are kept for as long as it runs."""
         spec = self._priced.packs.get(started.run.pack_type)
         try:
@@ -203,11 +203,11 @@ class PackProcessor:
             )
             return Faulted("INPUT_REFUSED: the pack cannot tell which files it needs")
         if not keys:
-            return await self._execute_with({}, started, seat, taken)
+            return await self._execute_with({}, started, process, taken)
         try:
             async with self._files.scratch.room() as room:
                 files = await fetch_files(self._priced, started.run, keys, room, self._files.tries)
-                return await self._execute_with(files, started, seat, taken)
+                return await self._execute_with(files, started, process, taken)
         except Unfetched as error:
             log.warning("could not fetch the files of a run", **facts.about(started.run), why=error.fault.detail)
             if error.is_outage:
@@ -218,7 +218,7 @@ class PackProcessor:
             return Faulted("INPUT_UNAVAILABLE: the worker has no room for the files of the run", is_unavailable=True)
 
     async def _execute_with(
-        self, files: Mapping[str, str], started: Started, seat: WarmProcess, taken: TakenMessage
+        self, files: Mapping[str, str], started: Started, process: WarmProcess, taken: TakenMessage
     ) -> Outcome:
         run = started.run
         call = Call(
@@ -235,7 +235,7 @@ class PackProcessor:
         )
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
-                taken.execution = await seat.begin(call)
+                taken.execution = await process.begin(call)
         except TimeoutError:
             return Faulted("no process could be started for the pack", is_unavailable=True)
         began = time.monotonic()

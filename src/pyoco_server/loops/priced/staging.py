@@ -16,13 +16,13 @@ from pyoco_server.logs import get_logger
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.results.port import ExistsDifferent
 
-__all__ = ["NotStaged", "Tries", "prefix_of", "stage", "stage_once"]
+__all__ = ["NotStaged", "StagingTries", "prefix_of", "stage", "stage_once"]
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Tries:
+class StagingTries:
     """How often an upload is tried, and for how long (PRICED-115)."""
 
     seconds: float = 30.0
@@ -43,7 +43,7 @@ def prefix_of(run: PricedRun) -> str:
     return result_prefix(run.tenant_id, run.created_at, run.run_id)
 
 
-async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) -> ResultPointer | NotStaged:
+async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: StagingTries) -> ResultPointer | NotStaged:
     """Store the artifacts, then the envelope. A retry continues where the previous try failed.
 
     Each object is written once, so that a repeat after an unknown outcome is harmless.
@@ -81,4 +81,4 @@ async def stage(priced: Priced, run: PricedRun, sealed: Sealed, tries: Tries) ->
 
 async def stage_once(priced: Priced, run: PricedRun, sealed: Sealed, seconds: float) -> None:
     """Try once, for an envelope to which no row points (PRICED-133)."""
-    await stage(priced, run, sealed, Tries(seconds, ()))
+    await stage(priced, run, sealed, StagingTries(seconds, ()))

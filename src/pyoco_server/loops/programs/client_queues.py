@@ -183,7 +183,7 @@ class ClientQueues:
         """Return whether one of the client's queues is assumed to contain jobs. O(its queues)."""
         return any(state.depth for state in self._by_client.get(client_id, ()))
 
-    def give_turn_back(self, turn: Turn[T]) -> None:
+    def return_turn(self, turn: Turn[T]) -> None:
         self._order.undo(turn)
 
     def _ready(self, state: ClientQueueState) -> None:

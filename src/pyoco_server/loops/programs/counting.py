@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pyoco_server.actions.programs.attempt import ProgramAttempt
 from pyoco_server.core.run import Run
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 
 __all__ = ["count_end", "count_put_back"]
 
 
-def count_end(meter: Meter, run: Run) -> None:
+def count_end(meter: ProgramMeter, run: Run) -> None:
     """Count a run that this process ended."""
     program = run.program
     if program is None:
         return
     meter.end(program.exec_name, run.status, program.run_seconds)
     if program.dlq_due:
-        meter.letter(program.exec_name, run.reason or "execution_error")
+        meter.dead_letter(program.exec_name, run.reason or "execution_error")
 
 
-def count_put_back(meter: Meter, attempt: ProgramAttempt) -> None:
+def count_put_back(meter: ProgramMeter, attempt: ProgramAttempt) -> None:
     """Count an attempt that was put back, or whose run ended because its retry budget was spent."""
     run = attempt.run
     if run.is_terminal:

@@ -26,7 +26,7 @@ from pyoco_server.ports.queue.port import Delivery
 from pyoco_server.ports.slots.port import Slot
 from pyoco_server.ports.wakeups.port import Listening, Wakeup
 
-__all__ = ["Credit", "Credits", "Dispatcher", "WorkerLost"]
+__all__ = ["CreditSource", "Dispatcher", "ReservedCredit", "WorkerLost"]
 
 log = get_logger(__name__)
 
@@ -40,23 +40,23 @@ class WorkerLost(Exception):
     """The worker could not be reached: the attempt counts as lost with it (GRID-83)."""
 
 
-class Credit(Protocol):
+class ReservedCredit(Protocol):
     """Room for one attempt, reserved: a credit of a worker."""
 
     @property
     def worker_id(self) -> str: ...
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         """Release the credit: there was no job for it."""
 
     async def start(self, attempt: ProgramAttempt) -> None:
         """Hand over the attempt, which is in flight already. Raises WorkerLost."""
 
 
-class Credits(Protocol):
+class CreditSource(Protocol):
     """The credits of workers. No method may block."""
 
-    def reserve_credit(self, exec_name: str, tenant: str | None) -> Credit | None:
+    def reserve_credit(self, exec_name: str, tenant: str | None) -> ReservedCredit | None:
         """Reserve a credit of the next worker in turn that may run the program for this tenant (`tenant_token`).
 
         Returns None if there is no such credit now.
@@ -73,7 +73,7 @@ class _Poll:
     state: ClientQueueState
     heard: int
     room: Room
-    turns: list[Turn[Credit]] = field(default_factory=list)
+    turns: list[Turn[ReservedCredit]] = field(default_factory=list)
 
 
 class Dispatcher:
@@ -91,7 +91,7 @@ class Dispatcher:
     def __init__(
         self,
         backend: Backend,
-        worker_credits: Credits,
+        worker_credits: CreditSource,
         in_flight: InFlight,
         slots: ClientSlots,
         *,
@@ -134,7 +134,7 @@ class Dispatcher:
             await self._slots.open()
             self._listening = await self._programs.wakeups.listen(self._group, self._on_wakeup, Wakeup.NEW)
             await self._programs.queue.start(self._on_queue)
-            for queue in self._programs.queue.lanes(self._group):
+            for queue in self._programs.queue.client_queues(self._group):
                 self._on_queue(queue)
             self._task = asyncio.create_task(self._run(), name="dispatcher")
 
@@ -202,7 +202,9 @@ class Dispatcher:
             self._begin(self._run_poll(poll))
         self._slots.free_idle()
 
-    def _add_to_poll(self, polls: dict[ClientQueueState, _Poll], state: ClientQueueState, turn: Turn[Credit]) -> None:
+    def _add_to_poll(
+        self, polls: dict[ClientQueueState, _Poll], state: ClientQueueState, turn: Turn[ReservedCredit]
+    ) -> None:
         poll = polls.get(state) or _Poll(state, state.heard, Room(turn.client_id))
         if not self._slots.reserve(poll.room):
             self._queues.unasked(state)
@@ -267,13 +269,13 @@ class Dispatcher:
             self._pass_over(turn)
         del poll.turns[used:]
 
-    def _pass_over(self, turn: Turn[Credit]) -> None:
+    def _pass_over(self, turn: Turn[ReservedCredit]) -> None:
         """There was no job for the credit: release it for another queue."""
-        self._queues.give_turn_back(turn)
-        turn.credit.give_back()
+        self._queues.return_turn(turn)
+        turn.credit.return_unused()
         self._queues.wake()
 
-    async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[Credit]) -> None:
+    async def _assign(self, delivery: Delivery, slot: Slot, turn: Turn[ReservedCredit]) -> None:
         """Claim a received job and hand it over. Never raises."""
         credit, holder = turn.credit, self._slots.holder
         try:
@@ -286,7 +288,7 @@ class Dispatcher:
             self._release(turn, slot)
             return
         if self._is_stopping:
-            credit.give_back()
+            credit.return_unused()
             await self._in_flight.release(taken)
             return
         self._in_flight.add(taken)
@@ -296,7 +298,7 @@ class Dispatcher:
             log.warning("could not hand over a job", run_id=taken.run.run_id, worker_id=credit.worker_id, error=error)
             await self._in_flight.put_back(taken, Why.WORKER_DOWN)
 
-    def _release(self, turn: Turn[Credit], slot: Slot) -> None:
+    def _release(self, turn: Turn[ReservedCredit], slot: Slot) -> None:
         """Release credit and slot: there is nothing to run.
 
         The slot is not kept, since another process may hold it by now.

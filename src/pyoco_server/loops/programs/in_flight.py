@@ -22,7 +22,7 @@ from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.programs.client_slots import ClientSlots
 from pyoco_server.loops.programs.counting import count_put_back
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvents, QuorumChanged
-from pyoco_server.loops.programs.meter import Meter
+from pyoco_server.loops.programs.meter import ProgramMeter
 from pyoco_server.loops.programs.quorum import Quorum, QuorumChange
 from pyoco_server.loops.pulse import Live, Pulse, Rhythm
 from pyoco_server.ports.backend import Backend
@@ -88,8 +88,9 @@ class _Held(Live):
 class InFlight:
     """The attempts in flight in this process.
 
-    `events` contains what nobody has asked for: cancel requests, attempts that this process no longer owns, and whether
-    JetStream answers. Slots of attempts that are over go back to `slots`, and its queues learn when jobs are due again.
+    `events` contains what is not an answer to a request: cancel requests, attempts that this process no longer owns,
+    and whether JetStream answers. Slots of attempts that are over go back to `slots`, and its queues learn when jobs
+    are due again.
 
     Limitation: it cannot keep a lease while this process is suspended or starved of CPU. After that it rechecks
     ownership of each attempt before it acknowledges or extends anything (GRID-10).
@@ -99,7 +100,7 @@ class InFlight:
         self,
         backend: Backend,
         slots: ClientSlots,
-        meter: Meter,
+        meter: ProgramMeter,
         *,
         awaits_signs: bool = True,
         quorum: Quorum | None = None,

@@ -37,8 +37,8 @@ from pyoco_server.loops.programs.cpu import LOOK_SECONDS, CpuUse, HeldBack
 from pyoco_server.loops.programs.dispatcher import Dispatcher
 from pyoco_server.loops.programs.in_flight import InFlight
 from pyoco_server.loops.programs.in_flight_events import AttemptLost, CancelRequested, InFlightEvent
-from pyoco_server.loops.programs.meter import Gauges, Meter
-from pyoco_server.loops.programs.shelf import Shelf, allow_of
+from pyoco_server.loops.programs.meter import Gauges, ProgramMeter
+from pyoco_server.loops.programs.shelf import ProgramShelf, allow_of
 from pyoco_server.loops.programs.unoffered import UnofferedJobs
 from pyoco_server.ports.backend import Backend
 
@@ -70,8 +70,8 @@ class _ReservedSlot:
         self._lane = lane
         self.worker_id = lane.worker_id
 
-    def give_back(self) -> None:
-        self._lane.give_back()
+    def return_unused(self) -> None:
+        self._lane.return_unused()
 
     async def start(self, attempt: ProgramAttempt) -> None:
         self._lane.begin(attempt)
@@ -105,7 +105,7 @@ class ProgramLane:
         self._held_back = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu.share)
         self._free = config.worker_max_par
         self._accepted: dict[str, bool] = {}
-        self._shelf = Shelf(executor)
+        self._shelf = ProgramShelf(executor)
         self._running: dict[str, _Running] = {}
         #: Attempts whose programs have exited and whose slots are free, while their results are being written.
         self._reporting = 0
@@ -113,7 +113,7 @@ class ProgramLane:
         self._reader: asyncio.Task[None] | None = None
         self._is_closed = False
         self._is_started = False
-        self.meter = Meter(config.exec_group)
+        self.meter = ProgramMeter(config.exec_group)
         slots = ClientSlots(backend, self.holder)
         self.in_flight = InFlight(backend, slots, self.meter, awaits_signs=False)
         self.dispatcher = Dispatcher(backend, self, self.in_flight, slots)
@@ -184,7 +184,7 @@ class ProgramLane:
         self._free -= 1
         return _ReservedSlot(self)
 
-    def give_back(self) -> None:
+    def return_unused(self) -> None:
         self._free += 1
 
     def begin(self, attempt: ProgramAttempt) -> None:

@@ -11,7 +11,7 @@ from pyoco_server.actions.programs.measure import SAMPLE, ProgramFigures
 from pyoco_server.core.programs.percentile import p95
 from pyoco_server.ports.index.port import OTHER, RUN_SECONDS_BOUNDS
 
-__all__ = ["NAMES_MAX", "Gauges", "Meter"]
+__all__ = ["NAMES_MAX", "Gauges", "ProgramMeter"]
 
 #: Limit of programs counted separately; the others are counted together.
 NAMES_MAX = 1_000
@@ -19,7 +19,7 @@ NAMES_MAX = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Gauges:
-    """The state of a process when its metrics are read, as opposed to what a `Meter` has counted."""
+    """The state of a process when its metrics are read, as opposed to what a `ProgramMeter` has counted."""
 
     #: Open connections by role: `client`, `worker`, `new`.
     connections: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Gauges:
     inflight: Mapping[str, int] = field(default_factory=dict)
 
 
-class Meter:
+class ProgramMeter:
     """Counters of one process. Each call is O(1), never waits and never raises; memory is O(programs)."""
 
     def __init__(self, group: str) -> None:
@@ -38,7 +38,7 @@ class Meter:
         self._names: set[str] = set()
         self._ended: Counter[tuple[str, str, str]] = Counter()
         self._retries: Counter[tuple[str, str, str]] = Counter()
-        self._letters: Counter[tuple[str, str, str]] = Counter()
+        self._dead_letters: Counter[tuple[str, str, str]] = Counter()
         self._errors: Counter[str] = Counter()
         self._stale = self._duplicates = 0
         self._buckets: dict[str, list[int]] = {}
@@ -63,9 +63,9 @@ class Meter:
         """Count an attempt that was put back: ack_timeout, worker_error, worker_down or holder_lost."""
         self._retries[self._group, self._name(exec_name), why] += 1
 
-    def letter(self, exec_name: str, reason: str) -> None:
+    def dead_letter(self, exec_name: str, reason: str) -> None:
         """Count a dead letter."""
-        self._letters[self._group, self._name(exec_name), reason] += 1
+        self._dead_letters[self._group, self._name(exec_name), reason] += 1
 
     def stale(self) -> None:
         """Count a dropped result."""
@@ -89,7 +89,7 @@ class Meter:
             inflight={(self._group, name): count for name, count in gauges.inflight.items()},
             ended=dict(self._ended),
             retries=dict(self._retries),
-            letters=dict(self._letters),
+            dead_letters_written=dict(self._dead_letters),
             seconds={name: (tuple(counts), self._sums[name]) for name, counts in sorted(self._buckets.items())},
             p95={name: seconds for name, seconds in recent.items() if seconds is not None},
             stale={self._group: self._stale},

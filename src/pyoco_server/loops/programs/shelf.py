@@ -10,7 +10,7 @@ from pyoco_server.config.grid import GridConfig
 from pyoco_server.executors.program.port import ProgramExecutor
 from pyoco_server.logs import get_logger
 
-__all__ = ["ANNOUNCED_MAX", "Shelf", "allow_of"]
+__all__ = ["ANNOUNCED_MAX", "ProgramShelf", "allow_of"]
 
 log = get_logger(__name__)
 
@@ -29,7 +29,7 @@ def allow_of(config: GridConfig) -> tuple[str, ...] | None:
     return None if "*" in config.worker_exec_allow else config.worker_exec_allow
 
 
-class Shelf:
+class ProgramShelf:
     """The programs in the directory, scanned periodically since they may change while the worker runs."""
 
     def __init__(self, executor: ProgramExecutor, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,11 +18,11 @@ from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.executors.program.port import ProgramExecution, ProgramExecutor, ProgramWork, WorkFile
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.finished import Archive, Finished
-from pyoco_server.loops.tcp_worker.session import Key, Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.finished import FinishedArchive, FinishedJob
+from pyoco_server.loops.tcp_worker.session import DoorSession, Key
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 
 __all__ = ["AssignedJobs", "Desk", "Origin"]
 
@@ -40,10 +40,10 @@ _ENDED_MAX = 10_000
 class Origin:
     """The AssignJob that an answer belongs to."""
 
-    session: Session
+    session: DoorSession
     msg_id: UUID
 
-    def corr_id(self, session: Session) -> UUID:
+    def corr_id(self, session: DoorSession) -> UUID:
         """Return the msgId to answer (section 6), or NIL if the connection is another one."""
         return self.msg_id if session is self.session else NIL
 
@@ -51,7 +51,7 @@ class Origin:
 class Desk(Protocol):
     """The parts of the worker that its jobs use."""
 
-    async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def deliver(self, kept: SpooledResult, finished: FinishedJob, origin: Origin | None) -> None:
         """Send a result to the current door, if there is one. Never raises: failed sends are repeated later."""
 
     def fetch(self, job_id: str, file: InputFile) -> AsyncIterator[bytes]:
@@ -105,7 +105,7 @@ class AssignedJobs:
         self._ended: deque[Captured] = deque()
         self._answering = 0
         self._running = 0
-        self._tasks = Tasks()
+        self._tasks = TaskSet()
 
     @property
     def unfinished(self) -> int:
@@ -121,7 +121,7 @@ class AssignedJobs:
         """Return JobId and token by which a door knows the attempt. None: it was forgotten."""
         return self._keys.get(attempt)
 
-    def remember(self, left: Iterable[Kept]) -> None:
+    def remember(self, left: Iterable[SpooledResult]) -> None:
         """Note the jobs that an earlier worker process has run, so that they do not run again here (GRID-109)."""
         for kept in left:
             if kept.is_worth_keeping:
@@ -165,7 +165,7 @@ class AssignedJobs:
         waiting = sum(each.size for each in self._waiting) if len(self._waiting) < _WAITING_MAX else _WAITING_BYTES_MAX
         return waiting + _size(assign) <= _WAITING_BYTES_MAX
 
-    def refuse(self, finished: Finished, origin: Origin) -> None:
+    def refuse(self, finished: FinishedJob, origin: Origin) -> None:
         """Answer an invalid AssignJob like a finished job. A copy of a running one is not answered."""
         held = self._jobs.get(finished.job_id)
         if held is not None and held.token == finished.token:
@@ -227,7 +227,7 @@ class AssignedJobs:
         """Wait until every program has exited and every result is kept. To be called after `abandon`."""
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _known(self, assign: AssignJob) -> Kept | None:
+    def _known(self, assign: AssignJob) -> SpooledResult | None:
         kept = self._spool.get(assign.job_id)
         if kept is None or assign.job_id in self._seen:
             return kept
@@ -271,10 +271,10 @@ class AssignedJobs:
                 await asyncio.to_thread(archive.discard)
             self._remove(held)
             return
-        kept = Archive(archive.path, archive.size, archive.sha256) if archive is not None else None
+        kept = FinishedArchive(archive.path, archive.size, archive.sha256) if archive is not None else None
         await self._end(held, outcome.report, kept)
 
-    async def _end(self, held: _Held, report: Report, archive: Archive | None) -> None:
+    async def _end(self, held: _Held, report: Report, archive: FinishedArchive | None) -> None:
         """Store the result in the spool and send it. Repeat if a newer attempt was assigned meanwhile."""
         held.is_over = True
         job_id = held.assign.job_id
@@ -313,7 +313,7 @@ class AssignedJobs:
     async def _answer(self, assign: AssignJob, origin: Origin) -> bool:
         """Answer from the spool. Returns False if the result was deleted or damaged, so that the job must run again."""
         kept = self._spool.get(assign.job_id)
-        again: tuple[Kept, Finished] | None = None
+        again: tuple[SpooledResult, FinishedJob] | None = None
         if kept is not None and kept.token == assign.token:
             finished = await self._spool.read(kept)
             again = None if finished is None else (kept, finished)
@@ -325,7 +325,7 @@ class AssignedJobs:
         await self._desk.deliver(*again, origin)
         return True
 
-    async def _keep_and_answer(self, finished: Finished, origin: Origin) -> None:
+    async def _keep_and_answer(self, finished: FinishedJob, origin: Origin) -> None:
         try:
             kept, finished = await self._spool.put(finished)
             await self._desk.deliver(kept, finished, origin)
@@ -333,7 +333,7 @@ class AssignedJobs:
             self._answering -= 1
             self._desk.freed()
 
-    def _remember(self, finished: Finished) -> None:
+    def _remember(self, finished: FinishedJob) -> None:
         if finished.is_worth_keeping:
             self._seen.put(finished.job_id, None)
 
@@ -368,8 +368,8 @@ def _size(assign: AssignJob) -> int:
     return sum(map(len, assign.files.values()))
 
 
-def _finished(assign: AssignJob, token: str, attempt: int, report: Report) -> Finished:
-    return Finished(
+def _finished(assign: AssignJob, token: str, attempt: int, report: Report) -> FinishedJob:
+    return FinishedJob(
         job_id=assign.job_id,
         run_id=assign.run_id,
         client_id=assign.client_id,

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from pyoco_server.loops.programs.cpu import HeldBack
 
-__all__ = ["CREDIT_MAX", "Credits"]
+__all__ = ["CREDIT_MAX", "CreditAccount"]
 
 #: GRID-25: the limit of one frame.
 CREDIT_MAX = 10_000
 
 
-class Credits:
+class CreditAccount:
     """The credits of one connection; a new connection starts at zero, as does the door (GRID-68).
 
     The number owed is derived from four numbers and never accumulated, so it cannot drift: not through a repeated job,

@@ -13,7 +13,7 @@ from pyoco_server.core.programs.names import read_job_id
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
 
-__all__ = ["Archive", "Damaged", "Finished", "decode", "encode"]
+__all__ = ["Damaged", "FinishedArchive", "FinishedJob", "decode", "encode"]
 
 _MAGIC = b"pyoco-result 1 "
 _DIGEST_LENGTH = 64
@@ -25,7 +25,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class Archive:
+class FinishedArchive:
     """The zip of the files that a program made, on this machine's disk."""
 
     path: Path
@@ -34,7 +34,7 @@ class Archive:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class FinishedJob:
     """The content of an AckJob, independent of the door that will receive it (section 5.4)."""
 
     job_id: str
@@ -45,7 +45,7 @@ class Finished:
     #: Of the newest attempt that this result answers (GRID-107).
     token: str
     report: Report
-    archive: Archive | None = None
+    archive: FinishedArchive | None = None
 
     def with_token(self, token: str, attempt: int) -> Self:
         return replace(self, token=token, attempt=attempt)
@@ -59,7 +59,7 @@ class Finished:
         return self.report.error_code not in (ErrorCode.WORKER_ERROR, ErrorCode.EXEC_NOT_FOUND)
 
 
-def encode(finished: Finished) -> bytes:
+def encode(finished: FinishedJob) -> bytes:
     """Encode: a line with the hash of the rest, a line of JSON, the two outputs. The archive is a separate file."""
     report = finished.report
     members = {name: value for name, value in vars(report).items() if name not in _OUTPUTS}
@@ -73,7 +73,7 @@ def encode(finished: Finished) -> bytes:
     return _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
-def decode(data: bytes, archive_path: Path) -> Finished:
+def decode(data: bytes, archive_path: Path) -> FinishedJob:
     """Decode, with the archive at that path. Raises Damaged; only content covered by the hash is trusted."""
     start = len(_MAGIC) + _DIGEST_LENGTH + 1
     rest = data[start:]
@@ -87,7 +87,7 @@ def decode(data: bytes, archive_path: Path) -> Finished:
         raise Damaged(f"its members cannot be read: {type(error).__name__}") from error
 
 
-def _read(document: dict[str, Any], outputs: bytes, archive_path: Path) -> Finished:
+def _read(document: dict[str, Any], outputs: bytes, archive_path: Path) -> FinishedJob:
     stdout_length, stderr_length = document["lengths"]
     if stdout_length + stderr_length != len(outputs):
         raise ValueError("lengths do not add up")
@@ -98,10 +98,10 @@ def _read(document: dict[str, Any], outputs: bytes, archive_path: Path) -> Finis
     report = Report(**members, stdout=outputs[:stdout_length], stderr=outputs[stdout_length:])
     archive = document.get("archive")
     texts = {name: str(document[name]) for name in ("run_id", "client_id", "exec_name", "token")}
-    return Finished(
+    return FinishedJob(
         job_id=read_job_id(document["job_id"]),
         attempt=int(document["attempt"]),
         report=report,
-        archive=Archive(archive_path, int(archive[0]), str(archive[1])) if archive is not None else None,
+        archive=FinishedArchive(archive_path, int(archive[0]), str(archive[1])) if archive is not None else None,
         **texts,
     )

@@ -10,13 +10,13 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import is_client_id, is_exec_name, read_job_id
 from pyoco_server.core.programs.report import ErrorCode, Report
 from pyoco_server.core.states import RunState
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs, Origin
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 from pyoco_server.loops.tcp_worker.link import Link
 from pyoco_server.loops.tcp_worker.saying import Saying
-from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.session import DoorSession
 
 __all__ = ["Hearing"]
 
@@ -31,9 +31,9 @@ class Hearing:
 
     def __init__(self, jobs: AssignedJobs, link: Link, saying: Saying) -> None:
         self._jobs, self._link, self._saying = jobs, link, saying
-        self._tasks = Tasks()
+        self._tasks = TaskSet()
 
-    async def heard(self, session: Session, frame: Frame) -> None:
+    async def heard(self, session: DoorSession, frame: Frame) -> None:
         """Handle a frame. Raises GridRefused for an invalid payload; an invalid AssignJob is answered instead."""
         match frame.type:
             case Type.ASSIGN_JOB:
@@ -65,7 +65,7 @@ class Hearing:
     async def stop(self) -> None:
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _assigned(self, session: Session, frame: Frame) -> None:
+    def _assigned(self, session: DoorSession, frame: Frame) -> None:
         session.credits.took()
         origin = Origin(session, frame.msg_id)
         try:
@@ -93,7 +93,7 @@ def _assignment(frame: Frame) -> AssignJob:
     return assign
 
 
-def _refusal(frame: Frame, error: GridRefused) -> Finished | None:
+def _refusal(frame: Frame, error: GridRefused) -> FinishedJob | None:
     """Build the answer to an invalid AssignJob. None: not even its job and token can be read."""
     try:
         fields = Fields.of(frame.payload)
@@ -103,7 +103,7 @@ def _refusal(frame: Frame, error: GridRefused) -> Finished | None:
     client_id, exec_name = fields.get("ClientId"), fields.get("ExecName")
     run_id, attempt = fields.get("RunId"), fields.get("Attempt")
     code = ErrorCode.BAD_FILE_NAME if error.code is Code.BAD_FILE_NAME else ErrorCode.WORKER_ERROR
-    return Finished(
+    return FinishedJob(
         job_id=job_id,
         run_id=run_id if isinstance(run_id, str) and is_client_id(run_id) else job_id,
         client_id=client_id if isinstance(client_id, str) and is_client_id(client_id) else _UNKNOWN,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyoco_server.errors import UsageError
 
-__all__ = ["SPOOL", "Identity", "take_identity"]
+__all__ = ["SPOOL", "WorkerIdentity", "take_identity"]
 
 #: Below the root of job directories: undelivered results, one directory per worker.
 SPOOL = ".spool"
@@ -21,7 +21,7 @@ _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Identity:
+class WorkerIdentity:
     """A worker's id and its spool, locked by this process until `release`.
 
     The kernel releases the locks if it is killed.
@@ -37,7 +37,7 @@ class Identity:
             os.close(lock)
 
 
-def take_identity(root: Path, wanted: str | None, host: str) -> Identity:
+def take_identity(root: Path, wanted: str | None, host: str) -> WorkerIdentity:
     """Take the wanted id, or `<host>-<n>` with the first free n: a restarted worker gets its old id back.
 
     Raises UsageError if another process has the wanted id, or the root is not writable. Blocks for a moment.
@@ -50,13 +50,13 @@ def take_identity(root: Path, wanted: str | None, host: str) -> Identity:
                 raise UsageError(
                     f"another worker with the id {wanted} is at work in {root}; give this one another --id"
                 )
-            return Identity(wanted, spool, (lock,))
+            return WorkerIdentity(wanted, spool, (lock,))
         return _take_first(root, host)
     except OSError as error:
         raise UsageError(f"the directory of jobs {root} cannot be used: {error.strerror}") from error
 
 
-def _take_first(root: Path, host: str) -> Identity:
+def _take_first(root: Path, host: str) -> WorkerIdentity:
     for number in range(1, _NAMES_MAX + 1):
         ending = f"-{number}"
         worker_id = _NOT_ALLOWED.sub("_", host or "worker")[: _LENGTH_MAX - len(ending)] + ending
@@ -65,7 +65,7 @@ def _take_first(root: Path, host: str) -> Identity:
             continue
         spool, lock = _take_spool(root, worker_id)
         if lock is not None:
-            return Identity(worker_id, spool, (name, lock))
+            return WorkerIdentity(worker_id, spool, (name, lock))
         os.close(name)  # this id was given to another worker explicitly
     raise UsageError(f"{_NAMES_MAX} workers are at work in {root}; give this one an --id")
 

@@ -13,7 +13,7 @@ from pyoco_server.core.programs.job import InputFile
 from pyoco_server.errors import ObjectNotFound, Unavailable
 from pyoco_server.frames.wire import WireClosed
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.session import Refused, Session
+from pyoco_server.loops.tcp_worker.session import DoorRefused, DoorSession
 
 __all__ = ["fetch"]
 
@@ -25,7 +25,7 @@ _PAUSE_SECONDS, _LOST_SECONDS = 1.0, 0.1
 
 
 async def fetch(
-    session: Callable[[], Awaitable[Session]],
+    session: Callable[[], Awaitable[DoorSession]],
     job_id: str,
     file: InputFile,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -49,7 +49,7 @@ async def fetch(
                 return
             await sleep(_LOST_SECONDS)
             continue
-        except Refused as refused:
+        except DoorRefused as refused:
             if refused.error.code == Code.NOT_FOUND:
                 raise ObjectNotFound(f"the input {file.name} is no longer kept") from None
             reason = refused.error.code
@@ -67,7 +67,7 @@ async def fetch(
         await sleep(_PAUSE_SECONDS)
 
 
-async def _from_here(door: Session, job_id: str, file: InputFile, offset: int) -> AsyncGenerator[bytes]:
+async def _from_here(door: DoorSession, job_id: str, file: InputFile, offset: int) -> AsyncGenerator[bytes]:
     with door.answers() as answers:
         await answers.ask(Type.OBJECT_GET, ObjectGet(job_id=job_id, name=file.name, offset=offset).to_payload())
         while True:

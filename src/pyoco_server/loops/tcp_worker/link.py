@@ -16,8 +16,8 @@ from pyoco_server.frames.calling import PAUSE_SECONDS_MAX, Caller, search
 from pyoco_server.frames.calling import Session as Attachment
 from pyoco_server.frames.wire import Timers, WireClosed
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.credits import Credits
-from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
+from pyoco_server.loops.tcp_worker.session import DoorSession
 
 __all__ = ["Host", "Link", "Unwelcome"]
 
@@ -39,13 +39,13 @@ class Host(Protocol):
     def heartbeat(self) -> bytes:
         """Return the heartbeat of an idle connection."""
 
-    def account(self) -> Credits:
+    def account(self) -> CreditAccount:
         """Create the credits of a new connection."""
 
-    async def attached(self, session: Session) -> None:
+    async def attached(self, session: DoorSession) -> None:
         """Report what is running, finished and free, after a HelloAck. Raises WireClosed."""
 
-    async def heard(self, session: Session, frame: Frame) -> None:
+    async def heard(self, session: DoorSession, frame: Frame) -> None:
         """Handle a frame. Raises GridRefused for an invalid one: the connection is closed then."""
 
 
@@ -66,12 +66,12 @@ class Link:
         self._host, self._addresses, self._sleep = host, addresses, sleep
         self._caller = Caller(Type.HELLO_WORKER, host.hello, timers, tls, _unwelcome, host.heartbeat)
         #: The current door; None: searching.
-        self.current: Session | None = None
+        self.current: DoorSession | None = None
         self._found = asyncio.Event()
-        self._readers: dict[Session, asyncio.Task[None]] = {}
+        self._readers: dict[DoorSession, asyncio.Task[None]] = {}
         self._redirect: asyncio.Future[NotLeader] | None = None
 
-    async def session(self) -> Session:
+    async def session(self) -> DoorSession:
         """Return the current door, waiting until there is one."""
         while self.current is None:
             await self._found.wait()
@@ -81,7 +81,7 @@ class Link:
         """Set a minimum delay before the next connection. Returns True for the first such request of a series."""
         return self._addresses.wait_at_least(min(seconds, PAUSE_SECONDS_MAX))
 
-    def redirect(self, session: Session, message: NotLeader) -> None:
+    def redirect(self, session: DoorSession, message: NotLeader) -> None:
         """Move to another door, because the current one requests it (GRID-45)."""
         self._addresses.learn(message.doors)
         if session is self.current and self._redirect is not None and not self._redirect.done():
@@ -91,14 +91,14 @@ class Link:
         """Run until cancelled, then close all connections. Raises Unwelcome only before the first door."""
         try:
             while True:
-                session: Session | None = await self._find()
+                session: DoorSession | None = await self._find()
                 while session is not None:
                     session = await self._serve(session)
         finally:
             self._set_current(None)
             await self._hang_up(*self._readers)
 
-    async def _serve(self, session: Session) -> Session | None:
+    async def _serve(self, session: DoorSession) -> DoorSession | None:
         """Serve a connection until it is lost or redirected. Returns the next connection, if the worker has moved."""
         self._redirect = asyncio.get_running_loop().create_future()
         reading = self._readers[session]
@@ -112,7 +112,7 @@ class Link:
         await self._hang_up(session)
         return None
 
-    async def _move(self, old: Session, message: NotLeader) -> Session | None:
+    async def _move(self, old: DoorSession, message: NotLeader) -> DoorSession | None:
         """Connect to a new door before closing the old connection (GRID-45). None: the old one was lost first."""
         log.info("door redirects this worker", reason=message.reason, door=str(old.address))
         reading = self._readers[old]
@@ -128,7 +128,7 @@ class Link:
                 if reading.done():
                     return None
                 answer = await self._dial(address)
-                if isinstance(answer, Session):
+                if isinstance(answer, DoorSession):
                     # The new door becomes the holder meanwhile, so the old one has nothing to put back.
                     await self._sleep_or(reading, _OVERLAP_SECONDS)
                     await self._hang_up(old)
@@ -137,18 +137,18 @@ class Link:
                     leader = Address.find(answer.leader)
         return None
 
-    async def _find(self) -> Session:
+    async def _find(self) -> DoorSession:
         return await search(self._addresses, self._dial, self._sleep)
 
-    async def _dial(self, address: Address) -> Session | NotLeader | ErrorMessage | None:
+    async def _dial(self, address: Address) -> DoorSession | NotLeader | ErrorMessage | None:
         """Connect, as `Caller.call`. Also returns None if the connection was lost before the first reports."""
         answer = await self._caller.call(address)
         if not isinstance(answer, Attachment):
             return answer
-        session = Session(answer.wire, address, answer.hello, self._host.account())
+        session = DoorSession(answer.wire, address, answer.hello, self._host.account())
         return session if await self._enter(session) else None
 
-    async def _enter(self, session: Session) -> bool:
+    async def _enter(self, session: DoorSession) -> bool:
         """Make this the current door. Returns False if the connection was lost before the first reports were sent."""
         self._addresses.attached(session.address)
         self._addresses.learn(session.hello.doors)
@@ -166,7 +166,7 @@ class Link:
         )
         return True
 
-    async def _read(self, session: Session) -> None:
+    async def _read(self, session: DoorSession) -> None:
         reason = "bad_frame"
         try:
             while True:
@@ -189,14 +189,14 @@ class Link:
             )
             await session.wire.close(reason)
 
-    def _set_current(self, session: Session | None) -> None:
+    def _set_current(self, session: DoorSession | None) -> None:
         self.current = session
         if session is None:
             self._found.clear()
         else:
             self._found.set()
 
-    async def _hang_up(self, *sessions: Session) -> None:
+    async def _hang_up(self, *sessions: DoorSession) -> None:
         for session in sessions:
             await session.wire.close("draining")
             await asyncio.wait({self._readers.pop(session)})

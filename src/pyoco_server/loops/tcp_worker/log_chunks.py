@@ -12,7 +12,7 @@ from pyoco_server.errors import Unavailable
 from pyoco_server.executors.capture.port import Captured
 from pyoco_server.frames.wire import WireClosed
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.session import Key, Refused, Session
+from pyoco_server.loops.tcp_worker.session import DoorRefused, DoorSession, Key
 
 __all__ = ["DoorLines"]
 
@@ -27,11 +27,11 @@ class DoorLines:
     """
 
     def __init__(self) -> None:
-        self._current: Callable[[], Session | None] = lambda: None
+        self._current: Callable[[], DoorSession | None] = lambda: None
         self._key_of: Callable[[Captured], Key | None] = lambda _: None
         self._is_put_off = False
 
-    def bind(self, current: Callable[[], Session | None], key_of: Callable[[Captured], Key | None]) -> None:
+    def bind(self, current: Callable[[], DoorSession | None], key_of: Callable[[Captured], Key | None]) -> None:
         """`current` returns the connection to the door; `key_of` JobId and token of an attempt."""
         self._current, self._key_of = current, key_of
 
@@ -51,7 +51,7 @@ class DoorLines:
                 answer = await self._ask(session, LogChunk(job_id=key[0], token=key[1], shipment=shipment))
         except WireClosed as closed:
             raise Unavailable(f"the door was lost: {closed}") from closed
-        except Refused as refused:
+        except DoorRefused as refused:
             log.error("door refused log lines", code=refused.error.code, reason=refused.error.message)
             return 0
         except GridRefused as error:
@@ -63,10 +63,10 @@ class DoorLines:
         return 0
 
     @staticmethod
-    async def _ask(session: Session, chunk: LogChunk) -> LogOutcome:
+    async def _ask(session: DoorSession, chunk: LogChunk) -> LogOutcome:
         with session.answers() as answers:
             answers.ask_in_background(Type.LOG_CHUNK, chunk.to_payload())
-            # While the store is away the door waits, too; the timers of the connection detect a door that is lost.
+            # While the store is unavailable, the door waits, too. The timers of the connection detect a lost door.
             frame: Frame = await answers.next(None)
         return LogCredit.read(frame.payload).outcome
 

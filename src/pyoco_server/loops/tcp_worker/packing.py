@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyoco_server.core.frames.codec import LENGTH_MAX
 from pyoco_server.core.frames.messages import JobResult, OutputRef, fitted
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 
-__all__ = ["ARCHIVE", "Packed", "Upload", "pack"]
+__all__ = ["ARCHIVE", "OutgoingUpload", "PackedResult", "pack"]
 
 ARCHIVE, STDOUT, STDERR = "output.zip", "stdout.txt", "stderr.txt"
 _OBJECT_NAME_MAX = 512
@@ -18,7 +18,7 @@ _ERROR_MAX = 1_024
 
 
 @dataclass(frozen=True)
-class Upload:
+class OutgoingUpload:
     """Bytes that are sent in parts: a file of the spool, or an output."""
 
     name: str
@@ -29,12 +29,12 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedResult:
     result: JobResult
     #: To be sent completely before the AckJob.
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[OutgoingUpload, ...] = ()
 
-    def with_object(self, name: str | None) -> Packed:
+    def with_object(self, name: str | None) -> PackedResult:
         """Set the name of the archive in the door's store."""
         reference = self.result.output_ref
         if reference is None or not name or len(name) > _OBJECT_NAME_MAX:
@@ -42,7 +42,7 @@ class Packed:
         return replace(self, result=replace(self.result, output_ref=replace(reference, object=name)))
 
 
-def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
+def pack(finished: FinishedJob, worker_id: str, bucket: str) -> PackedResult:
     """Build the first form of the AckJob that fits into a frame, and its uploads.
 
     Reads a small archive completely and hashes outputs: to be run in a thread. Raises OSError.
@@ -80,13 +80,15 @@ def pack(finished: Finished, worker_id: str, bucket: str) -> Packed:
             output_ref=None if may_fit else reference,
         )
     result = fitted(complete, reference)
-    uploads = [Upload(ARCHIVE, archive.size, archive.sha256, archive.path)] if archive and result.output_ref else []
+    uploads = (
+        [OutgoingUpload(ARCHIVE, archive.size, archive.sha256, archive.path)] if archive and result.output_ref else []
+    )
     if result.stdout != complete.stdout:
         uploads.append(_output(STDOUT, report.stdout))
     if result.stderr != complete.stderr:
         uploads.append(_output(STDERR, report.stderr))
-    return Packed(result, tuple(uploads))
+    return PackedResult(result, tuple(uploads))
 
 
-def _output(name: str, data: bytes) -> Upload:
-    return Upload(name, len(data), hashlib.sha256(data).hexdigest(), data=data)
+def _output(name: str, data: bytes) -> OutgoingUpload:
+    return OutgoingUpload(name, len(data), hashlib.sha256(data).hexdigest(), data=data)

@@ -15,9 +15,9 @@ from pyoco_server.loops.programs.cpu import LOOK_SECONDS
 from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs
 from pyoco_server.loops.tcp_worker.link import Link
 from pyoco_server.loops.tcp_worker.saying import Saying
-from pyoco_server.loops.tcp_worker.session import Session
+from pyoco_server.loops.tcp_worker.session import DoorSession
 
-__all__ = ["Pulse"]
+__all__ = ["DoorPulse"]
 
 log = get_logger(__name__)
 
@@ -30,11 +30,11 @@ class Body(Protocol):
     async def look_at_programs(self) -> bool:
         """Return whether the next heartbeat announces other programs than the last one."""
 
-    def give_credit(self, session: Session) -> None:
+    def give_credit(self, session: DoorSession) -> None:
         """Grant the credits that are due now."""
 
 
-class Pulse(Loop):
+class DoorPulse(Loop):
     """The ticker. Never waits for a door: what it cannot send now it sends in a later turn."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Pulse(Loop):
         self._beaten_at = self._resent_at = self._swept_at = clock()
         self._disconnected_since: float | None = None
 
-    async def beat(self, session: Session) -> None:
+    async def beat(self, session: DoorSession) -> None:
         """Send a heartbeat: the first frame after a HelloAck (GRID-106, GRID-110). Raises WireClosed."""
         self._beaten_at = self._clock()
         await session.wire.send(fresh(Type.HEARTBEAT, self._body.heartbeat()))
@@ -72,7 +72,7 @@ class Pulse(Loop):
             self._swept_at = now
             await self._jobs.sweep()
 
-    def _beat_if_due(self, session: Session, now: float, *, has_news: bool) -> None:
+    def _beat_if_due(self, session: DoorSession, now: float, *, has_news: bool) -> None:
         """Send a heartbeat every 5 s while there are jobs, and immediately when the programs have changed.
 
         Otherwise the wire sends one after its own idle time.

@@ -10,14 +10,14 @@ from pyoco_server.core.frames.codec import NIL, Type
 from pyoco_server.core.frames.messages import ErrorMessage, RunningJob
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import is_exec_name
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.frames.wire import WireClosed, fresh
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.assigned_jobs import Origin
-from pyoco_server.loops.tcp_worker.finished import Damaged, Finished
-from pyoco_server.loops.tcp_worker.packing import ARCHIVE, Packed, pack
-from pyoco_server.loops.tcp_worker.session import Key, Refused, Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.finished import Damaged, FinishedJob
+from pyoco_server.loops.tcp_worker.packing import ARCHIVE, PackedResult, pack
+from pyoco_server.loops.tcp_worker.session import DoorRefused, DoorSession, Key
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 from pyoco_server.loops.tcp_worker.uploads import put_object
 
 __all__ = ["AGAIN_SECONDS", "UNSETTLED_MAX", "Saying"]
@@ -43,14 +43,18 @@ class Saying:
         self._spool, self._worker_id, self._bucket, self._clock = spool, worker_id, bucket, clock
         #: Results whose uploads a door has stored, with the archive's name in its store. Every door finds them there.
         self._uploaded: dict[Key, str | None] = {}
-        self._tasks = Tasks()
+        self._tasks = TaskSet()
 
-    async def say(self, session: Session, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def say(
+        self, session: DoorSession, kept: SpooledResult, finished: FinishedJob, origin: Origin | None
+    ) -> None:
         """Send one result, its uploads first. Returns immediately if it is being sent already."""
         if _begin(session, kept):
             await self._carry(session, kept, finished, origin)
 
-    async def _carry(self, session: Session, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def _carry(
+        self, session: DoorSession, kept: SpooledResult, finished: FinishedJob, origin: Origin | None
+    ) -> None:
         key = (kept.job_id, kept.token)
         session.said[key] = self._clock()
         try:
@@ -62,7 +66,7 @@ class Saying:
         except TimeoutError:
             log.warning("result not delivered; sending it again", job_id=kept.job_id, reason="silence")
             session.unlisted.add(key)
-        except Refused as refused:
+        except DoorRefused as refused:
             log.warning("result not delivered; sending it again", job_id=kept.job_id, reason=str(refused))
             self.refused(session, refused.error, kept)
         except GridRefused as error:  # an invalid answer
@@ -75,7 +79,7 @@ class Saying:
         finally:
             session.saying.discard(key)
 
-    async def _send(self, session: Session, kept: Kept, finished: Finished, corr_id: UUID) -> None:
+    async def _send(self, session: DoorSession, kept: SpooledResult, finished: FinishedJob, corr_id: UUID) -> None:
         """Raises WireClosed, Refused, TimeoutError, GridRefused, Damaged, OSError."""
         packed = await self._packed(finished)
         key = (finished.job_id, finished.token)
@@ -90,13 +94,13 @@ class Saying:
         subject = f"job.ack.{finished.exec_name}" if is_exec_name(finished.exec_name) else ""
         await session.wire.send(fresh(Type.ACK_JOB, packed.result.to_payload(), corr_id=corr_id, subject=subject))
 
-    async def _packed(self, finished: Finished) -> Packed:
+    async def _packed(self, finished: FinishedJob) -> PackedResult:
         report = finished.report
         if finished.archive is None and len(report.stdout) + len(report.stderr) <= _SMALL_BYTES:
             return pack(finished, self._worker_id, self._bucket)
         return await asyncio.to_thread(pack, finished, self._worker_id, self._bucket)
 
-    async def say_all(self, session: Session) -> None:
+    async def say_all(self, session: DoorSession) -> None:
         """Send the due results after a HelloAck, oldest first.
 
         Sends as many as a door accepts at once; archives go in separate tasks.
@@ -109,11 +113,11 @@ class Saying:
             elif _begin(session, kept):
                 await self._carry_kept(session, kept)
 
-    def has_room(self, session: Session) -> bool:
+    def has_room(self, session: DoorSession) -> bool:
         """Return False if the door has enough results to settle."""
         return len((session.said.keys() | session.saying) - session.refused) < UNSETTLED_MAX
 
-    def settled(self, session: Session, key: Key) -> None:
+    def settled(self, session: DoorSession, key: Key) -> None:
         """Note that a result is settled, and send others of the backlog."""
         session.said.pop(key, None)
         session.unlisted.discard(key)
@@ -122,7 +126,7 @@ class Saying:
         while session.backlog and self.has_room(session):
             self._send_in_task(session, session.backlog.popleft())
 
-    def say_again(self, session: Session) -> None:
+    def say_again(self, session: DoorSession) -> None:
         """Send again what was sent half a minute ago and is not settled. O(said)."""
         since = self._clock() - AGAIN_SECONDS
         for key in [key for key, said_at in session.said.items() if said_at <= since]:
@@ -132,7 +136,7 @@ class Saying:
             else:
                 self._send_in_task(session, kept)
 
-    def large(self, session: Session) -> list[RunningJob]:
+    def large(self, session: DoorSession) -> list[RunningJob]:
         """Return the results sent in parts, for the heartbeat.
 
         Until the report arrives, a door has no other sign of life. A permanently refused result is not listed: its
@@ -144,7 +148,7 @@ class Saying:
             if kept.size > _LARGE_BYTES and (kept.job_id, kept.token) not in session.unlisted
         ]
 
-    def refused(self, session: Session, error: ErrorMessage, kept: Kept | None = None) -> None:
+    def refused(self, session: DoorSession, error: ErrorMessage, kept: SpooledResult | None = None) -> None:
         """Schedule another try for a refused result: after half a minute, or the delay that the door requests."""
         if kept is None and error.job_id is not None:
             kept = self._spool.get(error.job_id)
@@ -163,11 +167,11 @@ class Saying:
         """To be called after the last connection is closed."""
         await self._tasks.settle(_STOP_SECONDS)
 
-    def _send_in_task(self, session: Session, kept: Kept) -> None:
+    def _send_in_task(self, session: DoorSession, kept: SpooledResult) -> None:
         if _begin(session, kept):
             self._tasks.spawn(self._carry_kept(session, kept))
 
-    async def _carry_kept(self, session: Session, kept: Kept) -> None:
+    async def _carry_kept(self, session: DoorSession, kept: SpooledResult) -> None:
         async with session.beside:
             finished = await self._spool.read(kept) if session.is_open else None
             if finished is None or kept.is_settled:
@@ -176,7 +180,7 @@ class Saying:
                 await self._carry(session, kept, finished, None)
 
 
-def _begin(session: Session, kept: Kept) -> bool:
+def _begin(session: DoorSession, kept: SpooledResult) -> bool:
     """Returns False if the result is being sent already."""
     key = (kept.job_id, kept.token)
     if key in session.saying:

@@ -7,13 +7,13 @@ from collections import deque
 from uuid import UUID
 
 from pyoco_server.core.frames.codec import NIL, Frame, Type
-from pyoco_server.core.frames.messages import LOGS, Credit, ErrorMessage, HelloAck
+from pyoco_server.core.frames.messages import LOGS, CreditGrant, ErrorMessage, HelloAck
 from pyoco_server.frames.addresses import Address
 from pyoco_server.frames.wire import Wire, WireClosed, fresh
-from pyoco_server.loops.tcp_worker.credits import Credits
-from pyoco_server.loops.tcp_worker.spool import Kept
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
+from pyoco_server.loops.tcp_worker.spool import SpooledResult
 
-__all__ = ["Answers", "Key", "Refused", "Session"]
+__all__ = ["Answers", "DoorRefused", "DoorSession", "Key"]
 
 #: Of a result: JobId and token.
 Key = tuple[str, str]
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 _ANSWERS_MAX = 8
 
 
-class Refused(Exception):
+class DoorRefused(Exception):
     """A door answered with an Error."""
 
     def __init__(self, error: ErrorMessage) -> None:
@@ -32,7 +32,7 @@ class Refused(Exception):
 class Answers:
     """The answers to one request, or to several related ones, accepted within the context."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DoorSession) -> None:
         self._session = session
         self._queue: asyncio.Queue[Frame | None] = asyncio.Queue(_ANSWERS_MAX)
         self._asked: set[UUID] = set()
@@ -58,7 +58,7 @@ class Answers:
         if frame is None:
             raise WireClosed(self._session.wire.reason or "peer_closed")
         if frame.type == Type.ERROR:
-            raise Refused(ErrorMessage.read(frame.payload))
+            raise DoorRefused(ErrorMessage.read(frame.payload))
         return frame
 
     async def put(self, frame: Frame) -> None:
@@ -81,10 +81,10 @@ class Answers:
             self._queue.get_nowait()
 
 
-class Session:
+class DoorSession:
     """A connection from HelloAck to its end."""
 
-    def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: Credits) -> None:
+    def __init__(self, wire: Wire, address: Address, hello: HelloAck, account: CreditAccount) -> None:
         self.wire, self.address, self.hello, self.credits = wire, address, hello, account
         #: When each result was last sent here, by the clock of the worker, until it is settled.
         self.said: dict[Key, float] = {}
@@ -95,7 +95,7 @@ class Session:
         #: Results being sent.
         self.saying: set[Key] = set()
         #: Results of earlier connections, to be sent as soon as the door has room.
-        self.backlog: deque[Kept] = deque()
+        self.backlog: deque[SpooledResult] = deque()
         #: Limits of concurrent archive uploads, and of spooled results in memory.
         self.uploads, self.beside = asyncio.Semaphore(2), asyncio.Semaphore(4)
         #: Whether the door has been sent what is running and finished: no credit goes before that.
@@ -127,7 +127,7 @@ class Session:
 
     def give_credit(self, count: int) -> bool:
         """Grant credits without waiting. Returns False if they could not be sent, and are still owed."""
-        if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, Credit(count).to_payload())):
+        if count < 1 or not self.wire.send_soon(fresh(Type.CREDIT, CreditGrant(count).to_payload())):
             return False
         self.credits.gave(count)
         return True

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from pyoco_server.logs import get_logger
-from pyoco_server.loops.tcp_worker.finished import Damaged, Finished, decode, encode
+from pyoco_server.loops.tcp_worker.finished import Damaged, FinishedJob, decode, encode
 
-__all__ = ["Kept", "Spool"]
+__all__ = ["Spool", "SpooledResult"]
 
 log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False)
-class Kept:
+class SpooledResult:
     """A result in the spool, without its content."""
 
     job_id: str
@@ -45,7 +45,7 @@ class Kept:
     number: int
     is_settled: bool = False
     #: The result itself, if it could not be written to disk.
-    in_memory: Finished | None = None
+    in_memory: FinishedJob | None = None
 
 
 class Spool:
@@ -63,8 +63,8 @@ class Spool:
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self._folder, self._bytes_max = folder, bytes_max
         #: By JobId, oldest first: results that no door has settled, and settled ones.
-        self._due: dict[str, Kept] = {}
-        self._done: dict[str, Kept] = {}
+        self._due: dict[str, SpooledResult] = {}
+        self._done: dict[str, SpooledResult] = {}
         #: By JobId: the number of the result on disk, or being written.
         self._newest: dict[str, int] = {}
         self._numbers = itertools.count(1)
@@ -79,10 +79,10 @@ class Spool:
         """False: the worker grants no more credits."""
         return self.bytes_due <= self._bytes_max and not self._in_memory
 
-    def get(self, job_id: str) -> Kept | None:
+    def get(self, job_id: str) -> SpooledResult | None:
         return self._due.get(job_id) or self._done.get(job_id)
 
-    def due(self) -> list[Kept]:
+    def due(self) -> list[SpooledResult]:
         """Return the results that no door has settled, oldest first."""
         return list(self._due.values())
 
@@ -90,14 +90,14 @@ class Spool:
         """Return the JobIds of the settled results."""
         return list(self._done)
 
-    async def load(self) -> list[Kept]:
+    async def load(self) -> list[SpooledResult]:
         """Load the results of an earlier worker process, oldest first. Unreadable ones are set aside and logged."""
         for each, size in await self._in_thread(self._load):
             number = self._newest[each.job_id] = next(self._numbers)
             self._add(_kept(each, size, number))
         return self.due()
 
-    async def put(self, finished: Finished) -> tuple[Kept, Finished]:
+    async def put(self, finished: FinishedJob) -> tuple[SpooledResult, FinishedJob]:
         """Keep a result, in place of an earlier one of this job. Never raises.
 
         Returns it with the new path of its archive, in the spool.
@@ -121,7 +121,7 @@ class Spool:
         self._add(kept)
         return kept, finished
 
-    async def read(self, kept: Kept) -> Finished | None:
+    async def read(self, kept: SpooledResult) -> FinishedJob | None:
         """Read a result. None: it was damaged and is set aside, or was deleted."""
         if kept.in_memory is not None:
             return kept.in_memory
@@ -136,12 +136,12 @@ class Spool:
             return None
         return finished.with_token(kept.token, kept.attempt)
 
-    async def retoken(self, kept: Kept, token: str, attempt: int) -> tuple[Kept, Finished] | None:
+    async def retoken(self, kept: SpooledResult, token: str, attempt: int) -> tuple[SpooledResult, FinishedJob] | None:
         """Make the result the answer to a newer attempt, and due again (GRID-107). None: as in `read`."""
         finished = await self.read(kept)
         return None if finished is None else await self.put(finished.with_token(token, attempt))
 
-    async def settle(self, kept: Kept) -> None:
+    async def settle(self, kept: SpooledResult) -> None:
         """Mark a result as settled. It is kept while there is room, to answer a repeated AssignJob.
 
         A result that could not be written to disk is dropped instead.
@@ -169,7 +169,7 @@ class Spool:
             if archive is not None:  # it may not have been moved to the spool
                 await self._in_thread(functools.partial(archive.path.unlink, missing_ok=True))
 
-    async def set_aside(self, kept: Kept) -> None:
+    async def set_aside(self, kept: SpooledResult) -> None:
         """Set a result aside that can no longer be read."""
         if self.get(kept.job_id) is kept and self._is_newest(kept):
             self._drop(kept.job_id)
@@ -193,20 +193,20 @@ class Spool:
         await self._in_thread(lambda: None)
         self._thread.shutdown(wait=False)
 
-    def _is_newest(self, kept: Kept) -> bool:
+    def _is_newest(self, kept: SpooledResult) -> bool:
         return self._newest.get(kept.job_id) == kept.number
 
-    def _add(self, kept: Kept) -> None:
+    def _add(self, kept: SpooledResult) -> None:
         (self._done if kept.is_settled else self._due)[kept.job_id] = kept
         self._count(kept, +1)
 
-    def _drop(self, job_id: str) -> Kept | None:
+    def _drop(self, job_id: str) -> SpooledResult | None:
         kept = self._due.pop(job_id, None) or self._done.pop(job_id, None)
         if kept is not None:
             self._count(kept, -1)
         return kept
 
-    def _count(self, kept: Kept, sign: int) -> None:
+    def _count(self, kept: SpooledResult, sign: int) -> None:
         if kept.is_settled:
             self._bytes_done += sign * kept.size
         else:
@@ -221,7 +221,7 @@ class Spool:
 
     # Methods below run in the spool's thread.
 
-    def _write(self, finished: Finished) -> int:
+    def _write(self, finished: FinishedJob) -> int:
         data, part = encode(finished), self._path(finished.job_id, _PART)
         with part.open("wb") as file:
             file.write(data)
@@ -233,11 +233,11 @@ class Spool:
             self._path(finished.job_id, _ARCHIVE).unlink(missing_ok=True)
         return len(data) + (finished.archive.size if finished.archive is not None else 0)
 
-    def _load(self) -> list[tuple[Finished, int]]:
+    def _load(self) -> list[tuple[FinishedJob, int]]:
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = [each for each in self._folder.iterdir() if each.is_file()]
-        found: list[tuple[float, Finished, int]] = []
+        found: list[tuple[float, FinishedJob, int]] = []
         for path in files:
             if path.suffix == _RESULT:
                 try:
@@ -265,8 +265,8 @@ class Spool:
                 self._path(job_id, ending).unlink(missing_ok=True)
 
 
-def _kept(finished: Finished, size: int, number: int) -> Kept:
-    return Kept(
+def _kept(finished: FinishedJob, size: int, number: int) -> SpooledResult:
+    return SpooledResult(
         job_id=finished.job_id,
         run_id=finished.run_id,
         token=finished.token,
@@ -277,7 +277,7 @@ def _kept(finished: Finished, size: int, number: int) -> Kept:
     )
 
 
-def _read_complete(path: Path) -> Finished:
+def _read_complete(path: Path) -> FinishedJob:
     """Raises OSError or Damaged."""
     archive_path = path.with_suffix(_ARCHIVE)
     finished = decode(path.read_bytes(), archive_path)

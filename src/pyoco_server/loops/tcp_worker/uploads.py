@@ -14,8 +14,8 @@ from pyoco_server.core.frames.messages import PART_BYTES_MAX, BinaryPart, Object
 from pyoco_server.core.programs.faults import Code
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.tcp_worker.finished import Damaged
-from pyoco_server.loops.tcp_worker.packing import Upload
-from pyoco_server.loops.tcp_worker.session import Answers, Key, Refused, Session
+from pyoco_server.loops.tcp_worker.packing import OutgoingUpload
+from pyoco_server.loops.tcp_worker.session import Answers, DoorRefused, DoorSession, Key
 
 __all__ = ["UNANSWERED_MAX", "put_object"]
 
@@ -28,7 +28,7 @@ _PART_SECONDS, _STORE_SECONDS = 60.0, 900.0
 
 
 async def put_object(
-    session: Session, key: Key, upload: Upload, corr_id: UUID, is_wanted: Callable[[], bool]
+    session: DoorSession, key: Key, upload: OutgoingUpload, corr_id: UUID, is_wanted: Callable[[], bool]
 ) -> str | None:
     """Send an object until the door has stored it. Restarts if the door answers BAD_OBJECT, three tries in all.
 
@@ -38,14 +38,14 @@ async def put_object(
     for remaining in reversed(range(_TRIES)):
         try:
             return await _put_once(session, key, upload, corr_id)
-        except Refused as refused:
+        except DoorRefused as refused:
             if refused.error.code != Code.BAD_OBJECT or not remaining or not is_wanted():
                 raise
             log.warning("upload refused; restarting it", job_id=key[0], name=upload.name)
     raise AssertionError("the last try returns or raises")
 
 
-async def _put_once(session: Session, key: Key, upload: Upload, corr_id: UUID) -> str | None:
+async def _put_once(session: DoorSession, key: Key, upload: OutgoingUpload, corr_id: UUID) -> str | None:
     offset, unanswered = 0, deque[int]()
     with session.answers() as answers:
         async with aclosing(_parts(upload)) as parts:
@@ -82,7 +82,7 @@ async def _acknowledged(answers: Answers, unanswered: deque[int], seconds: float
     return ack
 
 
-async def _parts(upload: Upload) -> AsyncGenerator[bytes]:
+async def _parts(upload: OutgoingUpload) -> AsyncGenerator[bytes]:
     """Yield the parts in order, none above 1 MiB; one empty part for an empty object.
 
     Raises Damaged instead of the last.

@@ -21,21 +21,21 @@ from pyoco_server.frames.addresses import Address, Addresses
 from pyoco_server.frames.wire import Timers
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.programs.cpu import HeldBack
-from pyoco_server.loops.programs.shelf import Shelf, allow_of
+from pyoco_server.loops.programs.shelf import ProgramShelf, allow_of
 from pyoco_server.loops.tcp_worker.assigned_jobs import AssignedJobs, Origin
-from pyoco_server.loops.tcp_worker.credits import Credits
-from pyoco_server.loops.tcp_worker.finished import Finished
+from pyoco_server.loops.tcp_worker.credits import CreditAccount
+from pyoco_server.loops.tcp_worker.finished import FinishedJob
 from pyoco_server.loops.tcp_worker.hearing import Hearing
-from pyoco_server.loops.tcp_worker.identity import Identity
+from pyoco_server.loops.tcp_worker.identity import WorkerIdentity
 from pyoco_server.loops.tcp_worker.inputs import fetch
 from pyoco_server.loops.tcp_worker.link import Link
 from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
-from pyoco_server.loops.tcp_worker.pulse import Pulse
+from pyoco_server.loops.tcp_worker.pulse import DoorPulse
 from pyoco_server.loops.tcp_worker.saying import Saying
-from pyoco_server.loops.tcp_worker.session import Session
-from pyoco_server.loops.tcp_worker.spool import Kept, Spool
+from pyoco_server.loops.tcp_worker.session import DoorSession
+from pyoco_server.loops.tcp_worker.spool import Spool, SpooledResult
 
-__all__ = ["Machine", "TcpWorker", "WorkerOptions"]
+__all__ = ["CpuAndClock", "TcpWorker", "WorkerOptions"]
 
 log = get_logger(__name__)
 
@@ -53,7 +53,7 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class CpuAndClock:
     """Access to the clock and the CPU load of the machine."""
 
     #: The busy share of all its CPUs within the last second, 0 to 1.
@@ -73,11 +73,11 @@ class TcpWorker:
     def __init__(
         self,
         executor: ProgramExecutor,
-        identity: Identity,
+        identity: WorkerIdentity,
         config: GridConfig,
         options: WorkerOptions,
         addresses: Addresses,
-        machine: Machine,
+        machine: CpuAndClock,
         lines: DoorLines | None = None,
     ) -> None:
         """`lines`: the sink of what its programs print. None: that is not captured."""
@@ -93,10 +93,10 @@ class TcpWorker:
         if lines is not None:
             lines.bind(lambda: self.link.current, self.jobs.key_of)
         self._hearing = Hearing(self.jobs, self.link, self.saying)
-        self._shelf = Shelf(executor, clock)
+        self._shelf = ProgramShelf(executor, clock)
         #: The programs announced last.
         self._last_announced: tuple[str, ...] | None = None
-        self._pulse = Pulse(self, self.jobs, self.link, self.saying, config, clock)
+        self._pulse = DoorPulse(self, self.jobs, self.link, self.saying, config, clock)
         self._linking: asyncio.Task[None] | None = None
         self._is_draining = self._is_stopped = False
         self._had_room = True
@@ -198,10 +198,10 @@ class TcpWorker:
         self._last_announced = programs
         return Heartbeat(running, round(min(max(self._cpu(), 0.0), 1.0), 3), changed).to_payload()
 
-    def account(self) -> Credits:
+    def account(self) -> CreditAccount:
         config = self._config
         held = HeldBack(config.worker_cpu_cap, config.worker_cpu_wait_sec, self._cpu, self._clock)
-        return Credits(config.worker_max_par, lambda: self.jobs.unfinished, held, self._is_shut)
+        return CreditAccount(config.worker_max_par, lambda: self.jobs.unfinished, held, self._is_shut)
 
     def _is_shut(self) -> bool:
         if self._had_room != self.spool.has_room:
@@ -217,19 +217,19 @@ class TcpWorker:
                 )
         return self._is_draining or not self._had_room
 
-    async def attached(self, session: Session) -> None:
+    async def attached(self, session: DoorSession) -> None:
         """Report what is running, finished and free, in this order (GRID-110)."""
         await self._pulse.beat(session)
         await self.saying.say_all(session)
         session.has_reported = True
         session.give_credit(session.credits.first())
 
-    async def heard(self, session: Session, frame: Frame) -> None:
+    async def heard(self, session: DoorSession, frame: Frame) -> None:
         await self._hearing.heard(session, frame)
 
     # Interface for the jobs.
 
-    async def deliver(self, kept: Kept, finished: Finished, origin: Origin | None) -> None:
+    async def deliver(self, kept: SpooledResult, finished: FinishedJob, origin: Origin | None) -> None:
         session = self.link.current
         if session is not None:
             await self.saying.say(session, kept, finished, origin)
@@ -243,7 +243,7 @@ class TcpWorker:
         if session is not None:
             self.give_credit(session)
 
-    def give_credit(self, session: Session) -> None:
+    def give_credit(self, session: DoorSession) -> None:
         """Grant the credits that are due (GRID-69, GRID-70), unless the door lags with settling results.
 
         A new door first gets the reports that go before any credit (GRID-110); `attached` then grants the first.

@@ -92,9 +92,9 @@ class JetStreamAlarms:
         return found
 
     async def open_due(self, on_due: Callable[[DueAlarm], None]) -> JetStreamIntake:
-        lane = await self._bind("")
+        consumer = await self._bind("")
         return JetStreamIntake(
-            self._link, self._stream, [lane], lambda delivery: on_due(_DueAlarm(delivery)), self._bind
+            self._link, self._stream, [consumer], lambda delivery: on_due(_DueAlarm(delivery)), self._bind
         )
 
     async def _bind(self, _: str) -> BoundConsumer:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from pyoco_server.core.answers.answer import ANSWER_LENGTH_MAX, Answer, Ask
+from pyoco_server.core.answers.answer import ANSWER_LENGTH_MAX, Ask, DocumentAnswer
 from pyoco_server.ports.answerer.port import AnswererRefused, BadAnswer
 
 __all__ = ["TOKENS_MAX_BRIEF", "TOKENS_MAX_FULL", "read_answer", "write_request"]
@@ -52,7 +52,7 @@ def write_request(ask: Ask, model: str) -> bytes:
     ).encode()
 
 
-def read_answer(body: bytes) -> Answer:
+def read_answer(body: bytes) -> DocumentAnswer:
     """Parse a response without trusting it. A plain-text reply counts as the answer, with no confidence.
 
     Raises BadAnswer, or AnswererRefused if the model declined.
@@ -69,7 +69,7 @@ def read_answer(body: bytes) -> Answer:
     text, confidence = _parse_content(message["content"].strip())
     if not text:
         raise BadAnswer("the answer is empty")
-    return Answer(text=text, confidence=confidence, tokens_consumed=_tokens(document))
+    return DocumentAnswer(text=text, confidence=confidence, tokens_consumed=_tokens(document))
 
 
 def _message_of(document: object) -> Mapping[str, Any]:

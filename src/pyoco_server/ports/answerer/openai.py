@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx2
 
-from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.core.answers.answer import Ask, DocumentAnswer
 from pyoco_server.errors import SettingError
 from pyoco_server.ports.answerer.chat import read_answer, write_request
 from pyoco_server.ports.answerer.port import AnswererRefused, AnswererUnavailable, BadAnswer, NobodyWaits
@@ -87,7 +87,7 @@ class OpenAiAnswerer:
     def close(self) -> None:
         self._client.close()
 
-    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
+    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> DocumentAnswer:
         deadline = time.monotonic() + seconds - min(_RESERVE_SECONDS, seconds / 2)
         try:
             return self._with_retry(ask, deadline, cancelled)
@@ -95,7 +95,7 @@ class OpenAiAnswerer:
             is_away = slow.is_operators_fault or seconds >= _PATIENCE_SECONDS
             raise AnswererUnavailable(str(slow), is_operators_fault=is_away) from slow
 
-    def _with_retry(self, ask: Ask, deadline: float, cancelled: threading.Event) -> Answer:
+    def _with_retry(self, ask: Ask, deadline: float, cancelled: threading.Event) -> DocumentAnswer:
         body = write_request(ask, self._model)
         try:
             return self._request(body, deadline, cancelled)
@@ -109,7 +109,7 @@ class OpenAiAnswerer:
         except _Later as later:
             raise AnswererUnavailable(f"{later}, also on a second try", is_operators_fault=True) from later
 
-    def _request(self, body: bytes, deadline: float, cancelled: threading.Event) -> Answer:
+    def _request(self, body: bytes, deadline: float, cancelled: threading.Event) -> DocumentAnswer:
         """Run the exchange in its own thread.
 
         Nothing else bounds a server that trickles bytes, or makes a cancel take effect.
@@ -117,7 +117,7 @@ class OpenAiAnswerer:
         Giving up shuts the socket down, which ends the thread; a thread that is still connecting ends as soon as it has
         connected, or has failed to.
         """
-        done: Future[Answer] = Future()
+        done: Future[DocumentAnswer] = Future()
         line = _Line()
 
         def exchange() -> None:
@@ -142,7 +142,7 @@ class OpenAiAnswerer:
         finally:
             line.cut()
 
-    def _exchange(self, body: bytes, deadline: float, line: _Line) -> Answer:
+    def _exchange(self, body: bytes, deadline: float, line: _Line) -> DocumentAnswer:
         left = max(_LISTEN_SECONDS, deadline - time.monotonic())
         with (
             _http_errors(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from pyoco_server.core.answers.answer import Answer, Ask
+from pyoco_server.core.answers.answer import Ask, DocumentAnswer
 
 __all__ = ["Answerer", "AnswererRefused", "AnswererUnavailable", "BadAnswer", "NoAnswer", "NobodyWaits"]
 
@@ -36,5 +36,5 @@ class NobodyWaits(NoAnswer):
 
 
 class Answerer(Protocol):
-    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> Answer:
+    def answer(self, ask: Ask, seconds: float, cancelled: threading.Event) -> DocumentAnswer:
         """Return the answer or raise NoAnswer, within `seconds`, and soon after `cancelled` is set."""

@@ -19,12 +19,12 @@ import nats.errors
 
 from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.backup import StreamCopy, with_replicas
-from pyoco_server.core.backup_change import Change
-from pyoco_server.core.backup_mark import Mark, dated, marked, unmarked
+from pyoco_server.core.backup_change import LateChange
+from pyoco_server.core.backup_mark import BackupMark, dated, marked, unmarked
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backups.incoming import SILENCE_SECONDS, Incoming, listening
-from pyoco_server.ports.backups.port import Copying, Found
+from pyoco_server.ports.backups.port import Copying, FoundStream
 from pyoco_server.ports.backups.reader import read_behind
 from pyoco_server.ports.nats.answers import NOT_YET
 from pyoco_server.ports.nats.client import Raw
@@ -121,11 +121,11 @@ class JetStreamStreams:
     def queues(self) -> tuple[str, ...]:
         return tuple(self._subjects)
 
-    async def found(self) -> tuple[Found, ...]:
+    async def found(self) -> tuple[FoundStream, ...]:
         seen = [await self.find(name) for name in self.names]
         return tuple(each for each in seen if each is not None)
 
-    async def find(self, name: str) -> Found | None:
+    async def find(self, name: str) -> FoundStream | None:
         try:
             with _refusals(f"tell of {name}"):
                 info = await self._info(name)
@@ -134,7 +134,7 @@ class JetStreamStreams:
             if isinstance(error.__cause__, Missing):
                 return None
             raise
-        return Found(
+        return FoundStream(
             name=name,
             config=info.config,
             messages=info.state["messages"],
@@ -177,7 +177,7 @@ class JetStreamStreams:
                 with _refusals(f"copy {name}"):
                     await self._link.nc.publish(message.reply, b"")
 
-    async def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+    async def changes(self, name: str, after: int) -> AsyncGenerator[LateChange, None]:
         with _refusals(f"read {name}"):
             async with contextlib.aclosing(read_behind(self._link, name, after)) as changes:
                 async for change in changes:
@@ -216,20 +216,20 @@ class JetStreamStreams:
         backup_id: str,
         replicas: int | None,
         chunks: AsyncIterable[bytes],
-        changes: AsyncIterable[Change],
+        changes: AsyncIterable[LateChange],
     ) -> None:
         config = with_replicas(stream.config, replicas)
         if stream.name in self._dated:
             config = dated(config, int(time.time() * 1_000_000))
         with _refusals(f"restore {stream.name}"):
-            await self._upload(marked(config, Mark(backup_id)), stream.state, chunks)
+            await self._upload(marked(config, BackupMark(backup_id)), stream.state, chunks)
             for consumer in stream.consumers:
                 where = f"CONSUMER.DURABLE.CREATE.{stream.name}.{consumer['durable_name']}"
                 request = {"stream_name": stream.name, "config": consumer}
                 await self._link.insist(where, request, dict[str, Any])
             await self._put(stream, changes)
             state = (await self._info(stream.name)).state
-            complete = Mark(backup_id, (state["last_seq"], state["messages"]))
+            complete = BackupMark(backup_id, (state["last_seq"], state["messages"]))
             await self._link.insist(f"STREAM.UPDATE.{stream.name}", marked(config, complete), dict[str, Any])
 
     async def unmark(self, name: str) -> None:
@@ -264,7 +264,7 @@ class JetStreamStreams:
                     raise
             await asyncio.sleep(0.25)
 
-    async def _put(self, stream: StreamCopy, changes: AsyncIterable[Change]) -> None:
+    async def _put(self, stream: StreamCopy, changes: AsyncIterable[LateChange]) -> None:
         """Store each message of a bucket at its original sequence.
 
         A job refers to its run's record by sequence, and must not find another record there. A sequence whose message
@@ -280,7 +280,7 @@ class JetStreamStreams:
                 if not stream.is_keyed or have >= change.sequence:
                     break
 
-    async def _has(self, name: str, change: Change) -> bool:
+    async def _has(self, name: str, change: LateChange) -> bool:
         """Return whether the stream holds this message, or a later one of its subject."""
         try:
             request = {"last_by_subj": change.subject}
@@ -291,7 +291,7 @@ class JetStreamStreams:
             raise
         return int(found["message"]["seq"]) >= change.sequence
 
-    async def _store(self, stream: str, change: Change, headers: Mapping[str, str]) -> int:
+    async def _store(self, stream: str, change: LateChange, headers: Mapping[str, str]) -> int:
         """Store a message. Retries while a new stream is still electing its leader."""
         deadline = time.monotonic() + self._link.patience.unanswered_seconds
         while True:
@@ -308,9 +308,9 @@ class _NewJobs:
         self._link, self._heard, self._settle = link, heard, settle
         self._connection = link.connection
 
-    async def arrivals(self) -> AsyncGenerator[Change, None]:
+    async def arrivals(self) -> AsyncGenerator[LateChange, None]:
         while (message := await self._heard.get()) is not None:
-            yield Change(0, message.subject, message.data, message.headers)
+            yield LateChange(0, message.subject, message.data, message.headers)
         if self._connection != self._link.connection:
             raise Unavailable("the connection to NATS was lost, and jobs may have been missed; begin the backup anew")
 
@@ -325,7 +325,7 @@ def _as_made(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in config.items() if name != "metadata"}, "metadata": noted}
 
 
-def _headers(change: Change, stream: StreamCopy) -> dict[str, str]:
+def _headers(change: LateChange, stream: StreamCopy) -> dict[str, str]:
     """Return the headers to store a message with again. Conditions of the original write no longer apply.
 
     Without the message id for a bucket: a repeat that fills a sequence must be stored, not deduplicated.

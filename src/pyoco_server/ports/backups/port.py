@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyoco_server.core.backup import Manifest, StoredFile, StreamCopy
-from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_change import LateChange
 
-__all__ = ["Archive", "Copying", "Found", "FoundLedger", "LedgerFile", "NewJobs", "Streams"]
+__all__ = ["Archive", "Copying", "FoundLedger", "FoundStream", "LedgerFile", "NewJobs", "Streams"]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStream:
     """An existing stream."""
 
     name: str
@@ -43,7 +43,7 @@ class Copying:
 class NewJobs(Protocol):
     """The jobs published to the queue since listening began."""
 
-    def arrivals(self) -> AsyncGenerator[Change, None]:
+    def arrivals(self) -> AsyncGenerator[LateChange, None]:
         """Yield jobs as they arrive, until `end`. Raises Unavailable if some may have been missed."""
 
     async def end(self) -> None:
@@ -68,10 +68,10 @@ class Streams(Protocol):
         """Groups of `names` that are only required together: not every installation has priced runs, and one from
         before programs has none of their streams."""
 
-    async def found(self) -> tuple[Found, ...]:
+    async def found(self) -> tuple[FoundStream, ...]:
         """Return the streams of `names` that exist, in their order."""
 
-    async def find(self, name: str) -> Found | None: ...
+    async def find(self, name: str) -> FoundStream | None: ...
 
     def copy(self, name: str, *, with_consumers: bool) -> AbstractAsyncContextManager[Copying]:
         """Copy the messages up to the current last one, in the server's own format.
@@ -80,7 +80,7 @@ class Streams(Protocol):
         from it: see `changes`.
         """
 
-    def changes(self, name: str, after: int) -> AsyncGenerator[Change, None]:
+    def changes(self, name: str, after: int) -> AsyncGenerator[LateChange, None]:
         """Yield every existing message after `after`, until none is left.
 
         A copy up to `after` together with these is the stream as of that last moment, even for a bucket whose keys were
@@ -109,7 +109,7 @@ class Streams(Protocol):
         backup_id: str,
         replicas: int | None,
         chunks: AsyncIterable[bytes],
-        changes: AsyncIterable[Change],
+        changes: AsyncIterable[LateChange],
     ) -> None:
         """Create the stream, every message at its original sequence. It must not exist. `replicas` None: as before.
 

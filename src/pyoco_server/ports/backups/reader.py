@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import nats.errors
 
-from pyoco_server.core.backup_change import Change
+from pyoco_server.core.backup_change import LateChange
 from pyoco_server.errors import BackupFailed, Unavailable
 from pyoco_server.ports.backups.incoming import Incoming, listening
 from pyoco_server.ports.nats.client import Raw
@@ -57,7 +57,7 @@ class _Behind(Exception):
     """The replica being read lacks messages that the leader has."""
 
 
-async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Change, None]:
+async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[LateChange, None]:
     """Yield every message after `after`.
 
     Ends when the server has no more, and not before the last message that the leader had at the start. So if two
@@ -78,7 +78,7 @@ async def read_behind(link: Link, stream: str, after: int) -> AsyncGenerator[Cha
     raise Unavailable(f"a node lacks what others have of {stream}; begin anew when it has caught up")
 
 
-async def _read(link: Link, stream: str, after: int, last: int, window: int) -> AsyncGenerator[Change, None]:
+async def _read(link: Link, stream: str, after: int, last: int, window: int) -> AsyncGenerator[LateChange, None]:
     """Read with one consumer. Raises _Behind, and what `read_behind` raises."""
     async with listening(link) as incoming:
         consumer = "b" + incoming.subject.rsplit(".", 1)[-1]
@@ -150,7 +150,7 @@ async def _some(link: Link, consumer: str, incoming: Incoming, window: int) -> A
             return
 
 
-def _change(message: Raw) -> Change:
+def _change(message: Raw) -> LateChange:
     # As in ports/nats/watch.py: the stream sequence, counted from the left (ADR-15).
     tokens = message.reply.split(".")
-    return Change(int(tokens[5 if len(tokens) == 9 else 7]), message.subject, message.data, message.headers)
+    return LateChange(int(tokens[5 if len(tokens) == 9 else 7]), message.subject, message.data, message.headers)

@@ -30,7 +30,7 @@ from pyoco_server.ports.budget.port import (
     Settled,
     TenantMismatch,
 )
-from pyoco_server.ports.budget.repair import Stock
+from pyoco_server.ports.budget.repair import BudgetStock
 from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.memory.expiring import Expiring
 from pyoco_server.ports.memory.named import Named
@@ -128,9 +128,9 @@ class MemoryBudget:
     async def reservations_of(self, tenant_id: str) -> list[OpenReservation]:
         return [each for each in await self._all_reservations() if each.tenant_id == tenant_id]
 
-    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
+    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> BudgetStock:
         async with self._store.network.call("budget.look"):
-            return Stock(
+            return BudgetStock(
                 tenant_id=tenant_id,
                 balance=self._balance_text(tenant_id),
                 reservations=tuple((run_id, self._reservation_text(run_id)) for run_id in run_ids),
@@ -138,7 +138,7 @@ class MemoryBudget:
             )
 
     async def restore(
-        self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
+        self, seen: BudgetStock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
     ) -> bool:
         if not 0 <= balance_usd_micros <= _BALANCE_MAX:
             raise AmountError("a balance has at most 64 bits")
@@ -213,7 +213,7 @@ class MemoryBudget:
         async with self._store.network.call("budget.open_reservations"):
             return [each for _, each in self._store.reservations.items(self._now_ms())]
 
-    def _has_changed(self, seen: Stock) -> bool:
+    def _has_changed(self, seen: BudgetStock) -> bool:
         return self._balance_text(seen.tenant_id) != seen.balance or any(
             self._reservation_text(run_id) != text for run_id, text in seen.reservations
         )

@@ -35,7 +35,7 @@ from pyoco_server.ports.budget.port import (
     Settled,
     TenantMismatch,
 )
-from pyoco_server.ports.budget.repair import Stock
+from pyoco_server.ports.budget.repair import BudgetStock
 from pyoco_server.ports.ledger.port import CreditNote
 from pyoco_server.ports.redis.link import RedisLink, Script, ScriptRefused
 
@@ -48,7 +48,7 @@ _SCAN_KEYS = 500
 
 _RESERVE_PREFIX = "reserve:"
 _CREDIT_PREFIX = "credit:"
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 #: The error of Redis when a key holds a value of an unexpected type.
@@ -142,7 +142,7 @@ class RedisBudget:
                 stored = await client.get(_balance_key(tenant_id))
         if stored is None:
             return 0
-        balance = _whole(str(stored))
+        balance = _read_integer(str(stored))
         if balance is None:
             _refuse("DPP_DAMAGED")
         return balance
@@ -166,17 +166,17 @@ class RedisBudget:
         found = {each.run_id: each async for each in self._scan() if each.tenant_id == tenant_id}
         return list(found.values())  # a scan may return a key twice
 
-    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
+    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> BudgetStock:
         balance, *reservations = await self._run(_LOOK, (_balance_key(tenant_id), *map(_reserve_key, run_ids)), ())
-        return Stock(
+        return BudgetStock(
             tenant_id=tenant_id,
             balance=balance,
             reservations=tuple(zip(run_ids, reservations, strict=True)),
-            balance_usd_micros=_whole(balance.removeprefix("=")) if balance else 0,
+            balance_usd_micros=_read_integer(balance.removeprefix("=")) if balance else 0,
         )
 
     async def restore(
-        self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
+        self, seen: BudgetStock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
     ) -> bool:
         if not 0 <= balance_usd_micros <= _BALANCE_MAX:
             raise AmountError("no budget holds so much")
@@ -254,9 +254,9 @@ def _wrong_type_is_damage() -> Iterator[None]:
         raise
 
 
-def _whole(stored: str) -> int | None:
+def _read_integer(stored: str) -> int | None:
     """Parse an integer as Redis does: no spaces, no plus sign, no leading zero. None: not an integer."""
-    return int(stored) if _WHOLE.fullmatch(stored) else None
+    return int(stored) if _INTEGER.fullmatch(stored) else None
 
 
 def _refuse(code: str) -> NoReturn:

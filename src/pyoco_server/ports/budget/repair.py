@@ -12,11 +12,11 @@ from typing import Protocol
 from pyoco_server.ports.budget.port import OpenReservation
 from pyoco_server.ports.ledger.port import CreditNote
 
-__all__ = ["RepairableBudget", "Stock"]
+__all__ = ["BudgetStock", "RepairableBudget"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stock:
+class BudgetStock:
     """A tenant's stored values verbatim, possibly damaged. A change applies only if they are still the same."""
 
     tenant_id: str
@@ -33,11 +33,11 @@ class RepairableBudget(Protocol):
     async def reservations_of(self, tenant_id: str) -> list[OpenReservation]:
         """Return all open reservations that can be read. O(all reservations of all tenants)."""
 
-    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> Stock:
+    async def look(self, tenant_id: str, run_ids: Sequence[str]) -> BudgetStock:
         """Read the tenant's balance and these reservations, whatever tenant they belong to, in one snapshot."""
 
     async def restore(
-        self, seen: Stock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
+        self, seen: BudgetStock, balance_usd_micros: int, put: Sequence[OpenReservation], drop: Sequence[str]
     ) -> bool:
         """Set the balance, and put and drop reservations that are part of `seen`.
 

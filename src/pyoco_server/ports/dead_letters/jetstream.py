@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import msgspec
 
 from pyoco_server.config import NatsBackendConfig
-from pyoco_server.core.dead_letter import read_letter
+from pyoco_server.core.dead_letter import read_dead_letter
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.dead_letters.port import DeadLetterChanges, StoredDeadLetter
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.link import Link, Rejected
 from pyoco_server.ports.nats.messages import StoredMessages
-from pyoco_server.ports.nats.watch import Batch, watch
+from pyoco_server.ports.nats.watch import WatchBatch, watch
 
 __all__ = ["JetStreamDeadLetters"]
 
@@ -73,7 +73,7 @@ class JetStreamDeadLetters:
         if message is None or not message.subject.startswith(self._prefix):
             return None
         tag = message.subject.removeprefix(self._prefix)
-        return _letter(letter_id, message.body, tag, message.time.timestamp())
+        return _dead_letter(letter_id, message.body, tag, message.time.timestamp())
 
     async def delete(self, letter_id: int) -> bool:
         return await self._messages.remove(letter_id)
@@ -133,24 +133,26 @@ class JetStreamDeadLetters:
         return DeadLetterChanges((), gone, feed.first_id, feed.caught_up, feed.epoch)
 
 
-def _changes_in(feed: _FeedState, batch: Batch) -> DeadLetterChanges:
+def _changes_in(feed: _FeedState, batch: WatchBatch) -> DeadLetterChanges:
     feed.caught_up = batch.caught_up
     items = []
     invalid = 0
     for entry in batch.entries:
         feed.after = entry.revision
-        letter = None if entry.value is None else _letter(entry.revision, entry.value, entry.key, entry.stored_at)
-        invalid += letter is None
-        if letter is not None and entry.revision >= feed.first_id and entry.revision not in feed.early:
-            items.append(letter)
+        dead_letter = (
+            None if entry.value is None else _dead_letter(entry.revision, entry.value, entry.key, entry.stored_at)
+        )
+        invalid += dead_letter is None
+        if dead_letter is not None and entry.revision >= feed.first_id and entry.revision not in feed.early:
+            items.append(dead_letter)
     if invalid:
         log.warning("skipping messages that are not dead letters", count=invalid, last=feed.after)
     return DeadLetterChanges(tuple(items), frozenset(), feed.first_id, feed.caught_up and feed.polled, feed.epoch)
 
 
-def _letter(letter_id: int, data: bytes, tag: str, stored_at: float) -> StoredDeadLetter | None:
+def _dead_letter(letter_id: int, data: bytes, tag: str, stored_at: float) -> StoredDeadLetter | None:
     try:
         # Truncated to milliseconds: the two ways to read a message differ in the precision of its time.
-        return StoredDeadLetter(letter_id, read_letter(data, tag, int(stored_at * 1000) / 1000))
+        return StoredDeadLetter(letter_id, read_dead_letter(data, tag, int(stored_at * 1000) / 1000))
     except Corrupt:
         return None

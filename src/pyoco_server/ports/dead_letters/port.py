@@ -25,7 +25,7 @@ class StoredDeadLetter:
     """A dead letter as stored. Its id is its sequence in the stream, and is never reused."""
 
     letter_id: int
-    letter: DeadLetter
+    dead_letter: DeadLetter
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from pyoco_server.core.dead_letter import read_letter
+from pyoco_server.core.dead_letter import read_dead_letter
 from pyoco_server.ports.dead_letters.port import DeadLetterCount, DeadLetterFilter, DeadLetterPage, StoredDeadLetter
 from pyoco_server.ports.index.port import EVERYBODY
 
@@ -22,7 +22,7 @@ def page(connection: sqlite3.Connection, wanted: DeadLetterFilter, limit: int, b
     query, values = _query(wanted)
     values |= {"before": _END if before is None else before, "limit": limit + 1}
     rows = connection.execute(query, values).fetchall()
-    items = [StoredDeadLetter(letter_id, read_letter(data, "", 0.0)) for letter_id, data in rows[:limit]]
+    items = [StoredDeadLetter(letter_id, read_dead_letter(data, "", 0.0)) for letter_id, data in rows[:limit]]
     return DeadLetterPage(items, items[-1].letter_id if len(rows) > limit else None)
 
 

@@ -108,14 +108,14 @@ def _remove(connection: sqlite3.Connection, letter_ids: Collection[int]) -> None
 
 
 def _row(item: StoredDeadLetter) -> tuple[object, ...]:
-    letter = item.letter
-    names = (letter.tenant_id or "", letter.reason, letter.flow_name or "", letter.run_id)
-    shown = encode_dead_letter(replace(letter, job=None))  # lists do not show the job, and it may be large
-    return (item.letter_id, *names, letter.timestamp, shown, letter.client_id, letter.group)
+    dead_letter = item.dead_letter
+    names = (dead_letter.tenant_id or "", dead_letter.reason, dead_letter.flow_name or "", dead_letter.run_id)
+    shown = encode_dead_letter(replace(dead_letter, job=None))  # lists do not show the job, and it may be large
+    return (item.letter_id, *names, dead_letter.timestamp, shown, dead_letter.client_id, dead_letter.group)
 
 
 def _label_rows(item: StoredDeadLetter) -> list[tuple[str, str, int]]:
-    letter = item.letter
-    tenants = {EVERYBODY, letter.tenant_id or EVERYBODY}
-    labels = {letter.tag, *(letter.tags or ())}
+    dead_letter = item.dead_letter
+    tenants = {EVERYBODY, dead_letter.tenant_id or EVERYBODY}
+    labels = {dead_letter.tag, *(dead_letter.tags or ())}
     return [(tenant, label, item.letter_id) for tenant in tenants for label in labels]

@@ -7,27 +7,27 @@ from typing import Any
 
 import msgspec
 
-from pyoco_server.core.diagnosis.facts import Account, Found, Peer, TagQueue
+from pyoco_server.core.diagnosis.facts import Account, Found, NodeFacts, TagQueue
 
 __all__ = [
-    "LANE_PREFIX",
+    "CONSUMER_PREFIX",
     "AccountInfo",
-    "Consumer",
+    "ConsumerInfo",
     "Consumers",
     "Got",
     "StreamInfo",
     "account_of",
     "found_of",
     "instant_of",
-    "lane_of",
+    "tag_queue_of",
 ]
 
-LANE_PREFIX = "pyoco_worker_"
+CONSUMER_PREFIX = "pyoco_worker_"
 _SECOND = 1_000_000_000
 _BEFORE_ANYTHING = 1.0
 
 
-class State(msgspec.Struct):
+class StreamState(msgspec.Struct):
     messages: int = 0
     bytes: int = 0
     first_ts: datetime | None = None
@@ -43,19 +43,19 @@ class Copy(msgspec.Struct):
     active: int = 0
 
 
-class Cluster(msgspec.Struct):
+class ClusterInfo(msgspec.Struct):
     leader: str = ""
     replicas: list[Copy] | None = None
 
 
 class StreamInfo(msgspec.Struct):
     config: dict[str, Any]
-    state: State
-    cluster: Cluster | None = None
+    state: StreamState
+    cluster: ClusterInfo | None = None
     ts: datetime | None = None
 
 
-class Limits(msgspec.Struct):
+class AccountLimits(msgspec.Struct):
     max_memory: int = -1
     max_storage: int = -1
     max_streams: int = -1
@@ -68,11 +68,11 @@ class AccountInfo(msgspec.Struct):
     storage: int = 0
     streams: int = 0
     consumers: int = 0
-    limits: Limits = msgspec.field(default_factory=Limits)
+    limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
     tiers: dict[str, Any] | None = None
 
 
-class Consumer(msgspec.Struct):
+class ConsumerInfo(msgspec.Struct):
     name: str
     config: dict[str, Any]
     num_pending: int = 0
@@ -84,20 +84,20 @@ class Consumer(msgspec.Struct):
 
 class Consumers(msgspec.Struct):
     total: int
-    consumers: list[Consumer] | None = None
+    consumers: list[ConsumerInfo] | None = None
 
 
-class Message(msgspec.Struct):
+class MessageInfo(msgspec.Struct):
     time: datetime
 
 
 class Got(msgspec.Struct):
-    message: Message
+    message: MessageInfo
 
 
 def account_of(info: AccountInfo) -> Account:
     # With limits per number of replicas (tiers) there is no single limit to compare with.
-    limits = info.limits if not info.tiers else Limits()
+    limits = info.limits if not info.tiers else AccountLimits()
     return Account(
         storage_bytes=info.storage,
         storage_bytes_max=limit_of(limits.max_storage),
@@ -112,7 +112,7 @@ def account_of(info: AccountInfo) -> Account:
 
 
 def found_of(info: StreamInfo) -> Found:
-    cluster = info.cluster or Cluster()
+    cluster = info.cluster or ClusterInfo()
     return Found(
         settings=info.config,
         messages=info.state.messages,
@@ -121,7 +121,7 @@ def found_of(info: StreamInfo) -> Found:
         last_at=instant_of(info.state.last_ts) if info.state.messages else None,
         leader=cluster.leader,
         peers=tuple(
-            Peer(each.name, each.current, each.offline, each.lag, each.active / _SECOND)
+            NodeFacts(each.name, each.current, each.offline, each.lag, each.active / _SECOND)
             for each in cluster.replicas or ()
         ),
     )
@@ -138,10 +138,10 @@ def instant_of(at: datetime | None) -> float | None:
     return seconds if seconds > _BEFORE_ANYTHING else None
 
 
-def lane_of(consumer: Consumer) -> TagQueue:
+def tag_queue_of(consumer: ConsumerInfo) -> TagQueue:
     config = consumer.config
     return TagQueue(
-        tag=consumer.name.removeprefix(LANE_PREFIX),
+        tag=consumer.name.removeprefix(CONSUMER_PREFIX),
         waiting=consumer.num_pending,
         in_hand=consumer.num_ack_pending,
         repeated=consumer.num_redelivered,

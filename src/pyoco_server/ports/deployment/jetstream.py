@@ -21,29 +21,29 @@ from pyoco_server.core.diagnosis.facts import (
     Missing,
     Off,
     Orphans,
-    Queue,
     Server,
-    Stream,
+    StreamFacts,
     Trouble,
     Unknown,
     Unreachable,
     Unreadable,
     Workers,
+    WorkQueueFacts,
 )
 from pyoco_server.core.run import Run
 from pyoco_server.core.worker_record import WorkerRecord, read_worker
 from pyoco_server.errors import Corrupt, NotStored, PyocoError
 from pyoco_server.ports.deployment.answers import (
-    LANE_PREFIX,
+    CONSUMER_PREFIX,
     AccountInfo,
-    Consumer,
+    ConsumerInfo,
     Consumers,
     Got,
     StreamInfo,
     account_of,
     found_of,
     instant_of,
-    lane_of,
+    tag_queue_of,
 )
 from pyoco_server.ports.known_ledger.port import KnownLedger
 from pyoco_server.ports.nats.access import access_of
@@ -152,19 +152,19 @@ class JetStreamDeployment:
                 return Off(str(error))
             raise  # such as "temporarily unavailable": JetStream is on, but most of its nodes are missing
 
-    async def streams(self) -> tuple[Stream, ...]:
+    async def streams(self) -> tuple[StreamFacts, ...]:
         ours, *parts = await asyncio.gather(
             *(self._streams(resources) for resources in (resources_of(self._config), *self._parts))
         )
         found = (part for part in parts if any(each.state is not MISSING for each in part))
         return (*ours, *itertools.chain.from_iterable(found))
 
-    async def _streams(self, resources: Sequence[Resource]) -> list[Stream]:
+    async def _streams(self, resources: Sequence[Resource]) -> list[StreamFacts]:
         return await asyncio.gather(*(self._stream(resource) for resource in resources))
 
-    async def _stream(self, resource: Resource) -> Stream:
+    async def _stream(self, resource: Resource) -> StreamFacts:
         state = await self._known(self._find(resource.name))
-        return Stream(resource.name, resource.config, state)
+        return StreamFacts(resource.name, resource.config, state)
 
     async def _find(self, name: str) -> Found | Missing:
         try:
@@ -186,25 +186,25 @@ class JetStreamDeployment:
         # NATS read its clock at some moment between the two: only a time outside that interval is a difference.
         return max(0.0, asked - server_time) or min(0.0, answered - server_time)
 
-    async def queue(self) -> Queue | Unknown:
+    async def queue(self) -> WorkQueueFacts | Unknown:
         return await self._known(self._queue())
 
-    async def _queue(self) -> Queue:
+    async def _queue(self) -> WorkQueueFacts:
         stream, prefix = self._config.work_stream, f"{self._config.work_subject_prefix}."
         request = {"subjects_filter": f"{prefix}>"}
         info = await self._link.insist(f"STREAM.INFO.{stream}", request, StreamInfo)
         jobs = {subject.removeprefix(prefix): count for subject, count in (info.state.subjects or {}).items()}
         consumers = await self._consumers(stream)
         oldest = await asyncio.gather(*(self._oldest(stream, prefix, tag) for tag in list(jobs)[:_TAGS_MAX]))
-        return Queue(
-            lanes=tuple(lane_of(each) for each in consumers if each.name.startswith(LANE_PREFIX)),
+        return WorkQueueFacts(
+            tag_queues=tuple(tag_queue_of(each) for each in consumers if each.name.startswith(CONSUMER_PREFIX)),
             jobs=jobs,
             oldest_at={tag: at for tag, at in zip(jobs, oldest, strict=False) if at is not None},
-            strangers=tuple(each.name for each in consumers if not each.name.startswith(LANE_PREFIX)),
+            strangers=tuple(each.name for each in consumers if not each.name.startswith(CONSUMER_PREFIX)),
         )
 
-    async def _consumers(self, stream: str) -> list[Consumer]:
-        found: list[Consumer] = []
+    async def _consumers(self, stream: str) -> list[ConsumerInfo]:
+        found: list[ConsumerInfo] = []
         while True:
             page = await self._link.insist(f"CONSUMER.LIST.{stream}", {"offset": len(found)}, Consumers)
             found += page.consumers or []
@@ -256,7 +256,7 @@ class JetStreamDeployment:
         was_here = is_listening = False
         while not is_listening and time.monotonic() < deadline:
             try:
-                consumer = await self._link.insist(f"CONSUMER.INFO.{stream}.{_KEEPER_CONSUMER}", {}, Consumer)
+                consumer = await self._link.insist(f"CONSUMER.INFO.{stream}.{_KEEPER_CONSUMER}", {}, ConsumerInfo)
             except Rejected as error:
                 if error.code != _CONSUMER_NOT_FOUND:
                     raise

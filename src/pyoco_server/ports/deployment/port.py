@@ -10,13 +10,13 @@ from pyoco_server.core.diagnosis.facts import (
     Keeper,
     Off,
     Orphans,
-    Queue,
     Server,
-    Stream,
+    StreamFacts,
     Unknown,
     Unreachable,
     Unreadable,
     Workers,
+    WorkQueueFacts,
 )
 from pyoco_server.core.run import Run
 
@@ -36,7 +36,7 @@ class Deployment(Protocol):
     async def account(self) -> Account | Off | Unknown:
         """Return our use of JetStream, and the limits of our account."""
 
-    async def streams(self) -> tuple[Stream, ...]:
+    async def streams(self) -> tuple[StreamFacts, ...]:
         """Return every stream, bucket and object store that we need, as we would create it and as it is. O(streams)."""
 
     async def clock_ahead(self) -> float | Unknown:
@@ -45,7 +45,7 @@ class Deployment(Protocol):
         0.0: they agree within the precision of one round trip.
         """
 
-    async def queue(self) -> Queue | Unknown:
+    async def queue(self) -> WorkQueueFacts | Unknown:
         """Return the queued jobs and their consumers. O(tags)."""
 
     async def workers(self) -> Workers | Unknown:

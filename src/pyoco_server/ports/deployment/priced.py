@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.core.diagnosis.facts import Unknown
-from pyoco_server.core.diagnosis.priced_facts import Absent, Bucket, Ledger, PricedFacts, Redis, Sqs
+from pyoco_server.core.diagnosis.priced_facts import Absent, BucketFacts, LedgerFacts, PricedFacts, Redis, Sqs
 from pyoco_server.errors import PyocoError, SettingError
 from pyoco_server.logs import redact_url
 from pyoco_server.ports.ledger import migrate
@@ -75,7 +75,7 @@ async def look_at_priced(config: NatsBackendConfig, priced: PricedConfig, opener
         sqs=sqs,
         bucket=bucket,
         inputs_bucket=inputs_bucket,
-        letters_stream="" if priced.pack_queue_url else f"{priced.pack_stream}_DLQ",
+        dead_letters_stream="" if priced.pack_queue_url else f"{priced.pack_stream}_DLQ",
         secret_length=len(priced.results_secret) if priced.results_secret and not priced.results_url else None,
     )
 
@@ -92,7 +92,7 @@ async def _known(looking: Awaitable[T]) -> T | Unknown:
         return Unknown(type(error).__name__)
 
 
-async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> Ledger | Absent:
+async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: StoreOpeners) -> LedgerFacts | Absent:
     url = priced.ledger_address(config.data_dir)
     where = address(url)
     path = file_of(where)
@@ -101,7 +101,7 @@ async def _ledger(config: NatsBackendConfig, priced: PricedConfig, openers: Stor
     shown = str(path) if path is not None else redact_url(url)
     schema = await asyncio.to_thread(migrate.status, url)
     ledger_id = await asyncio.to_thread(migrate.stored_id_at, url)
-    found = Ledger(
+    found = LedgerFacts(
         where=shown,
         version=schema.version,
         wanted=schema.wanted,
@@ -171,9 +171,9 @@ async def _sqs(priced: PricedConfig, openers: StoreOpeners) -> Sqs | Absent | No
         return Sqs(name, *counts)
 
 
-async def _bucket(name: str, openers: StoreOpeners) -> Bucket | None:
+async def _bucket(name: str, openers: StoreOpeners) -> BucketFacts | None:
     async with openers.s3() as client:
         if client is None:
             return None
         await client.head_bucket(Bucket=name)
-        return Bucket(name)
+        return BucketFacts(name)

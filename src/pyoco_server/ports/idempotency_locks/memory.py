@@ -18,7 +18,7 @@ from pyoco_server.ports.memory.expiring import Expiring
 from pyoco_server.ports.memory.named import Named
 from pyoco_server.ports.memory.network import Network
 
-__all__ = ["HINTS", "Bucket", "MemoryIdempotencyLocks", "MemoryIdempotencyLocksStore"]
+__all__ = ["LOCKS", "Bucket", "MemoryIdempotencyLocks", "MemoryIdempotencyLocksStore"]
 
 _SECOND_MS: Final = 1000
 #: After this long without use a bucket is full again.
@@ -54,7 +54,7 @@ class MemoryIdempotencyLocksStore:
 
 
 #: The stores of `memory://name`.
-HINTS: Final = Named(lambda _: MemoryIdempotencyLocksStore())
+LOCKS: Final = Named(lambda _: MemoryIdempotencyLocksStore())
 
 
 class MemoryIdempotencyLocks:

@@ -166,7 +166,7 @@ class ProgramTotals:
     #: Attempts that were requeued, by group, program and cause.
     retries: dict[tuple[str, str, str], int]
     #: Dead letters written, by group, program and reason.
-    letters: dict[tuple[str, str, str], int]
+    dead_letters: dict[tuple[str, str, str], int]
     #: By program: number of run times per bucket of RUN_SECONDS_BOUNDS, and their sum.
     seconds: dict[str, tuple[tuple[int, ...], float]]
     #: Run records of any kind that are stored now and cannot be read.
@@ -236,7 +236,7 @@ class Index(Protocol):
     async def reset(self, epoch: str) -> None:
         """Delete all entries: the store was replaced."""
 
-    async def whole(self) -> None:
+    async def mark_complete(self) -> None:
         """Note that the first complete read of the store is done. From now on the index records moves for walks."""
 
     async def applied(self, revision: int, seconds: float) -> bool:

@@ -66,8 +66,8 @@ class SqliteIndex:
             return False
         return True
 
-    async def whole(self) -> None:
-        await self._file.write(sqlite_schema.whole)
+    async def mark_complete(self) -> None:
+        await self._file.write(sqlite_schema.mark_complete)
 
     async def version(self, tenant_id: str = EVERYBODY) -> str:
         if tenant_id == EVERYBODY:

@@ -155,9 +155,9 @@ def packs_ahead(connection: sqlite3.Connection, submitted_at: float, run_id: str
 def programs_ahead(connection: sqlite3.Connection, run: Run, limit: int) -> Ahead:
     if run.program is None:
         return Ahead(0, None)
-    lane = {"grp": run.program.group, "flow": run.flow_name, "client_id": run.program.client_id}
-    lane["tenant_id"] = run.tenant_id or ""
-    place = lane | {"submitted": number_of(run.submitted_at), "run_id": run.run_id, "limit": limit}
+    client_queue = {"grp": run.program.group, "flow": run.flow_name, "client_id": run.program.client_id}
+    client_queue["tenant_id"] = run.tenant_id or ""
+    place = client_queue | {"submitted": number_of(run.submitted_at), "run_id": run.run_id, "limit": limit}
     return _ahead_of(connection.execute(_JOBS_AHEAD, place).fetchone())
 
 

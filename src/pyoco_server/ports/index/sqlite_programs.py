@@ -50,7 +50,7 @@ def counted(run: Run, was_terminal: bool, before: Known | None) -> Counts:
     if program is None:
         return found
     group, exec_name = _names(program)
-    last, had_letter = before or (0, False)
+    last, had_dead_letter = before or (0, False)
     for past in run.earlier_attempts:
         attempt, why = past.get("attempt"), past.get("why")
         if type(attempt) is int and attempt > last and isinstance(why, str) and why.isidentifier():
@@ -61,7 +61,7 @@ def counted(run: Run, was_terminal: bool, before: Known | None) -> Counts:
         if isinstance(seconds, float | int) and 0 <= seconds < 1e9:
             found["exec_seconds", f"{exec_name}/{bisect_left(RUN_SECONDS_BOUNDS, seconds)}"] += 1
             found["exec_seconds", f"{exec_name}/{_SUM}"] += round(seconds * _MICROS)
-    if program.dlq_done and not had_letter and isinstance(run.reason, str):
+    if program.dlq_done and not had_dead_letter and isinstance(run.reason, str):
         found["exec_letter", f"{group}/{exec_name}/{run.reason}"] += 1
     return found
 
@@ -139,7 +139,7 @@ def totals(connection: sqlite3.Connection) -> ProgramTotals:
     return ProgramTotals(
         ended=tables["exec_end"],
         retries=tables["exec_retry"],
-        letters=tables["exec_letter"],
+        dead_letters=tables["exec_letter"],
         seconds={name: (tuple(counts), total) for name, (counts, total) in sorted(seconds.items())},
         corrupt=corrupt,
     )

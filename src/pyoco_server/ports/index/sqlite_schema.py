@@ -7,7 +7,7 @@ import sqlite3
 from pyoco_server.ports.index.search_words import MARKS
 from pyoco_server.ports.sqlite.file import Layout
 
-__all__ = ["LAYOUT", "reset", "too_quiet", "whole"]
+__all__ = ["LAYOUT", "mark_complete", "reset", "too_quiet"]
 
 #: An expired run leaves a marker for a day. An index that was not fed for nearly that long may have missed one.
 _QUIET_SECONDS_MAX = 20 * 3600
@@ -87,7 +87,7 @@ def too_quiet(connection: sqlite3.Connection, now: float) -> str | None:
     return "it has not been fed for so long that runs may have expired unseen"
 
 
-def whole(connection: sqlite3.Connection) -> None:
+def mark_complete(connection: sqlite3.Connection) -> None:
     """From here on the log of moves contains every position a run had.
 
     Before, the store was being read for the first time.

@@ -111,7 +111,7 @@ def _facets(wanted: RunFilter) -> list[str]:
         FACETS["waits"]: wanted.waits,
         LABEL: wanted.tag,
     }
-    return [f'"{facet(letter, value)}"' for letter, value in values.items() if value]
+    return [f'"{facet(dead_letter, value)}"' for dead_letter, value in values.items() if value]
 
 
 def _expression(connection: sqlite3.Connection, each: Alternative) -> str:

@@ -51,7 +51,7 @@ FACETS = {
     "waits": "w",
 }
 LABEL = "l"
-_FACET_NUMBERS = tuple((letter, _NUMBERS[name]) for name, letter in FACETS.items())
+_FACET_NUMBERS = tuple((dead_letter, _NUMBERS[name]) for name, dead_letter in FACETS.items())
 _TAG, _TAGS = _NUMBERS["tag"], _NUMBERS["tags"]
 _STATUS, _AT, _RUN_ID = _NUMBERS["status"], _NUMBERS["at"], _NUMBERS["run_id"]
 
@@ -147,6 +147,6 @@ class Documents:
 
 
 def _facets_of(row: Row) -> str:
-    values: list[tuple[str, Any]] = [(letter, row[number]) for letter, number in _FACET_NUMBERS]
+    values: list[tuple[str, Any]] = [(dead_letter, row[number]) for dead_letter, number in _FACET_NUMBERS]
     values += [(LABEL, label) for label in (row[_TAG], *sorted(labels_of(row[_TAG], row[_TAGS])))]
-    return " ".join([facet(letter, value) for letter, value in values if value])
+    return " ".join([facet(dead_letter, value) for dead_letter, value in values if value])

@@ -28,7 +28,7 @@ class Landing:
         self._hash = hashlib.sha256()
         self._batch = bytearray()
         self._file: io.FileIO | None = None
-        self._is_whole = False
+        self._is_complete = False
         self.size_bytes = 0
 
     async def __aenter__(self) -> Self:
@@ -55,7 +55,7 @@ class Landing:
         await self._flush()
         if sha256 is not None and self._hash.hexdigest() != sha256:
             raise DependencyUnavailable("cannot read an input: its bytes do not match its digest")
-        self._is_whole = True
+        self._is_complete = True
 
     async def _flush(self) -> None:
         batch, self._batch = self._batch, bytearray()
@@ -81,6 +81,6 @@ class Landing:
     def _close(self) -> None:
         if self._file is not None:
             self._file.close()
-        if not self._is_whole:
+        if not self._is_complete:
             with contextlib.suppress(OSError):
                 self._path.unlink()

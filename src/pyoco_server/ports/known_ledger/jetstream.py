@@ -6,8 +6,9 @@ from pyoco_server.config import NatsBackendConfig
 from pyoco_server.ports.known_ledger.port import Remembered
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import PRICED_BUCKET, ensure, priced_bucket_resources
+from pyoco_server.ports.nats.resources import PRICED_BUCKET, priced_bucket_resources
 
 __all__ = ["JetStreamKnownLedger"]
 

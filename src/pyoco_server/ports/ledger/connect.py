@@ -20,7 +20,7 @@ from pyoco_server.ports.ledger.types import is_postgres
 from pyoco_server.ports.memory.named import name_in
 
 __all__ = [
-    "Line",
+    "SocketHandle",
     "address",
     "durably",
     "engine_for_reading",
@@ -45,7 +45,7 @@ _WRITE_SECONDS: Final = 10
 _READ_SECONDS: Final = 55
 
 
-class Line:
+class SocketHandle:
     """The socket of a connection, so that another thread than the one waiting on it can shut it down.
 
     It is a duplicate of the driver's descriptor: the driver may close its own at any time, and the number could be

@@ -16,7 +16,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Interval, bindp
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.ports.ledger.port import Spans
 from pyoco_server.ports.ledger.quick import Quick
-from pyoco_server.ports.ledger.types import Instant, is_postgres
+from pyoco_server.ports.ledger.types import InstantColumn, is_postgres
 
 __all__ = ["Sql", "clock", "process_us", "statement_clock"]
 
@@ -41,11 +41,11 @@ def statement_clock(name: str, *, on_postgres: bool) -> ColumnElement[int]:
 
 
 def _process(name: str) -> ColumnElement[int]:
-    return bindparam(name, type_=Instant())
+    return bindparam(name, type_=InstantColumn())
 
 
 def _shifted(at: ColumnElement[Any], by: BindParameter[Any]) -> ColumnElement[int]:
-    return type_coerce(at + by, Instant())
+    return type_coerce(at + by, InstantColumn())
 
 
 class Sql:
@@ -82,7 +82,7 @@ class Sql:
     def ahead(self, seconds: int) -> ColumnElement[int]:
         if self.is_postgres:
             return _shifted(func.clock_timestamp(), bindparam(None, self.shift(seconds), type_=Interval()))
-        return bindparam(None, self.shift(seconds), type_=Instant())
+        return bindparam(None, self.shift(seconds), type_=InstantColumn())
 
     def shift(self, seconds: int = 0) -> Any:
         """Return the value to bind to a `clock` that is this far ahead of now; negative: before now."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, bindparam, delete, func, literal_column
 
 from pyoco_server.core.priced.run import Intent, MoneyOp, PricedRun
-from pyoco_server.core.states.priced import STEPS, Actor, Basis, Change, Money, Status
+from pyoco_server.core.states.priced import STEPS, Actor, Basis, Money, StateChange, Status
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import LOST, Final, Lost
 from pyoco_server.ports.ledger.rows import pointer_columns
@@ -99,7 +99,7 @@ def _dispute(on_postgres: bool) -> Update:
 
 
 @cache
-def _end(step: str, change: Change, releases_key: bool, on_postgres: bool) -> Update:
+def _end(step: str, change: StateChange, releases_key: bool, on_postgres: bool) -> Update:
     also: dict[str, Any] = {column.name: bound(column) for column in _WRITTEN}
     also |= {"idempotency_key": None} if releases_key else {}
     if step in _COMMITS:
@@ -203,7 +203,7 @@ class SqlEnds:
         )
 
 
-def _change_of(final: Final) -> Change:
+def _change_of(final: Final) -> StateChange:
     """Return the one change of the step that matches the intent. A step without one is a defect of the caller."""
     money = Money.SETTLED if final.intent.money_op is MoneyOp.SETTLE else Money.REFUNDED
     (found,) = (

@@ -27,11 +27,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
-from pyoco_server.ports.ledger.connect import Line
+from pyoco_server.ports.ledger.connect import SocketHandle
 from pyoco_server.ports.ledger.faults import ended_for_another, ledger_errors, lost_connection
 from pyoco_server.ports.ledger.quick import Quick
 
-__all__ = ["Job", "TransactionThreads"]
+__all__ = ["TransactionJob", "TransactionThreads"]
 
 log = get_logger(__name__)
 
@@ -45,7 +45,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(eq=False)
-class Job:
+class TransactionJob:
     """One transaction that a caller waits for."""
 
     #: May be called again, from the beginning.
@@ -77,8 +77,8 @@ class TransactionThreads:
         self._name, self._threads_max = name, threads
         #: Guards the fields below, and signals a new job.
         self._arrived = threading.Condition()
-        self._waiting: OrderedDict[Job, None] = OrderedDict()
-        self._running: dict[Job, _Held] = {}
+        self._waiting: OrderedDict[TransactionJob, None] = OrderedDict()
+        self._running: dict[TransactionJob, _Held] = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._is_closed = False
@@ -88,7 +88,7 @@ class TransactionThreads:
         # Before all other listeners: even the first command to the server may get no response.
         event.listen(engine, "connect", self._connected, insert=True)
 
-    async def ask(self, job: Job, seconds: int) -> Any:
+    async def ask(self, job: TransactionJob, seconds: int) -> Any:
         """Run a job. Raises DependencyUnavailable: the queue is full, the job took too long, or the database failed."""
         with self._arrived:
             if self._is_closed:
@@ -138,7 +138,7 @@ class TransactionThreads:
             thread.join(_seconds(until_ns - time.monotonic_ns()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _leave(self, job: Job, seconds: int) -> None:
+    def _leave(self, job: TransactionJob, seconds: int) -> None:
         """Drop a job whose caller has stopped waiting. A waiting job is removed from the queue: it may hold a large
         submission.
 
@@ -154,17 +154,17 @@ class TransactionThreads:
             left_ns = held.began_ns + seconds * _SECOND_NS - time.monotonic_ns()
         asyncio.get_running_loop().call_later(_seconds(left_ns), self._give_up, job)
 
-    def _give_up(self, job: Job) -> None:
+    def _give_up(self, job: TransactionJob) -> None:
         with self._arrived:
             held = self._running.get(job)
             if held is None:
                 return
             held.cut()
             self._distrusted_ns = time.monotonic_ns()
-        log.warning("a ledger transaction hangs; shutting down its connection", lane=self._name)
+        log.warning("a ledger transaction hangs; shutting down its connection", kind=self._name)
 
     def _connected(self, driver: Any, _: object) -> None:
-        self._own.held.use(Line.of(driver))
+        self._own.held.use(SocketHandle.of(driver))
 
     def _add_thread(self) -> None:
         """Start a thread. Raises DependencyUnavailable if there is none at all: the machine may be out of threads for a
@@ -173,13 +173,13 @@ class TransactionThreads:
         try:
             thread.start()
         except RuntimeError as error:
-            log.warning("could not start a thread for the ledger", lane=self._name, threads=len(self._threads))
+            log.warning("could not start a thread for the ledger", kind=self._name, threads=len(self._threads))
             if not self._threads:
                 raise DependencyUnavailable("there is no thread for the ledger") from error
         else:
             self._threads.append(thread)  # only if it runs: a thread that was never started would never be replaced
 
-    def _next(self, held: _Held) -> list[Job]:
+    def _next(self, held: _Held) -> list[TransactionJob]:
         """Wait for jobs and take them in the order of arrival. Returns an empty list if the engine is closed and all
         jobs are done."""
         with self._arrived:
@@ -203,7 +203,7 @@ class TransactionThreads:
                     del self._running[job]
         held.drop()
 
-    def _perform(self, held: _Held, jobs: Sequence[Job]) -> None:
+    def _perform(self, held: _Held, jobs: Sequence[TransactionJob]) -> None:
         try:
             with ledger_errors():
                 if len(jobs) == 1:
@@ -217,7 +217,7 @@ class TransactionThreads:
                 if not job.answer.done():
                     job.answer.set_exception(error)
 
-    def _do_one(self, held: _Held, job: Job) -> None:
+    def _do_one(self, held: _Held, job: TransactionJob) -> None:
         for tries_left in reversed(range(_TRIES)):
             is_done = False
             try:
@@ -235,7 +235,7 @@ class TransactionThreads:
                 _Outcome(value).tell(job)
                 return
 
-    def _do_together(self, held: _Held, jobs: Sequence[Job]) -> None:
+    def _do_together(self, held: _Held, jobs: Sequence[TransactionJob]) -> None:
         """Run several jobs in one transaction. Raises errors that are not of a single job; then nothing was
         committed."""
         connection = held.connection()
@@ -253,7 +253,7 @@ class _Outcome:
     value: Any = None
     error: Exception | None = None
 
-    def tell(self, job: Job) -> None:
+    def tell(self, job: TransactionJob) -> None:
         if self.error is not None:
             job.answer.set_exception(self.error)
         else:
@@ -261,7 +261,7 @@ class _Outcome:
             job.answer.set_result(self.value)
 
 
-def _do_beside_others(connection: Connection, job: Job) -> _Outcome:
+def _do_beside_others(connection: Connection, job: TransactionJob) -> _Outcome:
     """Run a job in a savepoint, on SQLite. Raises an error that ended the entire transaction; any other is the job's
     outcome."""
     quick = Quick(connection)
@@ -292,7 +292,7 @@ class _Held:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         #: Set also while the connection is being opened.
-        self._line: Line | None = None
+        self._line: SocketHandle | None = None
         self._is_cut = self._is_distrusted = False
         self._opened_ns = 0
         #: When its current jobs began.
@@ -310,7 +310,7 @@ class _Held:
             self._connection = self._engine.connect()
         return self._connection
 
-    def use(self, line: Line | None) -> None:
+    def use(self, line: SocketHandle | None) -> None:
         """Set the current connection."""
         with self._lock:
             before, self._line, self._opened_ns = self._line, line, time.monotonic_ns()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pyoco_server.errors import DependencyUnavailable
-from pyoco_server.ports.ledger.engine import Job
+from pyoco_server.ports.ledger.engine import TransactionJob
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.memory import MemoryDatabase
 
@@ -40,7 +40,7 @@ class InlineTransactions:
         self._connection: Connection | None = None
         self._is_closed = False
 
-    async def ask(self, job: Job, seconds: int) -> Any:
+    async def ask(self, job: TransactionJob, seconds: int) -> Any:
         """Run a job. Raises DependencyUnavailable, also if the simulated network takes longer than `seconds`."""
         async with self._database.network.call(self._call, seconds):
             return self._perform(job)
@@ -51,7 +51,7 @@ class InlineTransactions:
         self._drop()
         self._engine.dispose()
 
-    def _perform(self, job: Job) -> Any:
+    def _perform(self, job: TransactionJob) -> Any:
         if self._is_closed:
             raise DependencyUnavailable("the ledger is closed")
         if self._connection is None:

@@ -29,7 +29,7 @@ from pyoco_server.ports.ledger.port import AuditReport, Balances, CreditNote, Jo
 from pyoco_server.ports.ledger.quick import keep
 from pyoco_server.ports.ledger.schema import credit_confirmations, ledger_entries, ledger_txns
 from pyoco_server.ports.ledger.sums import combined, halves
-from pyoco_server.ports.ledger.types import Instant
+from pyoco_server.ports.ledger.types import InstantColumn
 
 __all__ = ["SqlJournal"]
 
@@ -200,10 +200,10 @@ class SqlJournal:
 
     def _step(self, since_us: int, step_us: int) -> ColumnElement[Any]:
         """Start of the time step that contains a fact."""
-        since = bindparam("since", since_us, type_=Instant())
+        since = bindparam("since", since_us, type_=InstantColumn())
         if self._sql.is_postgres:
             step = bindparam("step", timedelta(microseconds=step_us), type_=Interval())
-            return type_coerce(func.date_bin(step, _T.created_at, since), Instant())
+            return type_coerce(func.date_bin(step, _T.created_at, since), InstantColumn())
         width = bindparam("step", step_us, type_=Integer())
         passed = type_coerce(_T.created_at, Integer()) - type_coerce(since, Integer())
-        return type_coerce(type_coerce(since, Integer()) + passed // width * width, Instant())
+        return type_coerce(type_coerce(since, Integer()) + passed // width * width, InstantColumn())

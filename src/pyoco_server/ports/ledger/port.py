@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from pyoco_server.core.priced.journal import Closing, Txn
@@ -26,6 +25,24 @@ from pyoco_server.ports.budget.port import (
     Outcome,
     Reserved,
 )
+from pyoco_server.ports.ledger.values import (
+    LOST,
+    AuditReport,
+    Balances,
+    BudgetMode,
+    CreditNote,
+    Difference,
+    Exists,
+    Final,
+    JournalLine,
+    LedgerRefused,
+    Lost,
+    Rate,
+    Scan,
+    Spans,
+    Spend,
+    StorageFull,
+)
 
 __all__ = [
     "LOST",
@@ -38,12 +55,11 @@ __all__ = [
     "Ends",
     "Exists",
     "Final",
-    "Full",
-    "Identity",
     "Journal",
     "JournalLine",
     "Leases",
     "Ledger",
+    "LedgerIdentity",
     "LedgerRefused",
     "LedgerTx",
     "Lost",
@@ -55,162 +71,12 @@ __all__ = [
     "Scan",
     "Spans",
     "Spend",
+    "StorageFull",
     "Tenants",
     "Uploads",
 ]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spans:
-    """The time spans that scans and guards use: the settings of the same names."""
-
-    lease_seconds: int
-    reservation_seconds: int
-    submit_abandon_seconds: int
-    resend_after_seconds: int
-    reconcile_after_seconds: int
-    retention_seconds: int
-
-
-class LedgerRefused(Exception):
-    """The database rejected a statement: a defect in our code, never the user's fault. Nothing was changed."""
-
-
-class Lost:
-    """The guard failed: another process was faster, or it is too late. The row is unchanged."""
-
-    def __repr__(self) -> str:
-        return "LOST"
-
-
-LOST = Lost()
-
-
-@dataclass(frozen=True)
-class Exists:
-    """The tenant already has a run with this key."""
-
-    run: PricedRun
-
-
-@dataclass(frozen=True, kw_only=True)
-class Final:
-    """What a commit writes: the intent, with the amounts that the budget confirmed."""
-
-    #: T7, T8, T10 or T14; T18 for an operator.
-    step: str
-    intent: Intent
-    #: The amount that was actually charged.
-    charge_usd_micros: int
-    #: Whether the run's idempotency key may be used again (SUBMIT_ABANDONED, QUEUE_ENQUEUE_FAILED).
-    releases_key: bool = False
-
-
-class Scan(StrEnum):
-    """A keeper's query; results are ordered oldest first."""
-
-    EXPIRED_LEASES = "expired_leases"  # PROCESSING, OPEN, lease expired
-    AGED = "aged"  # QUEUED, RESERVED, OPEN, older than the maximum age of a reservation
-    ABANDONED = "abandoned"  # QUEUED, NONE, OPEN, older than the maximum duration of a submit
-    UNSENT = "unsent"  # QUEUED, RESERVED, OPEN, sending never confirmed, within the age range
-    STALE_CLAIMS = "stale_claims"  # CLAIMED, not DISPUTED, for too long
-    LONG_EXPIRED_LEASES = "long_expired_leases"  # as EXPIRED_LEASES, but expired for longer than `reconcile_after`
-    PAST_RETENTION = "past_retention"  # ended, retention over
-    DISPUTED = "disputed"  # waits for an operator
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The state of a token bucket after one request for a token."""
-
-    allowed: bool
-    limit: int
-    remaining: int
-    #: When the bucket is full again, unix seconds.
-    reset_at: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balances:
-    """One tenant's money, from the journal's entries alone."""
-
-    tenant_id: str
-    available_usd_micros: int
-    held_usd_micros: int
-    charged_usd_micros: int
-    credited_usd_micros: int
-    corrected_usd_micros: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class JournalLine:
-    """One money fact as it is displayed: its effect on the tenant's two accounts."""
-
-    txn_id: int
-    op_key: str
-    kind: str
-    tenant_id: str
-    run_id: str | None
-    actor: str
-    memo: str | None
-    created_at: int
-    available_usd_micros: int
-    held_usd_micros: int
-    charged_usd_micros: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spend:
-    """The amount charged, and the number of runs closed, in the time step that begins at `start_at`."""
-
-    start_at: int
-    charged_usd_micros: int
-    runs: int
-
-
-@dataclass(frozen=True)
-class CreditNote:
-    """A credit as recorded in the journal."""
-
-    op_key: str
-    amount_usd_micros: int
-
-
-class BudgetMode(StrEnum):
-    """Where the budgets of one ledger's tenants are. All processes must agree on it, or money would be spent twice."""
-
-    JOINT = "joint"  # in the ledger's own tables
-    SPLIT = "split"  # in Redis
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A violated invariant. `check` is the number of the rule in the audit's list."""
-
-    check: int
-    tenant_id: str | None
-    run_id: str | None
-    detail: str
-
-
-@dataclass(frozen=True)
-class AuditReport:
-    tenants: int
-    differences: tuple[Difference, ...]
-    #: Each tenant's available money according to the journal; a budget stored elsewhere is compared with it.
-    available: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Full:
-    """The tenant's files use all of its storage limit, or would exceed it with one more."""
-
-    #: Counted like `Uploads.used_bytes`.
-    used_bytes: int
-    #: When the first of them expires, in microseconds; None: there is none.
-    first_expires_at: int | None
 
 
 class Tenants(Protocol):
@@ -411,7 +277,7 @@ class BudgetModes(Protocol):
         missing."""
 
 
-class Identity(Protocol):
+class LedgerIdentity(Protocol):
     """The random id that distinguishes this ledger from every other (SAFE-12)."""
 
     def get(self) -> str | None:
@@ -441,10 +307,10 @@ class Uploads(Protocol):
     An expired upload (`expires_at`) stays expired: it is never revived, and may be removed at any time.
     """
 
-    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
+    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | StorageFull:
         """Reserve room for a file that is about to be stored, for `PENDING_SECONDS`. Serialized per tenant, so that all
-        files together never use more than `tenant_bytes_max`. Returns `Full` if they would; then nothing changed. Costs
-        as much as `used_bytes`.
+        files together never use more than `tenant_bytes_max`. Returns `StorageFull` if they would, and changes nothing.
+        Costs as much as `used_bytes`.
         """
 
     def confirm(self, upload_id: str, tenant_id: str) -> Upload | None:
@@ -496,7 +362,7 @@ class LedgerTx:
     journal: Journal
     modes: BudgetModes
     notes: Notes
-    identity: Identity
+    identity: LedgerIdentity
     rates: Rates
     uploads: Uploads
 

@@ -109,16 +109,16 @@ def _row_type(names: Sequence[str]) -> Any:
 class Quick:
     """An SQLite connection inside a transaction, with the interface that the ledger's statements use."""
 
-    __slots__ = ("_driver", "dialect", "whole")
+    __slots__ = ("_driver", "connection", "dialect")
 
-    def __init__(self, whole: Connection) -> None:
-        self.whole, self.dialect = whole, whole.dialect
-        self._driver: sqlite3.Connection = whole.connection.driver_connection  # type: ignore[assignment]  # it is one
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.dialect = connection, connection.dialect
+        self._driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]  # it is one
 
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
         """Raises the same errors as SQLAlchemy, so that callers need not distinguish the two paths."""
         if statement not in _KEPT:
-            return self.whole.execute(statement, parameters)
+            return self.connection.execute(statement, parameters)
         prepared = _PREPARED.get(statement)
         if prepared is None:
             prepared = _PREPARED[statement] = _Prepared(statement, self.dialect)

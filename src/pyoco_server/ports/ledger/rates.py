@@ -10,7 +10,7 @@ from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.port import Rate
 from pyoco_server.ports.ledger.quick import keep
-from pyoco_server.ports.ledger.types import BigInt, Instant
+from pyoco_server.ports.ledger.types import BigInt, InstantColumn
 
 __all__ = ["SqlRates"]
 
@@ -52,7 +52,7 @@ def _both(statement: str) -> dict[bool, TextualSelect]:
         on_postgres: keep(
             text(statement.format_map(_POSTGRES if on_postgres else _SQLITE))
             .bindparams(bindparam("tenant", type_=Text), bindparam("bucket", type_=Text))
-            .columns(tokens=BigInt, updated_at=Instant)
+            .columns(tokens=BigInt, updated_at=InstantColumn)
         )
         for on_postgres in (False, True)
     }

@@ -38,7 +38,7 @@ from pyoco_server.ports.ledger.rows import COLUMNS, NEW_COLUMNS, new_row, run_of
 from pyoco_server.ports.ledger.schema import RETAINED, UNSENT, run_inputs, runs
 from pyoco_server.ports.ledger.steps import is_at, step_update, take
 from pyoco_server.ports.ledger.tenants import SqlTenants
-from pyoco_server.ports.ledger.types import Instant, RunId
+from pyoco_server.ports.ledger.types import InstantColumn, RunId
 
 __all__ = ["SqlRunRows"]
 
@@ -113,7 +113,7 @@ def _release(on_postgres: bool) -> Any:
 
 _FORGET_SENT = (
     update(runs)
-    .where(text(f"status = '{Status.QUEUED}'"), runs.c.enqueued_at < bindparam("_before", type_=Instant()))
+    .where(text(f"status = '{Status.QUEUED}'"), runs.c.enqueued_at < bindparam("_before", type_=InstantColumn()))
     .values(enqueued_at=null())
 )
 _DELETE = delete(runs).where(is_at("T3"), runs.c.version == 0)
@@ -139,7 +139,7 @@ _CHANGED = (
     select(*COLUMNS)
     .where(
         tuple_(runs.c.updated_at, runs.c.run_id)
-        > tuple_(bindparam("_updated_at", type_=Instant()), bindparam("_run", type_=RunId()))
+        > tuple_(bindparam("_updated_at", type_=InstantColumn()), bindparam("_run", type_=RunId()))
     )
     .order_by(runs.c.updated_at, runs.c.run_id)
     .limit(bindparam("_limit", type_=Integer))

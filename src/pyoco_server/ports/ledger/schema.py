@@ -14,7 +14,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, Identity, Index, Int
 from pyoco_server.core.priced.journal import Kind
 from pyoco_server.core.priced.run import TenantStatus
 from pyoco_server.core.states.priced import ENDS, Actor, Money, Stage, Status
-from pyoco_server.ports.ledger.types import BigInt, Instant, Json, Now, RunId, SmallInt
+from pyoco_server.ports.ledger.types import BigInt, InstantColumn, Json, Now, RunId, SmallInt
 
 __all__ = [
     "RETAINED",
@@ -55,7 +55,7 @@ tenants = Table(
     Column("display_name", Text, nullable=False),
     Column("status", Text, nullable=False, server_default=TenantStatus.ACTIVE.value),
     Column("rate_limit_per_min", Integer),
-    Column("created_at", Instant, nullable=False, server_default=Now()),
+    Column("created_at", InstantColumn, nullable=False, server_default=Now()),
     CheckConstraint(_one_of("status", TenantStatus), name="ck_tenants_status"),
     CheckConstraint("rate_limit_per_min > 0", name="ck_tenants_rate_limit"),
     sqlite_strict=True,
@@ -86,23 +86,23 @@ runs = Table(
     Column("result_bytes", BigInt),
     Column("result_artifacts_json", Json),
     Column("tokens_consumed", BigInt, nullable=False, server_default=text("0")),
-    Column("retention_until", Instant, nullable=False),
+    Column("retention_until", InstantColumn, nullable=False),
     Column("lease_token", Text),
-    Column("lease_expires_at", Instant),
+    Column("lease_expires_at", InstantColumn),
     Column("finalize_token", Text),
     Column("finalize_stage", Text),
-    Column("finalize_claimed_at", Instant),
+    Column("finalize_claimed_at", InstantColumn),
     Column("finalize_actor", Text),
     Column("finalize_intent", Json),
-    Column("enqueued_at", Instant),
+    Column("enqueued_at", InstantColumn),
     Column("last_error_reason_code", Text),
     Column("last_error_detail", Text),
     Column("trace_id", Text),
     Column("api_key_id", Text),
-    Column("started_at", Instant),
-    Column("created_at", Instant, nullable=False, server_default=Now()),
-    Column("updated_at", Instant, nullable=False, server_default=Now()),
-    Column("not_before", Instant),
+    Column("started_at", InstantColumn),
+    Column("created_at", InstantColumn, nullable=False, server_default=Now()),
+    Column("updated_at", InstantColumn, nullable=False, server_default=Now()),
+    Column("not_before", InstantColumn),
     Column("schedule_json", Json),
     CheckConstraint(_one_of("status", Status), name="ck_runs_status"),
     CheckConstraint(_one_of("money_state", Money), name="ck_runs_money_state"),
@@ -160,7 +160,7 @@ budgets = Table(
     metadata,
     Column("tenant_id", Text, ForeignKey("tenants.tenant_id"), primary_key=True),
     Column("balance_usd_micros", BigInt, nullable=False),
-    Column("updated_at", Instant, nullable=False),
+    Column("updated_at", InstantColumn, nullable=False),
     CheckConstraint("balance_usd_micros >= 0", name="ck_budgets_balance"),
     sqlite_strict=True,
 )
@@ -175,8 +175,8 @@ reservations = Table(
     Column("state", Text, nullable=False),
     Column("charge_usd_micros", BigInt),
     Column("refund_usd_micros", BigInt),
-    Column("created_at", Instant, nullable=False),
-    Column("closed_at", Instant),
+    Column("created_at", InstantColumn, nullable=False),
+    Column("closed_at", InstantColumn),
     CheckConstraint("state IN ('OPEN', 'SETTLED', 'REFUNDED')", name="ck_reservations_state"),
     CheckConstraint("reserved_usd_micros > 0", name="ck_reservations_reserved"),
     CheckConstraint("charge_usd_micros >= 0 AND refund_usd_micros >= 0", name="ck_reservations_amounts"),
@@ -206,7 +206,7 @@ ledger_txns = Table(
     Column("finalize_token", Text),
     Column("trace_id", Text),
     Column("memo", Text),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", InstantColumn, nullable=False),
     CheckConstraint(_one_of("kind", Kind), name="ck_ledger_txns_kind"),
     CheckConstraint(_one_of("actor", Actor), name="ck_ledger_txns_actor"),
     CheckConstraint(f"kind <> '{Kind.CORRECTION}' OR memo IS NOT NULL", name="ck_ledger_txns_memo"),
@@ -239,7 +239,7 @@ credit_confirmations = Table(
     "credit_confirmations",
     metadata,
     Column("op_key", Text, primary_key=True),
-    Column("confirmed_at", Instant, nullable=False),
+    Column("confirmed_at", InstantColumn, nullable=False),
     sqlite_strict=True,
 )
 
@@ -259,7 +259,7 @@ rate_buckets = Table(
     Column("bucket", Text, primary_key=True),
     #: Millionths of a token, so integers are precise enough.
     Column("tokens", BigInt, nullable=False),
-    Column("updated_at", Instant, nullable=False),
+    Column("updated_at", InstantColumn, nullable=False),
     sqlite_strict=True,
 )
 
@@ -276,9 +276,9 @@ uploads = Table(
     Column("content_type", Text, nullable=False),
     #: 1: its bytes are in the store, and the client may have been notified.
     Column("stored", SmallInt, nullable=False, server_default=text("0")),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", InstantColumn, nullable=False),
     #: From this time on the row and the object may be removed; nothing relies on them.
-    Column("expires_at", Instant, nullable=False),
+    Column("expires_at", InstantColumn, nullable=False),
     CheckConstraint("size_bytes >= 0", name="ck_uploads_size"),
     CheckConstraint("stored IN (0, 1)", name="ck_uploads_stored"),
     #: Covers the query for the bytes that a tenant uses.

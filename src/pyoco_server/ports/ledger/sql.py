@@ -25,7 +25,7 @@ from pyoco_server.ports.ledger.connect import (
 )
 from pyoco_server.ports.ledger.dialect import Sql
 from pyoco_server.ports.ledger.ends import SqlEnds
-from pyoco_server.ports.ledger.engine import Job, TransactionThreads
+from pyoco_server.ports.ledger.engine import TransactionJob, TransactionThreads
 from pyoco_server.ports.ledger.faults import ledger_errors
 from pyoco_server.ports.ledger.identity import SqlIdentity, stored_id
 from pyoco_server.ports.ledger.inline import InlineTransactions
@@ -114,7 +114,7 @@ class SqlLedger:
 
     async def close(self) -> None:
         """Wait for every pending transaction, at most 10 s. Idempotent."""
-        await asyncio.gather(*(lane.close() for lane in (self._reading, self._writing) if lane is not None))
+        await asyncio.gather(*(each.close() for each in (self._reading, self._writing) if each is not None))
 
     async def transact(self, work: Callable[[LedgerTx], T]) -> T:
         return await self._ask(self._writing, work, _WRITE_SECONDS)
@@ -132,7 +132,7 @@ class SqlLedger:
         if self._reading is None:
             raise DependencyUnavailable("the ledger is not open")
         if self._file is None:
-            found: str | None = await self._reading.ask(Job(stored_id), _PING_SECONDS)
+            found: str | None = await self._reading.ask(TransactionJob(stored_id), _PING_SECONDS)
             return found
         self._file.check()
         # On a new connection: an open one may not notice that the file was overwritten.
@@ -142,21 +142,21 @@ class SqlLedger:
         self._check_allowed()
         if self._reading is None:
             raise DependencyUnavailable("the ledger is not open")
-        await self._reading.ask(Job(lambda connection: connection.execute(_ANYTHING).all()), _PING_SECONDS)
+        await self._reading.ask(TransactionJob(lambda connection: connection.execute(_ANYTHING).all()), _PING_SECONDS)
 
     async def probe(self) -> None:
         await self._ask(self._writing, lambda tx: tx.notes.put("probe", str(tx.now_us())), _PING_SECONDS, is_soft=True)
 
     async def _ask(
         self,
-        lane: TransactionThreads | InlineTransactions | None,
+        transactions: TransactionThreads | InlineTransactions | None,
         work: Callable[[LedgerTx], T],
         seconds: int,
         *,
         is_soft: bool = False,
     ) -> T:
         self._check_allowed()
-        if lane is None:
+        if transactions is None:
             raise DependencyUnavailable("the ledger is not open")
         seen: set[str] = set()
 
@@ -166,7 +166,9 @@ class SqlLedger:
             seen.update(sql.seen_tenants)
             return answer
 
-        answer: T = await lane.ask(Job(do, lambda: self._known_tenants.update(seen), is_soft), seconds)
+        answer: T = await transactions.ask(
+            TransactionJob(do, lambda: self._known_tenants.update(seen), is_soft), seconds
+        )
         return answer
 
     def _clock_skew_us(self) -> int:

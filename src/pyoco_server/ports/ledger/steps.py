@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Executable, Update, and_, bindparam, or_, update
 
 from pyoco_server.core.priced.run import PricedRun
-from pyoco_server.core.states.priced import STEPS, At, Change
+from pyoco_server.core.states.priced import STEPS, At, StateChange
 from pyoco_server.ports.ledger.dialect import Sql, clock
 from pyoco_server.ports.ledger.port import LOST, Lost
 from pyoco_server.ports.ledger.quick import keep
@@ -47,7 +47,7 @@ def step_update(
     step: str,
     *guards: ColumnElement[bool],
     on_postgres: bool,
-    change: Change | None = None,
+    change: StateChange | None = None,
     also: dict[str, Any] | None = None,
 ) -> Update:
     """Build the UPDATE, which returns the entire row. `change` selects one of a step that has several. Callers cache

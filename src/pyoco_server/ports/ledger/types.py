@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from pyoco_server.core.priced.instants import utc
 
-__all__ = ["DAMAGED", "BigInt", "Instant", "Json", "Now", "RunId", "SmallInt", "is_postgres"]
+__all__ = ["DAMAGED", "BigInt", "InstantColumn", "Json", "Now", "RunId", "SmallInt", "is_postgres"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -42,7 +42,7 @@ class RunId(TypeDecorator[str]):
         return dialect.type_descriptor(postgresql.UUID(as_uuid=False) if is_postgres(dialect) else Text())
 
 
-class Instant(TypeDecorator[int]):
+class InstantColumn(TypeDecorator[int]):
     """Microseconds of unix time; exact, never converted through floating point."""
 
     impl = BigInteger
@@ -89,7 +89,7 @@ class Now(FunctionElement[int]):
     """Default of a time column, for rows inserted manually: our code always sets it. SQLite only provides whole
     seconds."""
 
-    type = Instant()
+    type = InstantColumn()
     inherit_cache = True
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Integer, bindparam, case, delete, func, se
 from pyoco_server.core.priced.instants import SECOND_US
 from pyoco_server.core.priced.upload import PENDING_SECONDS, ROOM_BYTES_MIN, NewUpload, Upload, room_of
 from pyoco_server.ports.ledger.dialect import Sql
-from pyoco_server.ports.ledger.port import Full
+from pyoco_server.ports.ledger.port import StorageFull
 from pyoco_server.ports.ledger.schema import tenants, uploads
 from pyoco_server.ports.ledger.tenants import SqlTenants
 
@@ -28,11 +28,11 @@ class SqlUploads:
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
 
-    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | Full:
+    def reserve(self, ask: NewUpload, tenant_bytes_max: int) -> Upload | StorageFull:
         self._lock(ask.tenant_id)
         used, first = self._used(ask.tenant_id)
         if used + room_of(ask.size_bytes) > tenant_bytes_max:
-            return Full(used_bytes=used, first_expires_at=first)
+            return StorageFull(used_bytes=used, first_expires_at=first)
         seconds = min(PENDING_SECONDS, self._sql.spans.retention_seconds)
         row = self._sql.connection.execute(
             uploads.insert()

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from pyoco_server.errors import NotStored
-from pyoco_server.ports.nats.faults import Full, Rejected
+from pyoco_server.ports.nats.faults import Rejected, StreamFull
 
 __all__ = [
     "NEVER",
@@ -73,11 +73,11 @@ def stream_of(api_subject: str) -> str:
 
 
 def refusal(subject: str, answer: StoreReply, fault: Fault) -> Exception:
-    """Return the exception for a refused write. Full: there is no room for `answer.stream`."""
+    """Return the exception for a refused write. StreamFull: there is no room for `answer.stream`."""
     if fault.err_code == _NOT_YET:
         return NotStored(f"{subject} has no leader yet")
     if fault.err_code in _FULL or _NO_SPACE in fault.description:
-        return Full(f"the store of NATS has no room for {answer.stream}: {fault.description} ({fault.err_code})")
+        return StreamFull(f"the store of NATS has no room for {answer.stream}: {fault.description} ({fault.err_code})")
     return Rejected(fault.err_code, fault.description)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyoco_server.errors import NoRoom, NotStored, ResourceMissing, Unavailable
 
-__all__ = ["BadSubject", "Full", "Futile", "Missing", "NoConnection", "NotPermitted", "Rejected", "gave_up"]
+__all__ = ["BadSubject", "Futile", "Missing", "NoConnection", "NotPermitted", "Rejected", "StreamFull", "gave_up"]
 
 
 class Rejected(Exception):
@@ -50,7 +50,7 @@ class Missing(ResourceMissing, Futile):
     """
 
 
-class Full(NoRoom, NotStored):
+class StreamFull(NoRoom, NotStored):
     """NATS refused the write for lack of room: nothing was stored."""
 
 
@@ -61,4 +61,4 @@ def gave_up(doing: str, error: Unavailable, *, ambiguous: bool) -> Unavailable:
     is_full = isinstance(error, NoRoom)
     if ambiguous:
         return (NoRoom if is_full else Unavailable)(f"{doing}: {error}")
-    return (Full if is_full else NotStored)(f"{doing}: {error}")
+    return (StreamFull if is_full else NotStored)(f"{doing}: {error}")

@@ -13,19 +13,10 @@ from pyoco_server.core.holds import Holds
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.ensuring import ensure, find, make_fitting
 from pyoco_server.ports.nats.expected import Expected
 from pyoco_server.ports.nats.link import Futile, Link, Rejected
-from pyoco_server.ports.nats.resources import (
-    Resource,
-    bucket,
-    ensure,
-    find,
-    make_fitting,
-    object_store,
-    priced_resources,
-    resources_of,
-    stream,
-)
+from pyoco_server.ports.nats.resources import Resource, bucket, object_store, priced_resources, resources_of, stream
 
 __all__ = [
     "ACL_BUCKET",
@@ -179,9 +170,9 @@ async def _patiently(link: Link, grid: GridConfig, resource: Resource) -> None:
 
 
 def _too_few(resource: Resource, grid: GridConfig, why: str) -> DeploymentRefused:
-    copies = grid.exec_replicas
+    replicas = grid.exec_replicas
     return DeploymentRefused(
-        f"EXEC_REPLICAS={copies} needs {copies} JetStream nodes that answer, for {resource.name}: {why}; "
+        f"EXEC_REPLICAS={replicas} needs {replicas} JetStream nodes that answer, for {resource.name}: {why}; "
         "start them, or set EXEC_REPLICAS=1"
     )
 
@@ -211,14 +202,14 @@ async def _ensure(link: Link, grid: GridConfig, resource: Resource) -> None:
 
 async def _raise_replicas(link: Link, grid: GridConfig, resource: Resource, found: dict[str, Any]) -> None:
     """Raise the number of replicas. Raises DeploymentRefused; Rejected while the cluster is still adding a new node."""
-    copies = grid.exec_replicas
+    replicas = grid.exec_replicas
     try:
-        await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"num_replicas": copies}, dict[str, Any])
+        await link.insist(f"STREAM.UPDATE.{resource.name}", found | {"num_replicas": replicas}, dict[str, Any])
     except Rejected as error:
         if error.code in NOT_YET:
             raise
-        raise DeploymentRefused(f"{resource.name} cannot be given {copies} replicas: {error}") from error
-    log.warning("increased the replicas of a resource", resource=resource.name, replicas=copies)
+        raise DeploymentRefused(f"{resource.name} cannot be given {replicas} replicas: {error}") from error
+    log.warning("increased the replicas of a resource", resource=resource.name, replicas=replicas)
 
 
 def stream_problem(found: dict[str, Any]) -> str | None:

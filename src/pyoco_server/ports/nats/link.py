@@ -27,12 +27,12 @@ from pyoco_server.ports.nats.client import QuickClient, Raw
 from pyoco_server.ports.nats.expected import Expected
 from pyoco_server.ports.nats.faults import (
     BadSubject,
-    Full,
     Futile,
     Missing,
     NoConnection,
     NotPermitted,
     Rejected,
+    StreamFull,
     gave_up,
 )
 from pyoco_server.ports.nats.memory.client import MemoryClient
@@ -44,7 +44,6 @@ from pyoco_server.ports.store_state import StoreState
 
 __all__ = [
     "BadSubject",
-    "Full",
     "Futile",
     "Link",
     "Missing",
@@ -52,6 +51,7 @@ __all__ = [
     "NotPermitted",
     "Patience",
     "Rejected",
+    "StreamFull",
     "gave_up",
     "open_link",
 ]
@@ -277,8 +277,8 @@ class Link:
     ) -> int:
         """Publish to `stream` and wait for the acknowledgement. Returns the sequence.
 
-        Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; Full if there is no
-        room, so nothing was stored; NoRoom if the disk of NATS has failed, so the message may have been stored.
+        Raises as `ask`; Missing if the stream does not exist, provided its name is given; Rejected; StreamFull if the
+        stream has no room, so nothing was stored; NoRoom if the disk of NATS has failed, so it may have been stored.
         """
         before = self.connection, self._pending.late
         try:
@@ -298,7 +298,7 @@ class Link:
         answer = read_answer(message.data)
         if answer.error is not None:
             refused = refusal(subject, answer, answer.error)
-            if isinstance(refused, Full):
+            if isinstance(refused, StreamFull):
                 self._refusals.note(answer.stream, self._loop.time(), is_stuck=False)
             raise refused
         if self._refusals:

@@ -144,7 +144,7 @@ def rights_of(role: Role, config: NatsBackendConfig, priced: PricedConfig, grid:
         parts.append(_PRICED[role](priced))
     hears = [f"{inbox_prefix(role)}.>"]
     if role in (Role.WORKER, Role.DOOR):  # they wait for work
-        hears.append(_HINTS)
+        hears.append(_WAKEUPS)
     return Rights(_together(parts), tuple(sorted(hears)))
 
 
@@ -166,7 +166,7 @@ def _together(parts: Iterable[set[str]]) -> tuple[str, ...]:
 
 
 #: Wake-up messages between processes that handle programs; never stored.
-_HINTS = "pyoco.exechint.*.*"
+_WAKEUPS = "pyoco.exechint.*.*"
 
 
 class _Flows:
@@ -174,7 +174,7 @@ class _Flows:
 
     def __init__(self, config: NatsBackendConfig) -> None:
         self.work = _Place(config.work_stream, f"{config.work_subject_prefix}.")
-        self.letters = _Place(config.dlq_stream, f"{config.dlq_subject_prefix}.")
+        self.dead_letters = _Place(config.dlq_stream, f"{config.dlq_subject_prefix}.")
         self.advisories = _Place(config.advisory_stream, "")
         self.alarms = _Place(config.clock_stream, f"{config.clock_stream}.at.")
         self.logs = _Place(config.logs_stream, log_subjects(config.logs_stream))
@@ -192,7 +192,7 @@ class _Flows:
         """Every process checks that these exist, writes runs, and may write dead letters."""
         places: Sequence[_Place] = (
             self.work,
-            self.letters,
+            self.dead_letters,
             self.advisories,
             self.alarms,
             self.logs,
@@ -202,7 +202,7 @@ class _Flows:
             self.outputs,
         )
         infos = set[str]().union(*(place.info() for place in places))
-        return infos | self.runs.read() | self.runs.write() | self.letters.write()
+        return infos | self.runs.read() | self.runs.write() | self.dead_letters.write()
 
     def store_lines(self) -> set[str]:
         """Store what runs print, and delete the middle of what is too long."""
@@ -217,8 +217,8 @@ def _gateway_of_flows(config: NatsBackendConfig) -> set[str]:
         | flows.work.write()
         | flows.work.read()
         | flows.work.ask_consumers()
-        | flows.letters.watch()
-        | flows.letters.remove()
+        | flows.dead_letters.watch()
+        | flows.dead_letters.remove()
         | flows.logs.watch()
         | flows.workers.watch()
         | flows.workers.write()  # to hide a worker
@@ -322,7 +322,7 @@ class _Programs:
             | self.jobs.remove()
             | self.jobs.ask_consumers()
             | self.artifacts.read()
-            | {_HINTS}
+            | {_WAKEUPS}
         )
 
     def submit(self) -> set[str]:
@@ -371,7 +371,7 @@ class _Priced:
 
     def __init__(self, priced: PricedConfig) -> None:
         self.jobs = _Place(priced.pack_stream, priced.pack_subject)
-        self.letters = _Place(f"{priced.pack_stream}_DLQ", f"{priced.pack_subject}.dlq")
+        self.dead_letters = _Place(f"{priced.pack_stream}_DLQ", f"{priced.pack_subject}.dlq")
         self.results = _store(priced.results_bucket)
         self.inputs = _store(priced.pack_input_bucket)
         self.secrets = _bucket(SECRETS_BUCKET)
@@ -382,7 +382,7 @@ class _Priced:
     def of_queue(self, rights: set[str]) -> set[str]:
         """Every process checks that the queue exists, and creates or corrects its consumer."""
         bound = {f"$JS.API.CONSUMER.CREATE.{self.jobs.stream}.*"}
-        shared = self.jobs.info() | self.letters.info() | self.jobs.ask_consumers() | bound
+        shared = self.jobs.info() | self.dead_letters.info() | self.jobs.ask_consumers() | bound
         return rights | shared if self._has_queue else set()
 
     def of_files(self, rights: set[str]) -> set[str]:
@@ -400,7 +400,7 @@ class _Priced:
         return {self.jobs.prefix}
 
     def bury(self) -> set[str]:
-        return {self.letters.prefix}
+        return {self.dead_letters.prefix}
 
 
 def _gateway_of_priced(priced: PricedConfig) -> set[str]:

@@ -92,17 +92,17 @@ class JetStreamDelivery:
 
 
 class Puller:
-    """The pulls of one lane. The owner decides how much to request; this class tracks the requests."""
+    """The pulls of one consumer. The owner decides how much to request; this class tracks the requests."""
 
     def __init__(
         self,
         link: Link,
         stream: str,
-        lane: BoundConsumer,
+        bound: BoundConsumer,
         on_delivery: Callable[[Delivery], None],
         on_change: Callable[[], None],
     ) -> None:
-        self.tag = lane.tag
+        self.tag = bound.tag
         #: How many messages the server may still send.
         self.asked = 0
         self.heard_at = time.monotonic()
@@ -111,7 +111,7 @@ class Puller:
         #: The server refused the request, other than "no messages": find out why before the next one.
         self.is_refused = False
         self._link, self._on_delivery, self._on_change = link, on_delivery, on_change
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{lane.consumer}"
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{bound.consumer}"
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._waits = True

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from pyoco_server.errors import NoRoom, NotStored, Unavailable
-from pyoco_server.ports.nats.link import Full, Futile, Link, Rejected, gave_up
+from pyoco_server.ports.nats.link import Futile, Link, Rejected, StreamFull, gave_up
 
 __all__ = ["RefusedStore", "store_once", "store_until_certain"]
 
@@ -47,7 +47,7 @@ async def store_until_certain(
             is_ambiguous = is_ambiguous or not isinstance(error, NotStored)
             patience = link.patience
             seconds = patience.full_seconds if isinstance(error, NoRoom) else patience.unanswered_seconds
-            if isinstance(error, Futile | Full) or time.monotonic() > begun_at + seconds:
+            if isinstance(error, Futile | StreamFull) or time.monotonic() > begun_at + seconds:
                 raise gave_up(doing, error, ambiguous=is_ambiguous) from error
         await asyncio.sleep(pause)
         pause = min(pause * 2, _PAUSE_SECONDS_MAX)

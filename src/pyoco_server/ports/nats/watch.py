@@ -22,7 +22,7 @@ from pyoco_server.ports.nats.bucket import Bucket, Entry, is_deletion
 from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.link import Link, NoConnection, Rejected
 
-__all__ = ["Batch", "next_batch", "watch"]
+__all__ = ["WatchBatch", "next_batch", "watch"]
 
 log = get_logger(__name__)
 
@@ -41,7 +41,7 @@ _BEHIND_HEARTBEATS = 2
 
 
 @dataclass(frozen=True)
-class Batch:
+class WatchBatch:
     """The changes that were available, oldest first."""
 
     entries: tuple[Entry, ...]
@@ -75,7 +75,7 @@ def _nothing() -> None:
 
 async def watch(
     link: Link, bucket: Bucket, after: int = 0, created: str = "", on_heard: Callable[[], None] = _nothing
-) -> AsyncGenerator[Batch, None]:
+) -> AsyncGenerator[WatchBatch, None]:
     """Yield every change of the bucket with a sequence above `after`, without end; with history 1, the newest per key.
 
     Memory is bounded by JetStream's flow control. The watch starts from the beginning if `created` differs from the
@@ -114,7 +114,7 @@ async def watch(
 
 async def _watch_once(
     link: Link, bucket: Bucket, after: int, info: _StreamInfo, created: str, on_heard: Callable[[], None]
-) -> AsyncGenerator[Batch, None]:
+) -> AsyncGenerator[WatchBatch, None]:
     """Yield the batches of one consumer until an exception ends it."""
     queue: asyncio.Queue[Raw | None] = asyncio.Queue()  # None: the connection was lost
 
@@ -131,7 +131,7 @@ async def _watch_once(
         caught_up = after >= target or (not pending and await _is_all(link, bucket, after))
         if caught_up:
             on_heard()
-            yield Batch((), True, created)
+            yield WatchBatch((), True, created)
         reader, behind = _Reader(link, bucket, queue), 0
         while True:
             entries, idle = await reader.next()
@@ -142,7 +142,7 @@ async def _watch_once(
             is_done = idle or reader.delivered >= pending  # what was overwritten meanwhile comes after all others
             caught_up = was or after >= target or (is_done and await _is_all(link, bucket, after))
             if entries or (caught_up and not was):
-                yield Batch(entries, caught_up, created)
+                yield WatchBatch(entries, caught_up, created)
             if caught_up:
                 on_heard()
             behind = 0 if caught_up or entries else behind + idle
@@ -263,7 +263,7 @@ def _unless_lost(message: Raw | None) -> Raw:
     return message
 
 
-async def next_batch(batches: AsyncGenerator[Batch, None], doing: str) -> Batch:
+async def next_batch(batches: AsyncGenerator[WatchBatch, None], doing: str) -> WatchBatch:
     """Return the next batch of a read up to a known end. Raises Unavailable after a timeout (FLOW-48)."""
     try:
         async with asyncio.timeout(_WHOLE_SECONDS):

@@ -55,7 +55,7 @@ class JetStreamObjects:
         self._stream = f"OBJ_{bucket}"
         self._metas = Bucket(link, bucket, stream=self._stream, prefix=f"$O.{bucket}.M.")
         #: Makes a write conditional on the newest of all metas instead of its own.
-        self._whole_store = {"Nats-Expected-Last-Subject-Sequence-Subject": f"{self._metas.prefix}>"}
+        self._if_store_unchanged = {"Nats-Expected-Last-Subject-Sequence-Subject": f"{self._metas.prefix}>"}
         self._chunks = Chunks(link, self._stream, f"$O.{bucket}.C.")
         self._tidying: set[asyncio.Task[None]] = set()
 
@@ -130,7 +130,7 @@ class JetStreamObjects:
             with _nothing_shows():
                 catalogue = await self.catalogue()
             admit(catalogue)
-            if await self._write(draft, catalogue.generation, self._whole_store):
+            if await self._write(draft, catalogue.generation, self._if_store_unchanged):
                 ids = {info.name: info.object_id for info in catalogue.objects}
                 return ids.get(draft.meta.name)
             await self._check_again(draft, deadline)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-__all__ = ["Kept", "Sight"]
+__all__ = ["ConfirmedObjects", "Sight"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class _Gate:
     count: int = 0
 
 
-class Kept:
+class ConfirmedObjects:
     """The most recently confirmed objects, at most `count_max`, about 200 bytes each. Forgetting one is harmless."""
 
     def __init__(self, count_max: int = 4096) -> None:

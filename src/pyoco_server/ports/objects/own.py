@@ -11,8 +11,9 @@ import msgspec
 
 from pyoco_server.errors import Corrupt, DependencyUnavailable, ObjectNotFound
 from pyoco_server.logs import get_logger
+from pyoco_server.ports.nats.ensuring import ensure, keep_as_long
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import Resource, ensure, keep_as_long
+from pyoco_server.ports.nats.resources import Resource
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
 
 __all__ = ["OwnStore"]

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from PIL import Image, ImageChops, ImageFilter, ImageOps, UnidentifiedImageError
 
 from pyoco_server.core.ocr.layout import DARK_MAX, NOISE_MAX, PIXELS_MAX
-from pyoco_server.core.ocr.page import Box, Facts, Ink, Raster, bounds
+from pyoco_server.core.ocr.page import Box, Ink, PageFacts, Raster, bounds
 from pyoco_server.ports.ocr.port import ImageRefused
 
 __all__ = ["FORMATS", "PAGE_PIXELS_MAX", "PAGE_SIDE_MAX", "PillowImages"]
@@ -53,7 +53,7 @@ class PillowImages:
             with image:
                 yield PillowBook(image)
 
-    def look(self, raster: Raster) -> Facts:
+    def look(self, raster: Raster) -> PageFacts:
         image = _image(raster)
         cell = max(2, min(raster.width, raster.height) // 500)
         background = _background(image)
@@ -63,7 +63,7 @@ class PillowImages:
         # Low on purpose: blurred or faint content next to black letters is content, too.
         threshold = max(20, round(apart * 0.12))
         table = [255 if abs(level - background) >= threshold else 0 for level in range(256)]
-        return Facts(
+        return PageFacts(
             background=background,
             contrast=apart if apart >= threshold else 0,
             noise=noise,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from pyoco_server.core.ocr.page import Box, Facts, Line, Raster
+from pyoco_server.core.ocr.page import Box, PageFacts, Raster, TextLine
 
 __all__ = ["Book", "Engine", "EngineAbsent", "EngineFailed", "ImageRefused", "Images", "LanguageMissing", "OutOfTime"]
 
@@ -55,7 +55,7 @@ class Images(Protocol):
     def open(self, path: Path) -> AbstractContextManager[Book]:
         """Open a file. Reads only its header, and decodes nothing. Raises ImageRefused."""
 
-    def look(self, raster: Raster) -> Facts: ...
+    def look(self, raster: Raster) -> PageFacts: ...
 
     def prepare(self, raster: Raster, steps: Sequence[str], scale: float) -> Raster:
         """Apply these preprocessing steps to the page; `scale` is for `enlarge`."""
@@ -73,7 +73,7 @@ class Engine(Protocol):
     def check(self, languages: Sequence[str]) -> None:
         """Raise LanguageMissing for an unsupported language, or EngineFailed if the engine cannot work at all."""
 
-    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[TextLine]:
         """Return the lines in reading order, including uncertain text.
 
         `mode` is one of `profiles.MODES`, except `columns`. Raises EngineFailed, and OutOfTime after `seconds`.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyoco_server.core.ocr.page import Box, Line, Raster, Word, bounds
+from pyoco_server.core.ocr.page import Box, Raster, TextLine, TextWord, bounds
 from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMissing, OutOfTime
 
 __all__ = ["RapidOcr"]
@@ -60,7 +60,7 @@ class RapidOcr:
                 f"(apt-get install tesseract-ocr {packages})"
             )
 
-    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[TextLine]:
         """Read one page.
 
         The engine finds lines itself: `mode` only decides whether pieces in one row are joined into a line.
@@ -73,7 +73,7 @@ class RapidOcr:
             raise OutOfTime("rapidocr did not end in time")
         return pieces if mode == "sparse" else _rows(pieces)
 
-    def _pieces(self, raster: Raster) -> list[Line]:
+    def _pieces(self, raster: Raster) -> list[TextLine]:
         import numpy as np  # noqa: PLC0415  (comes with the extra)
 
         gray = np.frombuffer(raster.gray, np.uint8).reshape(raster.height, raster.width)
@@ -114,22 +114,22 @@ def _box(corners: Iterable[Sequence[float]]) -> Box:
     return Box(round(min(across)), round(min(down)), round(max(across)), round(max(down)))
 
 
-def _word(text: str, score: float, corners: Iterable[Sequence[float]]) -> Word:
-    return Word(text.strip(), min(1.0, max(0.0, float(score))), _box(corners))
+def _word(text: str, score: float, corners: Iterable[Sequence[float]]) -> TextWord:
+    return TextWord(text.strip(), min(1.0, max(0.0, float(score))), _box(corners))
 
 
-def _line(complete: Word, words: Sequence[Word]) -> Line:
+def _line(complete: TextWord, words: Sequence[TextWord]) -> TextLine:
     """Build a line from its words, each with its own confidence, if they cover the complete text; else from one
     piece."""
     words = [word for word in words if word.text]
     if "".join("".join(word.text for word in words).split()) != "".join(complete.text.split()):
         words = [complete]
-    return Line(tuple(word for word in words if word.text), complete.box)
+    return TextLine(tuple(word for word in words if word.text), complete.box)
 
 
-def _rows(pieces: Sequence[Line]) -> list[Line]:
+def _rows(pieces: Sequence[TextLine]) -> list[TextLine]:
     """Join pieces that stand side by side into one line."""
-    rows: list[list[Line]] = []
+    rows: list[list[TextLine]] = []
     for piece in sorted(pieces, key=lambda piece: (piece.box.middle, piece.box.left)):
         row = next((row for row in rows if all(piece.box.is_on_row_of(other.box) for other in row)), None)
         if row is None:
@@ -139,5 +139,5 @@ def _rows(pieces: Sequence[Line]) -> list[Line]:
     return [_joined(sorted(row, key=lambda piece: piece.box.left)) for row in rows]
 
 
-def _joined(row: Sequence[Line]) -> Line:
-    return Line(tuple(word for piece in row for word in piece.words), bounds(piece.box for piece in row))
+def _joined(row: Sequence[TextLine]) -> TextLine:
+    return TextLine(tuple(word for piece in row for word in piece.words), bounds(piece.box for piece in row))

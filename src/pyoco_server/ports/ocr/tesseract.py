@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from pyoco_server.core.ocr.merging import with_language
-from pyoco_server.core.ocr.page import Box, Line, Raster, Word, bounds
+from pyoco_server.core.ocr.page import Box, Raster, TextLine, TextWord, bounds
 from pyoco_server.ports.ocr.port import EngineAbsent, EngineFailed, LanguageMissing, OutOfTime
 
 __all__ = ["Tesseract", "read_tsv"]
@@ -67,9 +67,9 @@ class Tesseract:
                 f"tesseract has no data for {', '.join(missing)} on this worker (apt-get install {packages})"
             )
 
-    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[Line]:
+    def read(self, raster: Raster, mode: str, languages: Sequence[str], seconds: float) -> list[TextLine]:
         deadline = time.monotonic() + seconds
-        lines: list[Line] = []
+        lines: list[TextLine] = []
         with tempfile.TemporaryFile() as page:
             page.write(b"P5 %d %d 255\n" % (raster.width, raster.height))
             page.write(raster.gray)
@@ -137,10 +137,10 @@ def _read_all(pipe: IO[bytes], deadline: float) -> bytes:
 @dataclass
 class _Open:
     box: Box
-    words: list[Word]
+    words: list[TextWord]
 
 
-def read_tsv(text: str) -> list[Line]:
+def read_tsv(text: str) -> list[TextLine]:
     """Parse its table. Raises EngineFailed if the output is not such a table."""
     lines: list[_Open] = []
     for number, row in enumerate(text.split("\n")):
@@ -156,11 +156,11 @@ def read_tsv(text: str) -> list[Line]:
         if cells[0] == _LINE_LEVEL:
             lines.append(_Open(box, []))
         elif lines and len(cells) == _COLUMNS and cells[11].strip():  # blank: a picture or a rule, detected by its ink
-            lines[-1].words.append(Word(cells[11].strip(), min(1.0, max(0.0, confidence)), box))
+            lines[-1].words.append(TextWord(cells[11].strip(), min(1.0, max(0.0, confidence)), box))
     return [_closed(line) for line in lines if line.words]
 
 
-def _closed(line: _Open) -> Line:
+def _closed(line: _Open) -> TextLine:
     """Use the line's own box: a word that extends beyond it is misplaced, and does not enlarge the line."""
     box = line.box if line.box.width > 0 and line.box.height > 0 else bounds(word.box for word in line.words)
-    return Line(tuple(line.words), box)
+    return TextLine(tuple(line.words), box)

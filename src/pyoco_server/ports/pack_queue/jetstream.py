@@ -21,10 +21,11 @@ from pyoco_server.errors import DependencyUnavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.consumers import PARKED_PULLS_MAX, BoundConsumer, durable, find_or_make
 from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.messages import StoredMessages
 from pyoco_server.ports.nats.puller import EXPIRES_SECONDS, JetStreamDelivery
-from pyoco_server.ports.nats.resources import ensure, pack_queue_resources, priced_bucket_resources
+from pyoco_server.ports.nats.resources import pack_queue_resources, priced_bucket_resources
 from pyoco_server.ports.nats.storing import store_once
 from pyoco_server.ports.pack_queue.hold import Hold
 from pyoco_server.ports.pack_queue.port import Delivery
@@ -65,7 +66,7 @@ class _Held:
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _DeadLetter:
     """The receipt of a dead letter."""
 
     sequence: int
@@ -80,8 +81,8 @@ class JetStreamPackQueue:
     def __init__(self, link: Link, config: PricedConfig, replicas: int) -> None:
         self._link, self._config, self._replicas = link, config, replicas
         self._stream, self._subject = config.pack_stream, config.pack_subject
-        self._letters = StoredMessages(link, f"{self._stream}_DLQ")
-        self._lane: BoundConsumer | None = None
+        self._dead_letters = StoredMessages(link, f"{self._stream}_DLQ")
+        self._consumer: BoundConsumer | None = None
         #: Inboxes that are currently unused.
         self._pulls: list[Pull] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,15 +111,17 @@ class JetStreamPackQueue:
 
     async def receive(self, at_most: int, wait_seconds: int) -> Sequence[Delivery]:
         with dependency_errors("receive priced runs"):
-            lane = self._lane or await self._bind()
-            pull = self._pulls.pop() if self._pulls else Pull(self._link, self._stream, lane, self._keep, self._return)
+            consumer = self._consumer or await self._bind()
+            pull = (
+                self._pulls.pop() if self._pulls else Pull(self._link, self._stream, consumer, self._keep, self._return)
+            )
             try:
                 caught = await pull.catch(at_most, wait_seconds, self._bind)
             finally:
                 if pull.is_owed and not self._link.is_clustered:
                     pull.leave()  # a parked pull ends with its inbox, and wastes no delivery
                 self._pulls.append(pull)
-        return [Delivery(each.data, each.count, _Held(each, Hold(lane.ack_wait_seconds))) for each in caught]
+        return [Delivery(each.data, each.count, _Held(each, Hold(consumer.ack_wait_seconds))) for each in caught]
 
     async def ack(self, delivery: Delivery) -> None:
         held = await self._holding(delivery, "acknowledge a priced run")
@@ -140,36 +143,36 @@ class JetStreamPackQueue:
             held.hold.begin_anew()
 
     async def dead_letters(self, at_most: int) -> Sequence[Delivery]:
-        letters: list[Delivery] = []
+        dead_letters: list[Delivery] = []
         sequence = 0
         with dependency_errors("read the dead letters of priced runs"):
-            while len(letters) < at_most:
-                stored = await self._letters.next(self._letter_subject, sequence + 1)
+            while len(dead_letters) < at_most:
+                stored = await self._dead_letters.next(self._dead_letter_subject, sequence + 1)
                 if stored is None:
                     break
                 sequence = stored.seq
-                letters.append(Delivery(stored.body, QUEUE_MAX_RECEIVE_COUNT, _Letter(sequence)))
-        return letters
+                dead_letters.append(Delivery(stored.body, QUEUE_MAX_RECEIVE_COUNT, _DeadLetter(sequence)))
+        return dead_letters
 
-    async def redrive(self, letter: Delivery) -> None:
+    async def redrive(self, dead_letter: Delivery) -> None:
         """Send first, then delete: a crash in between leaves a harmless second message, rather than none.
 
         If the dead letter no longer exists, another caller has redriven it.
         """
-        assert isinstance(letter.receipt, _Letter), "not a dead letter"
-        sequence = letter.receipt.sequence
+        assert isinstance(dead_letter.receipt, _DeadLetter), "not a dead letter"
+        sequence = dead_letter.receipt.sequence
         with dependency_errors("redrive a priced run"):
-            if await self._letters.at(sequence) is None:
+            if await self._dead_letters.at(sequence) is None:
                 return
             # Not its old id, which would count as a duplicate, and not a random one, so that two concurrent redrives
             # send it only once.
-            await self._store(self._stream, self._subject, letter.body, f"redrive:{sequence}")
-            await self._letters.remove(sequence)
+            await self._store(self._stream, self._subject, dead_letter.body, f"redrive:{sequence}")
+            await self._dead_letters.remove(sequence)
 
     async def depth(self) -> tuple[int, int]:
         with dependency_errors("count priced runs"):
-            queued, letters = await asyncio.gather(self._count(self._stream), self._count(f"{self._stream}_DLQ"))
-        return queued, letters
+            queued, dead_letters = await asyncio.gather(self._count(self._stream), self._count(f"{self._stream}_DLQ"))
+        return queued, dead_letters
 
     async def begun_at(self) -> int | None:
         with dependency_errors("look at the queue of priced runs"):
@@ -189,7 +192,7 @@ class JetStreamPackQueue:
             await self._trial.check()
 
     @property
-    def _letter_subject(self) -> str:
+    def _dead_letter_subject(self) -> str:
         return f"{self._subject}.dlq"
 
     async def _holding(self, delivery: Delivery, doing: str) -> _Held | None:
@@ -215,8 +218,8 @@ class JetStreamPackQueue:
             request = {"stream_name": self._stream, "config": repaired, "action": "update"}
             await self._link.insist(f"CONSUMER.CREATE.{self._stream}.{CONSUMER}", request, dict[str, Any])
             log.warning("consumer of priced runs had other settings, corrected", stream=self._stream)
-        self._lane = BoundConsumer("", CONSUMER, ack_wait_seconds, 0)
-        return self._lane
+        self._consumer = BoundConsumer("", CONSUMER, ack_wait_seconds, 0)
+        return self._consumer
 
     async def _store(self, stream: str, subject: str, body: bytes, message_id: str) -> None:
         await store_once(self._link, subject, body, message_id, stream=stream, where="the queue of priced runs")
@@ -245,7 +248,7 @@ class JetStreamPackQueue:
         """
         try:
             with dependency_errors("bury a priced run"):
-                await self._store(f"{self._stream}_DLQ", self._letter_subject, message.data, str(message.sequence))
+                await self._store(f"{self._stream}_DLQ", self._dead_letter_subject, message.data, str(message.sequence))
         except DependencyUnavailable as error:
             log.warning("cannot bury a priced run, it will be redelivered", error=error)
             return

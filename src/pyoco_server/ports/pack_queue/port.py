@@ -58,7 +58,7 @@ class PackQueue(Protocol):
         They stay stored; another call may return the same ones or, during the visibility timeout, others.
         """
 
-    async def redrive(self, letter: Delivery) -> None:
+    async def redrive(self, dead_letter: Delivery) -> None:
         """Send the message of a dead letter again, and delete the dead letter."""
 
     async def depth(self) -> tuple[int, int]:

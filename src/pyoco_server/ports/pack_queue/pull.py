@@ -32,7 +32,7 @@ class Pull:
         self,
         link: Link,
         stream: str,
-        lane: BoundConsumer,
+        consumer: BoundConsumer,
         is_spent: Callable[[JetStreamDelivery], bool],
         on_stray: Callable[[JetStreamDelivery], None],
     ) -> None:
@@ -41,7 +41,7 @@ class Pull:
         `on_stray` gets messages that no receive is waiting for.
         """
         self._link, self._is_spent, self._on_stray = link, is_spent, on_stray
-        self._puller = Puller(link, stream, lane, self._on_delivery, self._on_change)
+        self._puller = Puller(link, stream, consumer, self._on_delivery, self._on_change)
         self._caught: list[JetStreamDelivery] = []
         self._is_wanted = False
         self._has_kept = False

@@ -36,7 +36,7 @@ _BATCH_MAX = 10
 _POLL_SECONDS = 5
 #: The maximum of SQS.
 _VISIBILITY_SECONDS_MAX = 43_200
-_LETTERS_KEPT_SECONDS = 14 * 86_400
+_DEAD_LETTERS_KEPT_SECONDS = 14 * 86_400
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _EXISTS = frozenset({"QueueAlreadyExists", "QueueNameExists"})
 #: The receipt has expired, or its message was deleted.
@@ -56,7 +56,7 @@ class _Held:
 
     handle: str
     hold: Hold
-    is_letter: bool = False
+    is_dead_letter: bool = False
 
 
 class SqsPackQueue:
@@ -75,7 +75,7 @@ class SqsPackQueue:
             )
         self._visibility_seconds = min(visibility_seconds, _VISIBILITY_SECONDS_MAX)
         #: URLs of the queue and of the dead-letter queue; set by `start`.
-        self._queue_url = self._letters_url = ""
+        self._queue_url = self._dead_letters_url = ""
         #: Polls of cancelled receives, and the return of what they bring.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,11 +84,11 @@ class SqsPackQueue:
         visibility = str(self._visibility_seconds)
         async with aws_errors("make the queue of priced runs", 4 * ANSWER_SECONDS):
             kept: dict[QueueAttributeNameType, str] = {
-                "MessageRetentionPeriod": str(_LETTERS_KEPT_SECONDS),
+                "MessageRetentionPeriod": str(_DEAD_LETTERS_KEPT_SECONDS),
                 "VisibilityTimeout": visibility,
             }
-            letters_url = await self._ensure(f"{self._name}-dlq", kept)
-            found = await self._sqs.get_queue_attributes(QueueUrl=letters_url, AttributeNames=["QueueArn"])
+            dead_letters_url = await self._ensure(f"{self._name}-dlq", kept)
+            found = await self._sqs.get_queue_attributes(QueueUrl=dead_letters_url, AttributeNames=["QueueArn"])
             policy = {
                 "deadLetterTargetArn": found["Attributes"]["QueueArn"],
                 "maxReceiveCount": QUEUE_MAX_RECEIVE_COUNT,
@@ -99,7 +99,7 @@ class SqsPackQueue:
                 "RedrivePolicy": json.dumps(policy),
             }
             self._queue_url = await self._ensure(self._name, wanted)
-            self._letters_url = letters_url
+            self._dead_letters_url = dead_letters_url
 
     async def close(self) -> None:
         """Wait for the polls of cancelled receives, and for the return of what they bring."""
@@ -138,25 +138,25 @@ class SqsPackQueue:
             held.hold.begin_anew()
 
     async def dead_letters(self, at_most: int) -> Sequence[Delivery]:
-        letters: list[Delivery] = []
-        while len(letters) < at_most:
-            some = await self._receive(self._letters_url, min(at_most - len(letters), _BATCH_MAX), 0)
+        dead_letters: list[Delivery] = []
+        while len(dead_letters) < at_most:
+            some = await self._receive(self._dead_letters_url, min(at_most - len(dead_letters), _BATCH_MAX), 0)
             if not some:
                 break
-            letters += [self._letter(message) for message in some]
-        return letters
+            dead_letters += [self._dead_letter(message) for message in some]
+        return dead_letters
 
-    async def redrive(self, letter: Delivery) -> None:
+    async def redrive(self, dead_letter: Delivery) -> None:
         """Send first, then delete: a crash in between leaves a harmless second message, rather than none."""
-        held = letter.receipt
+        held = dead_letter.receipt
         assert isinstance(held, _Held), "not a dead letter"
-        assert held.is_letter, "not a dead letter"
-        await self.send(letter.body, "")
-        await self._delete(self._letters_url, held)
+        assert held.is_dead_letter, "not a dead letter"
+        await self.send(dead_letter.body, "")
+        await self._delete(self._dead_letters_url, held)
 
     async def depth(self) -> tuple[int, int]:
-        queued, letters = await asyncio.gather(self._count(self._queue_url), self._count(self._letters_url))
-        return queued, letters
+        queued, dead_letters = await asyncio.gather(self._count(self._queue_url), self._count(self._dead_letters_url))
+        return queued, dead_letters
 
     async def begun_at(self) -> int | None:
         return None
@@ -223,7 +223,7 @@ class SqsPackQueue:
         return answer.get("Messages", [])
 
     def _return_later(self, polling: asyncio.Task[list[MessageTypeDef]]) -> None:
-        async def give_back() -> None:
+        async def return_messages() -> None:
             # Delayed: polls of other workers that stop would otherwise pass it around until it is a dead letter.
             seconds = min(_POLL_SECONDS, self._visibility_seconds)
             try:
@@ -234,12 +234,12 @@ class SqsPackQueue:
                     "cannot return a priced run, it will be redelivered after its visibility timeout", error=error
                 )
 
-        task = asyncio.create_task(give_back())
+        task = asyncio.create_task(return_messages())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _letter(self, message: MessageTypeDef) -> Delivery:
-        held = _Held(message["ReceiptHandle"], Hold(self._visibility_seconds), is_letter=True)
+    def _dead_letter(self, message: MessageTypeDef) -> Delivery:
+        held = _Held(message["ReceiptHandle"], Hold(self._visibility_seconds), is_dead_letter=True)
         return Delivery(message["Body"].encode(), QUEUE_MAX_RECEIVE_COUNT, held)
 
     async def _delete(self, queue_url: str, held: _Held) -> None:
@@ -273,7 +273,7 @@ def _holding(delivery: Delivery) -> _Held | None:
     """Return the held delivery. None: its visibility timeout has passed."""
     held = delivery.receipt
     assert isinstance(held, _Held), "not a delivery of this queue"
-    return None if held.hold.is_over or held.is_letter else held
+    return None if held.hold.is_over or held.is_dead_letter else held
 
 
 def _forgive_expired(error: ClientError) -> None:

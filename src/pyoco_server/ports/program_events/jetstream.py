@@ -24,7 +24,7 @@ SUBJECTS = "pyoco.execev"
 #: The number of newest messages that `recent` reads.
 _LOOK_BACK = 10_000
 #: During an outage, log once per this interval instead of once per event.
-_TELL_SECONDS = 10.0
+_LOG_SECONDS = 10.0
 
 
 class _State(msgspec.Struct):
@@ -46,7 +46,7 @@ class JetStreamEvents:
         """`is_kept`: the setting EXEC_EVENTS; if false, nothing is sent."""
         self._link, self._is_kept = link, is_kept
         self._history = Bucket(link, stream, stream=stream, prefix=f"{SUBJECTS}.")
-        self._told_at = -_TELL_SECONDS
+        self._logged_at = -_LOG_SECONDS
 
     async def tell(self, event: Event) -> None:
         if not self._is_kept:
@@ -55,8 +55,8 @@ class JetStreamEvents:
             # Fire and forget: no answer is expected. While disconnected the client buffers up to two megabytes.
             await self._link.nc.send(_subject(event), _encode(event), headers=_headers(event))
         except nats.errors.Error as error:
-            if time.monotonic() - self._told_at > _TELL_SECONDS:
-                self._told_at = time.monotonic()
+            if time.monotonic() - self._logged_at > _LOG_SECONDS:
+                self._logged_at = time.monotonic()
                 log.warning("cannot send events, the history has a gap", error=error)
 
     async def record(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The queue of programs: one WorkQueue stream with a subject per run, and one durable consumer per lane."""
+"""The queue of programs: one WorkQueue stream with a subject per run, and one durable consumer per queue."""
 
 from __future__ import annotations
 
@@ -90,24 +90,24 @@ def _encode(job: ProgramJob) -> bytes:
         return json.dumps(to_message(job), separators=(",", ":")).encode()
 
 
-def consumer_name(lane: ClientQueue) -> str:
+def consumer_name(queue: ClientQueue) -> str:
     """Return the consumer's name (section 2.1), the same in all processes: a WorkQueue stream allows one consumer per
     filter."""
-    lane_key = f"{lane.group}\0{lane.exec_name}\0{lane.client}".encode()
-    return f"x_{hashlib.sha256(lane_key).hexdigest()[:32]}"
+    key = f"{queue.group}\0{queue.exec_name}\0{queue.client}".encode()
+    return f"x_{hashlib.sha256(key).hexdigest()[:32]}"
 
 
-def _key_of(lane: ClientQueue) -> str:
-    """Return the key of a lane.
+def _key_of(queue: ClientQueue) -> str:
+    """Return the key of a queue.
 
-    The tenant is a separate token: doors without tenants ignore such a lane, and take no job from it.
+    The tenant is a separate token: doors without tenants ignore such a queue, and take no job from it.
     """
-    tenant = tenant_token_of(lane.client)
-    words = (lane.group, lane.exec_name, client_id_of(lane.client))
+    tenant = tenant_token_of(queue.client)
+    words = (queue.group, queue.exec_name, client_id_of(queue.client))
     return ".".join(words if tenant is None else (*words, tenant))
 
 
-def _lane_of(key: str) -> ClientQueue | None:
+def _queue_of_key(key: str) -> ClientQueue | None:
     match key.split("."):
         case [group, exec_name, client_id]:
             return ClientQueue(group, exec_name, client_id)
@@ -116,7 +116,7 @@ def _lane_of(key: str) -> ClientQueue | None:
     return None
 
 
-def _read_lane(_: bytes) -> bool:
+def _read_queue(_: bytes) -> bool:
     """Ignore the value: only the key matters."""
     return True
 
@@ -126,7 +126,7 @@ class JetStreamProgramQueue:
         self,
         link: Link,
         stream: str,
-        lanes_bucket: str,
+        queues_bucket: str,
         ack_wait_seconds: float,
         clock: Callable[[], float],
         others: Sequence[str] = (),
@@ -135,19 +135,19 @@ class JetStreamProgramQueue:
         self._link, self._stream, self._others = link, stream, others
         self._ack_wait_seconds, self._clock = ack_wait_seconds, clock
         self._pulls, self._jobs = Pulls(link, stream), StoredMessages(link, stream)
-        self._bucket = Bucket(link, lanes_bucket)
-        self._on_lane: list[Callable[[ClientQueue], None]] = []
-        self._lanes: dict[str, dict[str, ClientQueue]] = {}
-        self._mirror = Mirror(link, self._bucket, _read_lane, self._on_new)
-        #: By lane: subject prefix and consumer name. A cache, because every check needs them.
+        self._bucket = Bucket(link, queues_bucket)
+        self._on_queue: list[Callable[[ClientQueue], None]] = []
+        self._queues: dict[str, dict[str, ClientQueue]] = {}
+        self._mirror = Mirror(link, self._bucket, _read_queue, self._on_new)
+        #: By queue: subject prefix and consumer name. A cache, because every check needs them.
         self._names: dict[ClientQueue, tuple[str, str]] = {}
 
-    async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
-        if on_lane is not None:
-            for lanes in self._lanes.values():
-                for lane in lanes.values():
-                    on_lane(lane)
-            self._on_lane.append(on_lane)
+    async def start(self, on_queue: Callable[[ClientQueue], None] | None = None) -> None:
+        if on_queue is not None:
+            for queues in self._queues.values():
+                for queue in queues.values():
+                    on_queue(queue)
+            self._on_queue.append(on_queue)
         await self._mirror.start()
 
     async def stop(self) -> None:
@@ -155,25 +155,25 @@ class JetStreamProgramQueue:
         await self._pulls.close()
 
     def _on_new(self, key: str, _: bool) -> None:
-        lane = _lane_of(key)
-        if lane is None:
+        queue = _queue_of_key(key)
+        if queue is None:
             return  # a foreign key
-        lanes = self._lanes.setdefault(lane.group, {})
-        if key not in lanes:
-            lanes[key] = lane
-            for notify in self._on_lane:
-                notify(lane)
+        queues = self._queues.setdefault(queue.group, {})
+        if key not in queues:
+            queues[key] = queue
+            for notify in self._on_queue:
+                notify(queue)
 
-    def lanes(self, group: str) -> list[ClientQueue]:
-        return list(self._lanes.get(group, {}).values())
+    def client_queues(self, group: str) -> list[ClientQueue]:
+        return list(self._queues.get(group, {}).values())
 
-    async def add_lane(self, lane: ClientQueue) -> None:
-        key = _key_of(lane)
+    async def add_client_queue(self, queue: ClientQueue) -> None:
+        key = _key_of(queue)
         if self._mirror.get(key):
             return
         value = msgspec.json.encode(_ClientQueueValue(self._clock()))
         revision = 0
-        rounds = Rounds("the record of a lane")
+        rounds = Rounds("the record of a queue")
         while True:
             rounds.begin()
             written = await self._bucket.write(key, value, revision)
@@ -183,11 +183,11 @@ class JetStreamProgramQueue:
                 return
             revision = entry.revision if entry is not None else 0  # the record was deleted
 
-    def _of(self, lane: ClientQueue) -> tuple[str, str]:
-        names = self._names.get(lane)
+    def _of(self, queue: ClientQueue) -> tuple[str, str]:
+        names = self._names.get(queue)
         if names is None:
-            prefix = f"{SUBJECTS}.{lane.group}.{lane.exec_name}.{lane.client}"
-            names = self._names[lane] = prefix, consumer_name(lane)
+            prefix = f"{SUBJECTS}.{queue.group}.{queue.exec_name}.{queue.client}"
+            names = self._names[queue] = prefix, consumer_name(queue)
         return names
 
     # One message per run.
@@ -252,24 +252,24 @@ class JetStreamProgramQueue:
             found.append((ClientQueue(group, exec_name, client), run_id))
         return found
 
-    # Lanes.
+    # Queues.
 
-    async def take(self, lane: ClientQueue, count: int = 1) -> list[Delivery]:
-        prefix, consumer = self._of(lane)
+    async def take(self, queue: ClientQueue, count: int = 1) -> list[Delivery]:
+        prefix, consumer = self._of(queue)
         try:
             return await self._pulls.take(consumer, prefix, count)
         except ConsumerMissing:
-            await self._make(lane)
+            await self._make(queue)
         for _ in range(_ROUNDS_MAX):
             try:
                 return await self._pulls.take(consumer, prefix, count)
             except ConsumerMissing:  # in a cluster, its leader is not elected immediately
                 await asyncio.sleep(_AGAIN_SECONDS)
-        raise Unavailable("the consumer of a lane does not answer")
+        raise Unavailable("the consumer of a queue does not answer")
 
-    async def _make(self, lane: ClientQueue) -> None:
-        """Create the consumer of a lane (GRID-7, GRID-63). An existing one keeps its settings."""
-        prefix, name = self._of(lane)
+    async def _make(self, queue: ClientQueue) -> None:
+        """Create the consumer of a queue (GRID-7, GRID-63). An existing one keeps its settings."""
+        prefix, name = self._of(queue)
         wanted = durable(
             name,
             self._ack_wait_seconds,
@@ -279,8 +279,8 @@ class JetStreamProgramQueue:
         )
         await find_or_make(self._link, self._stream, wanted)
 
-    async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
-        found = await find_consumer(self._link, self._stream, self._of(lane)[1], _Counts)
+    async def counts(self, queue: ClientQueue) -> ClientQueueCounts | None:
+        found = await find_consumer(self._link, self._stream, self._of(queue)[1], _Counts)
         return None if found is None else ClientQueueCounts(found.num_pending, found.num_ack_pending)
 
     # The whole queue.

@@ -1,4 +1,4 @@
-"""Jobs of programs that are queued for workers: one lane per group, program and client."""
+"""Jobs of programs that are queued for workers: one queue per group, program and client."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class ProgramQueue(Protocol):
     An outage raises Unavailable; its subclass NotStored is certain.
     """
 
-    async def start(self, on_lane: Callable[[ClientQueue], None] | None = None) -> None:
-        """Begin to follow which lanes exist. `on_lane` is called for each new one. Returns once all are loaded."""
+    async def start(self, on_queue: Callable[[ClientQueue], None] | None = None) -> None:
+        """Begin to follow which queues exist. `on_queue` is called for each new one. Returns once all are loaded."""
 
     async def stop(self) -> None:
-        """Stop following lanes. Idempotent, and harmless without `start`."""
+        """Stop following queues. Idempotent, and harmless without `start`."""
 
-    def lanes(self, group: str) -> list[ClientQueue]:
-        """Return every lane of the group that was ever used, from memory. O(lanes)."""
+    def client_queues(self, group: str) -> list[ClientQueue]:
+        """Return every queue of the group that was ever used, from memory. O(queues)."""
 
-    async def add_lane(self, lane: ClientQueue) -> None:
-        """Register the lane. Takes no round trip if it is already registered."""
+    async def add_client_queue(self, queue: ClientQueue) -> None:
+        """Register the queue. Takes no round trip if it is already registered."""
 
     async def put(self, job: ProgramJob) -> None:
         """Store a job. Returns once its message is stored, by this call or an earlier one (GRID-9).
@@ -84,22 +84,22 @@ class ProgramQueue(Protocol):
         """Delete the job's message, after its run has ended. False: there was none. Two round trips."""
 
     async def listed(self, offset: int = 0) -> list[tuple[ClientQueue, str]]:
-        """Return lanes and run ids of up to 100,000 messages, in the order of their subjects, starting at `offset`.
+        """Return queues and run ids of up to 100,000 messages, in the order of their subjects, starting at `offset`.
 
         Fewer only at the end. One round trip.
         """
 
-    async def take(self, lane: ClientQueue, count: int = 1) -> list[Delivery]:
+    async def take(self, queue: ClientQueue, count: int = 1) -> list[Delivery]:
         """Return up to `count` messages that are available now, without waiting for more.
 
-        Creates the lane's consumer if it is missing (GRID-63). One round trip. `Delivery.tag` is the name of the
+        Creates the queue's consumer if it is missing (GRID-63). One round trip. `Delivery.tag` is the name of the
         program.
         """
 
-    async def counts(self, lane: ClientQueue) -> ClientQueueCounts | None:
-        """Return the counts of a lane.
+    async def counts(self, queue: ClientQueue) -> ClientQueueCounts | None:
+        """Return the counts of a queue.
 
-        None: the lane has no consumer, so all its messages are waiting. One round trip.
+        None: the queue has no consumer, so all its messages are waiting. One round trip.
         """
 
     async def oldest(self, group: str, exec_name: str) -> float | None:

@@ -1,7 +1,7 @@
-"""Non-waiting pulls from many lanes over a single inbox. Jobs that arrive late are returned, not lost.
+"""Non-waiting pulls from many queues over a single inbox. Jobs that arrive late are returned, not lost.
 
-A job arrives under its own subject, not under that of the request. So its lane is known, and the request as well, as
-long as each lane has only one at a time: calls made meanwhile are combined into the next request.
+A job arrives under its own subject, not under that of the request. So its queue is known, and the request as well, as
+long as each queue has only one at a time: calls made meanwhile are combined into the next request.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class _Ask:
 
 
 @dataclass
-class _Lane:
+class _ConsumerPulls:
     consumer: str
     pull: _Pull | None = None
     waiting: deque[_Ask] = field(default_factory=deque)
 
 
 class Pulls:
-    """The pulls of one process from one stream. Memory is O(lanes with a pending request)."""
+    """The pulls of one process from one stream. Memory is O(queues with a pending request)."""
 
     def __init__(self, link: Link, stream: str, answer_seconds: float = _ANSWER_SECONDS) -> None:
         self._link, self._answer_seconds = link, answer_seconds
@@ -74,84 +74,84 @@ class Pulls:
         self._gate = asyncio.Lock()
         self._count = 0
         self._by_name: dict[str, _Pull] = {}
-        #: Lanes with a pending request, by subject prefix.
-        self._lanes: dict[str, _Lane] = {}
+        #: Queues with a pending request, by subject prefix.
+        self._by_prefix: dict[str, _ConsumerPulls] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: The number of jobs that arrived after their request had ended, and were returned.
         self.late = 0
 
     async def take(self, consumer: str, prefix: str, count: int) -> list[Delivery]:
-        """Return up to `count` jobs that are available now. One or two round trips. Subjects of the lane are
+        """Return up to `count` jobs that are available now. One or two round trips. Subjects of the queue are
         `<prefix>.<run_id>`.
 
         Raises ConsumerMissing, Unavailable. The jobs of a cancelled call are returned to the queue.
         """
-        lane = self._lanes.get(prefix)
-        if lane is not None:
-            return await self._wait_for_turn(lane, count)
-        lane = self._lanes[prefix] = _Lane(consumer)
+        pulls = self._by_prefix.get(prefix)
+        if pulls is not None:
+            return await self._wait_for_turn(pulls, count)
+        pulls = self._by_prefix[prefix] = _ConsumerPulls(consumer)
         try:
-            return await self._ask(lane, count)
+            return await self._ask(pulls, count)
         finally:
-            self._pass_on(prefix, lane)
+            self._pass_on(prefix, pulls)
 
-    async def _wait_for_turn(self, lane: _Lane, count: int) -> list[Delivery]:
+    async def _wait_for_turn(self, pulls: _ConsumerPulls, count: int) -> list[Delivery]:
         ask = _Ask(count, asyncio.get_running_loop().create_future())
-        lane.waiting.append(ask)
+        pulls.waiting.append(ask)
         try:
             return await ask.answer
         except asyncio.CancelledError:
             if ask.answer.done() and not ask.answer.cancelled() and ask.answer.exception() is None:
-                self._give_back(ask.answer.result())
+                self._return(ask.answer.result())
             raise
 
-    def _pass_on(self, prefix: str, lane: _Lane) -> None:
+    def _pass_on(self, prefix: str, pulls: _ConsumerPulls) -> None:
         """Send the next request for the calls that wait, if there are any."""
-        if not lane.waiting:
-            del self._lanes[prefix]
+        if not pulls.waiting:
+            del self._by_prefix[prefix]
             return
-        task = asyncio.get_running_loop().create_task(self._serve(prefix, lane), name="pull for several")
+        task = asyncio.get_running_loop().create_task(self._serve(prefix, pulls), name="pull for several")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, prefix: str, lane: _Lane) -> None:
+    async def _serve(self, prefix: str, pulls: _ConsumerPulls) -> None:
         asks: list[_Ask] = []
-        while lane.waiting and (not asks or sum(ask.count for ask in asks) + lane.waiting[0].count <= _BATCH_MAX):
-            ask = lane.waiting.popleft()
+        while pulls.waiting and (not asks or sum(ask.count for ask in asks) + pulls.waiting[0].count <= _BATCH_MAX):
+            ask = pulls.waiting.popleft()
             if not ask.answer.done():
                 asks.append(ask)
         try:
-            found = await self._ask(lane, sum(ask.count for ask in asks)) if asks else []
+            found = await self._ask(pulls, sum(ask.count for ask in asks)) if asks else []
             for ask in asks:
                 if not ask.answer.done():
                     ask.answer.set_result(found[: ask.count])
                     found = found[ask.count :]
-            self._give_back(found)  # the share of calls cancelled meanwhile
+            self._return(found)  # the share of calls cancelled meanwhile
         except Unavailable as error:
             for ask in asks:
                 if not ask.answer.done():
                     ask.answer.set_exception(error)
         finally:
-            self._pass_on(prefix, lane)
+            self._pass_on(prefix, pulls)
 
-    async def _ask(self, lane: _Lane, count: int) -> list[Delivery]:
+    async def _ask(self, pulls: _ConsumerPulls, count: int) -> list[Delivery]:
         await self._link.until_up(self._link.patience.down_seconds)
         if self._subscription is None:
             await self._open()
         self._count += 1
         name = str(self._count)
-        pull = lane.pull = self._by_name[name] = _Pull(count, asyncio.get_running_loop().create_future())
+        pull = pulls.pull = self._by_name[name] = _Pull(count, asyncio.get_running_loop().create_future())
         try:
             request = b'{"batch":%d,"no_wait":true}' % count
-            await self._link.nc.send(self._subject + lane.consumer, request, f"{self._inbox}.{name}")
+            await self._link.nc.send(self._subject + pulls.consumer, request, f"{self._inbox}.{name}")
             await self._until_answered(pull)
         except nats.errors.Error as error:
             raise NotStored("the queue was not asked") from error
         except asyncio.CancelledError:
-            self._give_back(pull.deliveries)
+            self._return(pull.deliveries)
             raise
         finally:
-            lane.pull = None
+            pulls.pull = None
             del self._by_name[name]
         if pull.done.done():
             pull.done.result()
@@ -188,7 +188,7 @@ class Pulls:
         if status in _VOID or pull.deliveries:  # the consumer was lost midway: keep its jobs
             pull.done.set_result(None)
         elif status == _NO_RESPONDERS:
-            pull.done.set_exception(ConsumerMissing("the lane has no consumer"))
+            pull.done.set_exception(ConsumerMissing("the queue has no consumer"))
         else:
             log.info("pull refused", status=status, description=message.description)
             pull.done.set_exception(ConsumerMissing(f"the queue refuses: {message.description}"))
@@ -196,17 +196,17 @@ class Pulls:
     def _on_job(self, message: Raw) -> None:
         prefix = message.subject.rpartition(".")[0]
         delivery = JetStreamDelivery(self._link, message, prefix.split(".")[-2])
-        lane = self._lanes.get(prefix)
-        pull = lane.pull if lane is not None else None
+        pulls = self._by_prefix.get(prefix)
+        pull = pulls.pull if pulls is not None else None
         if pull is None or pull.done.done():
             self.late += 1
-            self._give_back([delivery])
+            self._return([delivery])
             return
         pull.deliveries.append(delivery)
         if len(pull.deliveries) == pull.count:
             pull.done.set_result(None)
 
-    def _give_back(self, deliveries: list[Delivery]) -> None:
+    def _return(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             task = asyncio.get_running_loop().create_task(delivery.answer(Reply.LATER))
             self._tasks.add(task)

@@ -1,9 +1,9 @@
 """Flow control by credits: a worker requests exactly as many jobs as it has room for, and never gets more.
 
-A single lane gets all the room in one parked pull. Several lanes share the room: each is probed in turn with a pull
-that does not wait, and only when all are empty, one place is offered to each. So a place is promised more than once
-only while the queues are empty. A job that arrives when its place is taken is kept briefly, in case a place becomes
-free, and is then returned.
+A single consumer gets all the room in one parked pull. Several consumers share the room: each is probed in turn with a
+pull that does not wait, and only when all are empty, each is asked for one job. So more jobs than there is room for are
+asked for only while the queues are empty. A job that arrives without room is kept briefly, in case a slot becomes free,
+and is then returned.
 
 A parked pull cannot be cancelled. It ends with its inbox; but in a cluster a job may be in transit to that inbox from
 another node, and would be stuck until its ack timer ends: measured, 3 in 100 times under load. So pulls are short, and
@@ -38,8 +38,8 @@ _TAKE_SECONDS_MIN = 0.05
 _LATE_SECONDS = 0.25
 #: Pause between a refusal and the next request.
 _REFUSED_SECONDS = 0.5
-#: How long a job without a place is kept; less if the ack timer is short.
-_SPARE_SECONDS = 1.0
+#: How long a job without room is kept; less if the ack timer is short.
+_SURPLUS_SECONDS = 1.0
 
 
 class JetStreamIntake:
@@ -47,16 +47,16 @@ class JetStreamIntake:
         self,
         link: Link,
         stream: str,
-        lanes: Sequence[BoundConsumer],
+        consumers: Sequence[BoundConsumer],
         on_delivery: Callable[[Delivery], None],
-        make_lane: Callable[[str], Awaitable[BoundConsumer]],
+        bind: Callable[[str], Awaitable[BoundConsumer]],
     ) -> None:
-        self._link, self._on_delivery, self._make_lane = link, on_delivery, make_lane
-        self._pullers = [Puller(link, stream, lane, self._receive, self._kick) for lane in lanes]
+        self._link, self._on_delivery, self._bind = link, on_delivery, bind
+        self._pullers = [Puller(link, stream, consumer, self._receive, self._kick) for consumer in consumers]
         self._room = 0
         self._turn = 0
-        #: Jobs that arrived without a free place.
-        self._idle_slots: deque[Delivery] = deque()
+        #: Jobs that arrived when there was no room.
+        self._surplus: deque[Delivery] = deque()
         self._taker: asyncio.Future[Delivery] | None = None
         #: New jobs are unwanted: the last `take` has ended, or the intake is closed.
         self._is_over = False
@@ -68,8 +68,8 @@ class JetStreamIntake:
         self._changed = asyncio.Event()
         self._returning: set[asyncio.Task[None]] = set()
         self._outage = Outage(log)
-        self.ack_wait_seconds = min(lane.ack_wait_seconds for lane in lanes)
-        self.max_deliver = min((lane.max_deliver for lane in lanes if lane.max_deliver), default=0)
+        self.ack_wait_seconds = min(consumer.ack_wait_seconds for consumer in consumers)
+        self.max_deliver = min((consumer.max_deliver for consumer in consumers if consumer.max_deliver), default=0)
 
     @property
     def heard_at(self) -> float:
@@ -84,14 +84,14 @@ class JetStreamIntake:
         self._changed.set()
         self._start_pump()
 
-    async def _bind(self) -> None:
+    async def _bind_again(self) -> None:
         """Recreate the consumer after a refusal, as at the start: it may have been deleted."""
         try:
             await asyncio.sleep(_REFUSED_SECONDS)
             for puller in self._pullers:
                 if puller.is_refused:
                     try:
-                        await self._make_lane(puller.tag)
+                        await self._bind(puller.tag)
                         puller.is_refused = False
                         self._outage.worked()
                     except Unavailable as error:
@@ -121,13 +121,13 @@ class JetStreamIntake:
         finally:
             self._room, self._is_over, self._taker = 0, True, None
             if taker.done():  # cancelled with a job already taken
-                self._give_back(taker.result())
+                self._return(taker.result())
 
     async def close(self) -> None:
         self._room, self._is_over = 0, True
         self._outage.forget()
-        while self._idle_slots:
-            self._give_back(self._idle_slots.popleft())
+        while self._surplus:
+            self._return(self._surplus.popleft())
         if self._binding is not None:
             self._binding.cancel()
             await asyncio.wait({self._binding})
@@ -155,11 +155,11 @@ class JetStreamIntake:
         elif self._is_over:
             # Delayed in a cluster: other workers that also stop would pass it around until its deliveries are
             # exhausted.
-            self._give_back(delivery, EXPIRES_SECONDS if self._link.is_clustered else 0.0)
+            self._return(delivery, EXPIRES_SECONDS if self._link.is_clustered else 0.0)
         else:
-            self._idle_slots.append(delivery)
-            seconds = min(_SPARE_SECONDS, self.ack_wait_seconds / 3)
-            asyncio.get_running_loop().call_later(seconds, self._return_spare, delivery)
+            self._surplus.append(delivery)
+            seconds = min(_SURPLUS_SECONDS, self.ack_wait_seconds / 3)
+            asyncio.get_running_loop().call_later(seconds, self._return_surplus, delivery)
 
     def _hand_over(self, delivery: Delivery) -> None:
         self._room -= 1
@@ -168,12 +168,12 @@ class JetStreamIntake:
         else:
             self._taker.set_result(delivery)
 
-    def _return_spare(self, delivery: Delivery) -> None:
-        if delivery in self._idle_slots:
-            self._idle_slots.remove(delivery)
-            self._give_back(delivery)
+    def _return_surplus(self, delivery: Delivery) -> None:
+        if delivery in self._surplus:
+            self._surplus.remove(delivery)
+            self._return(delivery)
 
-    def _give_back(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
+    def _return(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
         task = asyncio.create_task(delivery.answer(Reply.LATER, delay_seconds))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -193,7 +193,7 @@ class JetStreamIntake:
         if self._room <= 0:
             return False
         only = self._pullers[0] if len(self._pullers) == 1 else None
-        return only is None or bool(self._idle_slots) or only.asked <= self._room // 2
+        return only is None or bool(self._surplus) or only.asked <= self._room // 2
 
     def _start_pump(self) -> None:
         self._dirty = True
@@ -203,29 +203,29 @@ class JetStreamIntake:
     async def _pump(self) -> None:
         while self._dirty:
             self._dirty = False
-            while self._idle_slots and self._room > 0:
-                self._hand_over(self._idle_slots.popleft())
+            while self._surplus and self._room > 0:
+                self._hand_over(self._surplus.popleft())
             for puller in self._pullers:
                 if puller.is_deaf:
                     log.warning("queue is silent, pulling anew", tag=puller.tag)
                     puller.leave()
             if any(puller.is_refused for puller in self._pullers) and self._binding is None and not self._is_over:
-                self._binding = asyncio.create_task(self._bind(), name="intake binds")
+                self._binding = asyncio.create_task(self._bind_again(), name="intake binds")
             seconds = min(EXPIRES_SECONDS, self._ends_at - time.monotonic())
             # If the connection is down, the tick after the reconnect sends the request.
             if self._room > 0 and seconds > 0 and self._link.is_up:
                 try:
-                    await (self._ask_lane if len(self._pullers) == 1 else self._ask_lanes)(seconds)
+                    await (self._ask_one if len(self._pullers) == 1 else self._ask_each)(seconds)
                 except nats.errors.Error as error:
                     log.warning("cannot request jobs", error=error)
 
-    async def _ask_lane(self, seconds: float) -> None:
+    async def _ask_one(self, seconds: float) -> None:
         puller = self._pullers[0]
         # Below half, so that short runs are requested in batches rather than one by one.
         if puller.asked <= self._room // 2 and not puller.is_refused:
             await puller.park(self._room - puller.asked, seconds)
 
-    async def _ask_lanes(self, seconds: float) -> None:
+    async def _ask_each(self, seconds: float) -> None:
         if any(puller.is_probing for puller in self._pullers):
             return
         turn = self._turn % len(self._pullers)

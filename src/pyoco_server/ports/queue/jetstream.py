@@ -24,7 +24,7 @@ __all__ = ["JetStreamQueue"]
 
 _SECOND = 1_000_000_000
 #: Subject token for dead letters whose tag cannot be one; the dead letter itself contains the tag.
-_NO_LANE = "_"
+_NO_TAG = "_"
 #: Maximum number of waiting jobs that are read one by one, 0.2 ms each.
 _WAITING_MAX = 1_000
 
@@ -49,7 +49,7 @@ class _StreamInfo(msgspec.Struct):
 
 
 @lru_cache(maxsize=1024)
-def _is_lane(tag: str) -> bool:
+def _is_tag(tag: str) -> bool:
     """Return whether a tag is valid in a subject and in a consumer name. A stored record may contain any text."""
     return tag_problem(tag) is None
 
@@ -77,13 +77,13 @@ class JetStreamQueue:
         self._jobs = StoredMessages(link, config.work_stream)
 
     async def put(self, job: Job, message_id: str | None = None) -> None:
-        if not _is_lane(job.tag):
+        if not _is_tag(job.tag):
             raise NotStored(f"no queue can have the tag {job.tag!r}")
         await self._store(self._config.work_stream, self._subject(job.tag), _encode(job), message_id or job.run_id)
 
-    async def bury(self, letter: DeadLetter, letter_id: str) -> None:
-        subject = f"{self._config.dlq_subject_prefix}.{letter.tag if _is_lane(letter.tag) else _NO_LANE}"
-        await self._store(self._config.dlq_stream, subject, encode_dead_letter(letter), letter_id)
+    async def bury(self, dead_letter: DeadLetter, letter_id: str) -> None:
+        subject = f"{self._config.dlq_subject_prefix}.{dead_letter.tag if _is_tag(dead_letter.tag) else _NO_TAG}"
+        await self._store(self._config.dlq_stream, subject, encode_dead_letter(dead_letter), letter_id)
 
     async def _store(self, stream: str, subject: str, data: bytes, message_id: str) -> None:
         await store_once(self._link, subject, data, message_id, stream=stream, where="the queue")
@@ -101,7 +101,7 @@ class JetStreamQueue:
         return f"{self._config.work_subject_prefix}.{tag}"
 
     async def leftover(self, tag: str, after: int = 0) -> Leftover | None:
-        if not _is_lane(tag):
+        if not _is_tag(tag):
             return None
         first = await self._jobs.next(self._subject(tag), after + 1)
         state = None if first is None else await self._state(tag)
@@ -119,7 +119,7 @@ class JetStreamQueue:
         Jobs only ever move from "never delivered" to "delivered" and out. So those never delivered are read first: a
         job that moves meanwhile is seen at least once.
         """
-        if not _is_lane(tag):
+        if not _is_tag(tag):
             return Stock(None, frozenset(), frozenset())
         state = await self._state(tag)
         delivered = 0 if state is None else state.delivered.stream_seq
@@ -132,7 +132,7 @@ class JetStreamQueue:
         return Stock(None if first is None else first.time.timestamp(), frozenset(in_hand), waiting)
 
     async def _waiting(self, job: StoredMessage | None) -> frozenset[str] | None:
-        """Return the run ids of the jobs of this lane from this one on. None: there are more than are read."""
+        """Return the run ids of the jobs of this consumer that follow this one. None: there are more than are read."""
         found: set[str] = set()
         for _ in range(_WAITING_MAX):
             if job is None:
@@ -149,12 +149,12 @@ class JetStreamQueue:
         return await open_notices(self._link, self._config.work_stream, self._config.advisory_stream)
 
     async def open_intake(self, tags: Sequence[str], on_delivery: Callable[[Delivery], None]) -> JetStreamIntake:
-        lanes = [await self._lane(tag) for tag in tags]
-        return JetStreamIntake(self._link, self._config.work_stream, lanes, on_delivery, self._lane)
+        consumers = [await self._bind(tag) for tag in tags]
+        return JetStreamIntake(self._link, self._config.work_stream, consumers, on_delivery, self._bind)
 
-    async def _lane(self, tag: str) -> BoundConsumer:
+    async def _bind(self, tag: str) -> BoundConsumer:
         """Bind to the durable consumer of a tag (FLOW-288 to FLOW-292). An existing one keeps its settings."""
-        if not _is_lane(tag):
+        if not _is_tag(tag):
             raise UsageError(tag_problem(tag) or "")
         config = self._config
         name = _consumer_name(tag)

@@ -150,7 +150,7 @@ class Queue(Protocol):
         Raises NotStored (certainly not stored) or Unavailable (possibly stored).
         """
 
-    async def bury(self, letter: DeadLetter, letter_id: str) -> None:
+    async def bury(self, dead_letter: DeadLetter, letter_id: str) -> None:
         """Store a dead letter. A repeat of the id within two minutes is stored once. Raises Unavailable."""
 
     async def buried(self, tag: str | None = None) -> int:

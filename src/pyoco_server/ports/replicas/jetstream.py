@@ -15,9 +15,9 @@ from pyoco_server.config import GridConfig, NatsBackendConfig, PricedConfig
 from pyoco_server.core.replicas import StreamReplica, StreamReplicas
 from pyoco_server.errors import DeploymentRefused, Unavailable
 from pyoco_server.ports.nats.answers import NOT_YET
+from pyoco_server.ports.nats.ensuring import Cluster, Info
 from pyoco_server.ports.nats.grid_resources import all_resources
 from pyoco_server.ports.nats.link import Link, Missing, NoConnection, Rejected
-from pyoco_server.ports.nats.resources import Cluster, Info
 
 __all__ = ["JetStreamReplicas"]
 
@@ -91,7 +91,7 @@ class JetStreamReplicas:
             ),
             is_clustered=self._link.is_clustered,
         )
-        if not found.is_clustered or not found.is_whole(found.wanted):
+        if not found.is_clustered or not found.is_complete(found.wanted):
             return found  # its consumers are checked once the stream has all its replicas
         behind = sum([consumer.is_behind(found.wanted) async for consumer in self._consumers(stream)])
         return replace(found, consumers_behind=behind)
@@ -119,7 +119,7 @@ class JetStreamReplicas:
             except Rejected as error:
                 raise _too_few(count, str(error)) from error
             deadline = time.monotonic() + _TRIAL_SECONDS
-            while not (found := await self.look(_TRIAL)) or not found.is_whole(count):
+            while not (found := await self.look(_TRIAL)) or not found.is_complete(count):
                 if time.monotonic() > deadline:
                     raise _too_few(count, _why(found))
                 await asyncio.sleep(_PAUSE_SECONDS)

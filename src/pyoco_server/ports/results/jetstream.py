@@ -14,7 +14,7 @@ from pyoco_server.ports.nats.link import Link
 from pyoco_server.ports.nats.resources import results_resources
 from pyoco_server.ports.objects.own import OwnStore
 from pyoco_server.ports.objects.port import ObjectInfo, Objects
-from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
+from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, ResultHead
 
 __all__ = ["PATH", "JetStreamResults"]
 
@@ -46,7 +46,7 @@ class JetStreamResults:
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
-    ) -> Head | ExistsDifferent:
+    ) -> ResultHead | ExistsDifferent:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("the digest is not that of the bytes")
         found = await self.head(key)
@@ -56,11 +56,11 @@ class JetStreamResults:
         with dependency_errors("store a result"):
             return _head(await self._objects.put(key, _one_piece(data), len(data), headers))
 
-    async def head(self, key: str) -> Head | None:
+    async def head(self, key: str) -> ResultHead | None:
         info = await self._store.info(key)
         return None if info is None else _head(info)
 
-    async def get(self, key: str) -> tuple[bytes, Head] | None:
+    async def get(self, key: str) -> tuple[bytes, ResultHead] | None:
         info = await self._store.info(key)
         if info is None:
             return None
@@ -86,11 +86,11 @@ class JetStreamResults:
         await self._store.ping()
 
 
-def _head(info: ObjectInfo) -> Head:
+def _head(info: ObjectInfo) -> ResultHead:
     metadata = {
         name.removeprefix(_METADATA): value for name, value in info.headers.items() if name.startswith(_METADATA)
     }
-    return Head(info.sha256_hex, info.size_bytes, info.headers.get(_CONTENT_TYPE, ""), metadata)
+    return ResultHead(info.sha256_hex, info.size_bytes, info.headers.get(_CONTENT_TYPE, ""), metadata)
 
 
 async def _one_piece(data: bytes) -> AsyncIterator[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["EXISTS_DIFFERENT", "ExistsDifferent", "Head", "Results"]
+__all__ = ["EXISTS_DIFFERENT", "ExistsDifferent", "ResultHead", "Results"]
 
 
 class ExistsDifferent:
@@ -20,7 +20,7 @@ EXISTS_DIFFERENT = ExistsDifferent()
 
 
 @dataclass(frozen=True)
-class Head:
+class ResultHead:
     sha256: str
     size_bytes: int
     content_type: str
@@ -40,15 +40,15 @@ class Results(Protocol):
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
-    ) -> Head | ExistsDifferent:
+    ) -> ResultHead | ExistsDifferent:
         """Store a result.
 
         Storing the same bytes again is allowed. Raises ValueError if `sha256` is not that of `data`; nothing is stored.
         """
 
-    async def head(self, key: str) -> Head | None: ...
+    async def head(self, key: str) -> ResultHead | None: ...
 
-    async def get(self, key: str) -> tuple[bytes, Head] | None: ...
+    async def get(self, key: str) -> tuple[bytes, ResultHead] | None: ...
 
     async def signed_url(self, key: str, expires_at: int) -> str:
         """Return a URL, or a path on this server, that yields exactly these bytes until then (unix seconds)."""

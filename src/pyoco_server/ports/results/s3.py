@@ -15,7 +15,7 @@ from pyoco_server.errors import DependencyUnavailable, SettingError
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.aws.bucket import BUCKET_NAME, MISSING, OwnBucket, days_of
 from pyoco_server.ports.aws.client import aws_errors, code_of
-from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, Head
+from pyoco_server.ports.results.port import EXISTS_DIFFERENT, ExistsDifferent, ResultHead
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
@@ -63,7 +63,7 @@ class S3Results:
 
     async def put(
         self, key: str, data: bytes, content_type: str, sha256: str, metadata: Mapping[str, str]
-    ) -> Head | ExistsDifferent:
+    ) -> ResultHead | ExistsDifferent:
         """Check for an existing object first: some stores ignore the condition, and would overwrite it."""
         digest = hashlib.sha256(data)
         if digest.hexdigest() != sha256:
@@ -81,7 +81,7 @@ class S3Results:
                         ChecksumSHA256=base64.b64encode(digest.digest()).decode(),
                         IfNoneMatch="*",
                     )
-                    return Head(sha256, len(data), content_type, dict(metadata))
+                    return ResultHead(sha256, len(data), content_type, dict(metadata))
                 except ClientError as error:
                     if code_of(error) not in _TAKEN:
                         raise
@@ -90,7 +90,7 @@ class S3Results:
             raise DependencyUnavailable("cannot store a result: it is there, and then it is not")
         return found if found.sha256 == sha256 else EXISTS_DIFFERENT
 
-    async def head(self, key: str) -> Head | None:
+    async def head(self, key: str) -> ResultHead | None:
         """Return the description of a result. None: it does not exist.
 
         A HEAD does not distinguish a missing key from a missing bucket, so the bucket is checked too (PRICED-211).
@@ -101,7 +101,7 @@ class S3Results:
                 await self._s3.head_bucket(Bucket=self.bucket)
         return found
 
-    async def get(self, key: str) -> tuple[bytes, Head] | None:
+    async def get(self, key: str) -> tuple[bytes, ResultHead] | None:
         async with aws_errors("read a result", _TRANSFER_SECONDS):
             try:
                 answer = await self._s3.get_object(Bucket=self.bucket, Key=self._prefix + key)
@@ -139,7 +139,7 @@ class S3Results:
         async with aws_errors("reach the store of results"):
             await self._s3.head_bucket(Bucket=self.bucket)
 
-    async def _head(self, key: str) -> Head | None:
+    async def _head(self, key: str) -> ResultHead | None:
         try:
             return _read_head(await self._s3.head_object(Bucket=self.bucket, Key=self._prefix + key))
         except ClientError as error:
@@ -148,6 +148,6 @@ class S3Results:
             raise
 
 
-def _read_head(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> Head:
+def _read_head(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> ResultHead:
     metadata = dict(answer["Metadata"])
-    return Head(metadata.pop(_SHA256, ""), answer["ContentLength"], answer["ContentType"], metadata)
+    return ResultHead(metadata.pop(_SHA256, ""), answer["ContentLength"], answer["ContentType"], metadata)

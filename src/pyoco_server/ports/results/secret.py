@@ -9,8 +9,9 @@ from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.errors import Corrupt
 from pyoco_server.ports.nats.bucket import Bucket
 from pyoco_server.ports.nats.dependency import dependency_errors
+from pyoco_server.ports.nats.ensuring import ensure
 from pyoco_server.ports.nats.link import Link
-from pyoco_server.ports.nats.resources import SECRETS_BUCKET, ensure, secrets_resources
+from pyoco_server.ports.nats.resources import SECRETS_BUCKET, secrets_resources
 
 __all__ = ["signing_secret"]
 

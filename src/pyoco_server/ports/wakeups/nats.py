@@ -15,7 +15,7 @@ from pyoco_server.ports.wakeups.port import Wakeup
 __all__ = ["SUBJECTS", "NatsWakeups"]
 
 SUBJECTS = "pyoco.exechint"
-_HINTS = {wakeup.value: wakeup for wakeup in Wakeup}
+_WAKEUPS = {wakeup.value: wakeup for wakeup in Wakeup}
 
 
 class _Listening:
@@ -41,7 +41,7 @@ class NatsWakeups:
         wanted = "*" if only is None else only.value
 
         def listener(message: Raw) -> None:
-            wakeup = _HINTS.get(message.subject.rpartition(".")[2])
+            wakeup = _WAKEUPS.get(message.subject.rpartition(".")[2])
             if wakeup is not None:
                 heard(wakeup, message.data.decode("utf-8", "replace"))
 

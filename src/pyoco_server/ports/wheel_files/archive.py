@@ -7,7 +7,7 @@ import hashlib
 from typing import BinaryIO
 
 from pyoco_server.core.wheel import WheelName
-from pyoco_server.core.zip_archive import Member, ZipArchive, shown
+from pyoco_server.core.zip_archive import ArchiveMember, ZipArchive, shown
 from pyoco_server.errors import InvalidArchive, InvalidWheel
 from pyoco_server.ports.wheel_files.dist_info import check_entry_points, check_metadata, check_wheel, read_record
 from pyoco_server.ports.wheel_files.paths import check_paths
@@ -53,7 +53,7 @@ class ArchiveWheelFiles:
             _check_bytes(archive, member)
 
 
-def _read(archive: ZipArchive, files: dict[str, Member], info: str, file_name: str) -> bytes:
+def _read(archive: ZipArchive, files: dict[str, ArchiveMember], info: str, file_name: str) -> bytes:
     member = files.get(f"{info}/{file_name}")
     if member is None:
         raise InvalidWheel(f"{shown(f'{info}/{file_name}')} is missing; build it with a build tool")
@@ -62,7 +62,7 @@ def _read(archive: ZipArchive, files: dict[str, Member], info: str, file_name: s
     return b"".join(archive.pieces_of(member))
 
 
-def _take_record(archive: ZipArchive, files: dict[str, Member], info: str) -> None:
+def _take_record(archive: ZipArchive, files: dict[str, ArchiveMember], info: str) -> None:
     """Store on each member its entry in RECORD.
 
     Raises InvalidWheel for files that RECORD lacks, and for entries without a file.
@@ -91,7 +91,7 @@ def _take_record(archive: ZipArchive, files: dict[str, Member], info: str) -> No
             raise InvalidWheel(f"RECORD does not list {shown(member.name)}; build it again")
 
 
-def _check_bytes(archive: ZipArchive, member: Member) -> None:
+def _check_bytes(archive: ZipArchive, member: ArchiveMember) -> None:
     digest = hashlib.new(member.algorithm or "sha256")
     for piece in archive.pieces_of(member):
         digest.update(piece)

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import pairwise
 
-from pyoco_server.core.zip_archive import Member, shown
+from pyoco_server.core.zip_archive import ArchiveMember, shown
 from pyoco_server.errors import InvalidWheel
 
 __all__ = ["check_apart", "check_paths", "path_problem"]
@@ -19,7 +19,7 @@ _DEPTH_MAX = 32
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-def check_paths(members: Iterable[Member]) -> None:
+def check_paths(members: Iterable[ArchiveMember]) -> None:
     """Check all paths. Raises InvalidWheel. O(n log n) time, and a copy of the names."""
     names = []
     for member in members:
@@ -65,7 +65,7 @@ def path_problem(path: str) -> str | None:
     return problem
 
 
-def _kind_problem(member: Member) -> str | None:
+def _kind_problem(member: ArchiveMember) -> str | None:
     wanted = stat.S_IFDIR if member.is_directory else stat.S_IFREG
     kind = stat.S_IFMT(member.mode)
     if kind not in {0, wanted}:

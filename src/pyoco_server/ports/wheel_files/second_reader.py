@@ -7,13 +7,13 @@ import zipfile
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from pyoco_server.core.zip_archive import Member, shown
+from pyoco_server.core.zip_archive import ArchiveMember, shown
 from pyoco_server.errors import InvalidWheel
 
 __all__ = ["check_agreement"]
 
 
-def check_agreement(file: BinaryIO, members: Sequence[Member]) -> None:
+def check_agreement(file: BinaryIO, members: Sequence[ArchiveMember]) -> None:
     """Raise InvalidWheel unless both readers find the same files at the same offsets.
 
     As far as we can see, `ZipArchive` is strict enough to guarantee that. This check is for what we overlooked, and for
@@ -32,7 +32,7 @@ def check_agreement(file: BinaryIO, members: Sequence[Member]) -> None:
             raise InvalidWheel(f"{shown(member.name)} is another file to Python; build the wheel again")
 
 
-def _own_fields(member: Member) -> tuple[object, ...]:
+def _own_fields(member: ArchiveMember) -> tuple[object, ...]:
     sizes = (member.offset, member.packed_bytes, member.size_bytes)
     return (member.name, *sizes, member.crc, member.method, member.flags, member.mode)
 

@@ -112,7 +112,7 @@ async def test_what_is_under_way_is_bounded(
 async def test_a_damaged_answer_of_a_door_does_not_reach_the_client(
     router: OpenRouter, g1: FakeDoor, g2: FakeDoor
 ) -> None:
-    """GRID-195: the group's connection is made anew, and the job is asked for again."""
+    """GRID-195: the group's connection is made anew, and the job is requested again."""
     lies: list[Frame] = []
 
     async def lie_once(talk: Talk, frame: Frame) -> None:

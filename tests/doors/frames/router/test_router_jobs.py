@@ -40,7 +40,7 @@ async def test_a_job_is_acknowledged_and_its_result_comes_back(router: OpenRoute
 async def test_groups_hear_the_clients_own_id_and_key_and_a_part_of_its_cap(
     router: OpenRouter, g1: FakeDoor, g2: FakeDoor
 ) -> None:
-    """GRID-134, GRID-136: 7 over 2 is 4 and 3; a Hello that is said again changes both."""
+    """GRID-134, GRID-136: 7 over 2 is 4 and 3; a repeated Hello changes both."""
     async with await ClientPeer.connect(router.port) as client:
         ack = await client.hello("anna", 7, token="a key")
         assert ack.cap == 7
@@ -121,7 +121,7 @@ async def test_a_job_that_is_submitted_many_times_goes_to_one_group(
 
 
 async def test_a_repeat_after_the_end_gets_the_result_again(router: OpenRouter, g1: FakeDoor, g2: FakeDoor) -> None:
-    """GRID-135: it is asked for where it was."""
+    """GRID-135: the same group is asked."""
     async with connected(router, "anna") as client:
         request = client.request()
         first = await done(client, request=request)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_jobs_of_a_group_that_is_gone_go_elsewhere_after_the_grace(
     router: OpenRouter, g1: FakeDoor, g2: FakeDoor
 ) -> None:
-    """GRID-135, GRID-129, GRID-130, GRID-141: the same JobId, one result; who comes back is told to cancel."""
+    """GRID-135, GRID-129, GRID-130, GRID-141: the same JobId, one result; a group that returns is told to cancel."""
     g1.is_holding = g2.is_holding = True
     async with connected(router) as client:
         jobs = [(await client.accepted()).job_id for _ in range(10)]
@@ -54,7 +54,7 @@ async def test_jobs_of_a_group_that_is_gone_go_elsewhere_after_the_grace(
 async def test_a_job_never_goes_back_to_a_group_that_was_told_to_cancel_it(
     names: NatsBackendConfig, g1: FakeDoor, g2: FakeDoor
 ) -> None:
-    """GRID-130, GRID-135: one group is away for a while and then the other, as in an upgrade of both."""
+    """GRID-130, GRID-135: one group is unavailable for a while and then the other, as in an upgrade of both."""
     g1.is_holding = g2.is_holding = True
 
     async def say_cancelled(talk: Talk, frame: Frame) -> None:
@@ -175,7 +175,7 @@ async def test_a_group_that_refuses_a_client_is_left_out(names: NatsBackendConfi
         assert {(await done(client)).worker_id for _ in range(4)} == {"g2"}
         await client.submit(exec_name="bound")
         await client.error("FORBIDDEN")
-        # Placed there by another router: nobody else may have it, and that group never will.
+        # Placed there by another router: no other group may have it, and that group never will.
         request = client.request("bound")
         await router.context.routes.place(request.job_id, "g1", 0.0)
         await client.submit(request)

@@ -65,7 +65,7 @@ async def test_an_output_goes_on_where_it_broke_off(router: OpenRouter, g1: Fake
 async def test_an_output_of_a_group_that_is_gone_is_unavailable_and_not_waited_for(
     router: OpenRouter, g1: FakeDoor, g2: FakeDoor
 ) -> None:
-    """GRID-146: before it is asked for, and while it is on its way."""
+    """GRID-146: before it is requested, and during the transfer."""
     asked = asyncio.Event()
 
     async def never(talk: Talk, frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""Who may come to a router, and what it does with frames that cannot be."""
+"""Which clients a router accepts, and what it does with invalid frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyoco_server.core.frames.codec import Type
 from pyoco_server.core.frames.messages import HelloClient, HelloWorker
 from pyoco_server.core.frames.subjects import submit_subject
 from pyoco_server.doors.frames.router.peer import RouterPeer
-from pyoco_server.doors.frames.router.placed import Placed
+from pyoco_server.doors.frames.router.placed import PlacedJob
 from support.backends import fields_of
 from support.grid.fake_door import FakeDoor
 from support.grid.peers import ClientPeer, Peer
@@ -97,10 +97,10 @@ async def test_a_client_gets_to_the_groups_that_its_record_names(keyed: OpenRout
 
 
 async def _looked_at(peer: RouterPeer) -> None:
-    """The router has tried to place a job elsewhere once more."""
+    """The router has tried again to place a job elsewhere."""
     tries, try_move = 0, peer._try_move
 
-    async def counted(placed: Placed) -> None:
+    async def counted(placed: PlacedJob) -> None:
         nonlocal tries
         await try_move(placed)
         tries += 1

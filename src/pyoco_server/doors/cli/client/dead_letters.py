@@ -19,15 +19,15 @@ from pyoco_server.errors import UsageError
 if TYPE_CHECKING:
     from pyoco_server.http_client import DlqPage, PyocoHttpClient
 
-__all__ = ["letters"]
+__all__ = ["dead_letters"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = ("id", "timestamp", "reason", "flow_name", "tag", "run_id", "error")
 
-_OF_A_LETTER = ("--letter-id", "LETTER_ID", "The `id` of a letter in the list.")
-_letter_id = arguments.named(*_OF_A_LETTER)
-_maybe_letter_id = arguments.named(*_OF_A_LETTER, optional=True)
+_OF_A_DEAD_LETTER = ("--letter-id", "LETTER_ID", "The `id` of a letter in the list.")
+_letter_id = arguments.named(*_OF_A_DEAD_LETTER)
+_maybe_letter_id = arguments.named(*_OF_A_DEAD_LETTER, optional=True)
 
 
 def _filter_options(function: F) -> F:
@@ -53,11 +53,11 @@ _up_to = click.option(
 
 
 @click.group("dlq", cls=Group, example="pyoco-client dlq list --reason execution_error")
-def letters() -> None:
+def dead_letters() -> None:
     """Show, redrive or delete dead letters."""
 
 
-@letters.command("list", example="pyoco-client dlq list --reason execution_error")
+@dead_letters.command("list", example="pyoco-client dlq list --reason execution_error")
 @_filter_options
 @click.option("--limit", type=int, help="1 to 200. [default: 50]")
 @click.option("--cursor", metavar="TOKEN", help="`next_cursor` of the previous page, with the same filters.")
@@ -76,7 +76,7 @@ def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
         note(f"there are more: --cursor {page['next_cursor']}")
 
 
-@letters.command("show", example="pyoco-client dlq show 17")
+@dead_letters.command("show", example="pyoco-client dlq show 17")
 @_letter_id
 @arguments.output_option("text")
 @click.pass_obj
@@ -86,7 +86,7 @@ def show_dead_letter(asked: Asked, letter_id: str, output: str) -> None:
         print_answer(client.get_letter(letter_id), output)
 
 
-@letters.command("counts", example="pyoco-client dlq counts")
+@dead_letters.command("counts", example="pyoco-client dlq counts")
 @arguments.output_option("table")
 @click.pass_obj
 def count_letters(asked: Asked, output: str) -> None:
@@ -99,7 +99,7 @@ def count_letters(asked: Asked, output: str) -> None:
         print_table(counts["groups"], ("count", "reason", "flow_name", "newest_at"))
 
 
-@letters.command(
+@dead_letters.command(
     "redrive",
     example="""\
 pyoco-client dlq redrive 17
@@ -132,7 +132,7 @@ def redrive(asked: Asked, /, letter_id: str | None, output: str, **given: Any) -
     return 1 if answer["failed"] else 0
 
 
-@letters.command("requeue", example="pyoco-client dlq requeue 17")
+@dead_letters.command("requeue", example="pyoco-client dlq requeue 17")
 @_letter_id
 @arguments.output_option("text")
 @click.pass_obj
@@ -142,7 +142,7 @@ def requeue(asked: Asked, letter_id: str, output: str) -> None:
         print_answer(client.requeue_letter(letter_id), output)
 
 
-@letters.command(
+@dead_letters.command(
     "delete",
     example="""\
 pyoco-client dlq delete 17

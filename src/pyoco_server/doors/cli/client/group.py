@@ -11,16 +11,16 @@ import click
 
 from pyoco_server.client.connection import DEFAULT_SERVER, Asked
 from pyoco_server.doors.cli.client.groups import GROUPS, RUN_VERBS
-from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
+from pyoco_server.doors.cli.shell import LazyCommand, LazyGroup, run
 
 __all__ = ["COMMANDS", "cli", "start"]
 
 
-def _entry(place: str, summary: str, section: str) -> Entry:
-    return Entry(f"{__package__}.{place}", summary, section)
+def _entry(place: str, summary: str, section: str) -> LazyCommand:
+    return LazyCommand(f"{__package__}.{place}", summary, section)
 
 
-def _old(group: str, verb: str) -> Entry:
+def _old(group: str, verb: str) -> LazyCommand:
     """Return the entry of a verb under the name it had before there were groups (CLI-15)."""
     return replace(GROUPS[group][verb], hidden=True)
 
@@ -33,8 +33,8 @@ COMMANDS = {
         _entry("runs:list_runs_vnext", "Show a page of runs, and how to get the next one.", "Runs"), hidden=True
     ),
     "run": _entry("groups:run", "Submit, follow, list and stop runs; its verbs also work without `run`.", "Groups"),
-    "dlq": _entry("dead_letters:letters", "Show, redrive or delete dead letters.", "Groups"),
     "flow": _entry("groups:flow", "List the flows that workers announce, or show one.", "Groups"),
+    "dlq": _entry("dead_letters:dead_letters", "Show, redrive or delete dead letters.", "Groups"),
     "worker": _entry("groups:worker", "List workers, show or hide one.", "Groups"),
     "wheel": _entry("groups:wheel", "List, upload, download or delete wheels.", "Groups"),
     "program": _entry("groups:program", "Run programs on workers, and fetch the files they produce.", "Groups"),

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import click
 
-from pyoco_server.doors.cli.shell import Entry, LazyGroup
+from pyoco_server.doors.cli.shell import LazyCommand, LazyGroup
 
 __all__ = ["GROUPS", "RUN_VERBS", "flow", "program", "run", "wheel", "worker"]
 
 
-def _verb(place: str, summary: str, section: str = "Commands") -> Entry:
-    return Entry(f"{__package__}.{place}", summary, section)
+def _verb(place: str, summary: str, section: str = "Commands") -> LazyCommand:
+    return LazyCommand(f"{__package__}.{place}", summary, section)
 
 
 #: The verbs of `run`, which also work without the word `run`.
@@ -34,7 +34,7 @@ RUN_VERBS = {
 }
 
 #: The verbs of each group, by name.
-GROUPS: Mapping[str, Mapping[str, Entry]] = {
+GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
     "run": RUN_VERBS,
     "flow": {
         "list": _verb("flows:list_flows", "Show the flows that live workers announce, by name."),

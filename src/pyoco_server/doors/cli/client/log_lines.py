@@ -72,7 +72,7 @@ class LinePrinter:
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             pass
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             self._pending.clear()
         except httpx.HTTPError as error:  # lines are an extra: the outcome of the run is still waited for
             note(f"cannot show what the run prints: {error}")

@@ -21,7 +21,7 @@ __all__ = [
     "coloured",
     "has_colour",
     "instant",
-    "is_shown_whole",
+    "is_printable",
     "is_terminal",
     "note",
     "print_answer",
@@ -138,7 +138,7 @@ def _field(name: str, value: Any) -> str:
     return _cell({name: value}, name, None)
 
 
-def is_shown_whole(text: str) -> bool:
+def is_printable(text: str) -> bool:
     """Return whether a table cell on a terminal shows the text completely: a single line that is not too long."""
     return text.splitlines() in ([], [text]) and _width(safe(text)) <= _CELL_COLUMNS_MAX
 

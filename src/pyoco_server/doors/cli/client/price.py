@@ -60,7 +60,7 @@ def _checked_usd(ctx: click.Context, param: click.Parameter, text: str) -> str:
     return f"{match[1]}.{(match[2] or '').ljust(4, '0')}"
 
 
-def _whole(ctx: click.Context, param: click.Parameter, seconds: float | None) -> int | None:
+def _whole_seconds(ctx: click.Context, param: click.Parameter, seconds: float | None) -> int | None:
     if seconds is not None and not seconds.is_integer():
         raise click.BadParameter(f"{seconds:g} s is not a whole number of seconds")
     return None if seconds is None else int(seconds)
@@ -125,7 +125,7 @@ pyoco-client price submit ocr --inputs-file images.json --artifact markdown --ar
     cls=RenamedOption,
     old_name="--timebox-sec",
     type=DurationType(seconds_min=1, seconds_max=90),
-    callback=_whole,
+    callback=_whole_seconds,
     metavar="DURATION",
     help="Time limit of the pack: 1s to 90s. [default: 90s]",
 )

@@ -11,7 +11,7 @@ import click
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling, fail
-from pyoco_server.doors.cli.client.output import is_shown_whole, note, print_json, print_line, print_table, safe
+from pyoco_server.doors.cli.client.output import is_printable, note, print_json, print_line, print_table, safe
 from pyoco_server.doors.cli.client.progress import transferring
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.shell import Command
@@ -168,7 +168,7 @@ def _print_list(items: Sequence[Any], depth: int) -> None:
 
 def _is_plain(name: str) -> bool:
     """Return whether the name can be a column header."""
-    return name == safe(name) and is_shown_whole(name)
+    return name == safe(name) and is_printable(name)
 
 
 def _is_row(row: Any) -> bool:
@@ -179,7 +179,7 @@ def _is_row(row: Any) -> bool:
     return not any(
         isinstance(value, Mapping)
         or (isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value))
-        or not is_shown_whole(_text(value))
+        or not is_printable(_text(value))
         for value in row.values()
     )
 

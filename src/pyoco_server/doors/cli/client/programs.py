@@ -30,7 +30,7 @@ from pyoco_server.doors.cli.client.run_text import print_accepted
 from pyoco_server.doors.cli.client.start import start_options
 from pyoco_server.doors.cli.client.submit import key_option, retry_option
 from pyoco_server.doors.cli.client.times import DurationType
-from pyoco_server.doors.cli.client.waiting import Ended, timeout_option, waited
+from pyoco_server.doors.cli.client.waiting import WaitedRun, timeout_option, waited
 from pyoco_server.doors.cli.shell import Command, RenamedOption
 from pyoco_server.errors import UsageError
 
@@ -190,7 +190,7 @@ def _run(
         return _conclude(client, waited(asked, client, run_id, after.timeout_sec, output, needs_all=True), after)
 
 
-def _conclude(client: PyocoHttpClient, ended: Ended, after: _After) -> int:
+def _conclude(client: PyocoHttpClient, ended: WaitedRun, after: _After) -> int:
     """Print the program's output unless that was done while it ran, fetch its files, and report its outcome.
 
     Return the exit code.

@@ -16,14 +16,14 @@ from pyoco_server.core.schedules.record import Definition
 from pyoco_server.core.schedules.what import Offer
 from pyoco_server.errors import InvalidSchedule, TriedOnce, UsageError
 
-__all__ = ["Change", "Plan", "plan_of", "read_schedules", "write_plan"]
+__all__ = ["SchedulePlan", "ScheduleReplacement", "plan_of", "read_schedules", "write_plan"]
 
 _OFFER = Offer(checks_packs=False)
 _KEPT = ("paused", "pause_reason")
 
 
 @dataclass(frozen=True)
-class Change:
+class ScheduleReplacement:
     """A schedule that is to be replaced."""
 
     name: str
@@ -33,9 +33,9 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchedulePlan:
     created: list[dict[str, Any]] = field(default_factory=list)
-    replaced: list[Change] = field(default_factory=list)
+    replaced: list[ScheduleReplacement] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
 
@@ -95,9 +95,9 @@ def _read(document: Mapping[str, Any]) -> Definition:
     return read_schedule(document, time.time(), _OFFER, ())
 
 
-def plan_of(wanted: Sequence[dict[str, Any]], existing: Sequence[dict[str, Any]], *, prune: bool) -> Plan:
+def plan_of(wanted: Sequence[dict[str, Any]], existing: Sequence[dict[str, Any]], *, prune: bool) -> SchedulePlan:
     """Compare what both mean, not how they are written."""
-    plan, there = Plan(), {each["name"]: each for each in existing}
+    plan, there = SchedulePlan(), {each["name"]: each for each in existing}
     for each in wanted:
         found = there.get(each["name"])
         if found is None:
@@ -107,7 +107,7 @@ def plan_of(wanted: Sequence[dict[str, Any]], existing: Sequence[dict[str, Any]]
         old, new = asdict(_read(_authored(found))), asdict(_read(document))
         members = {name: (old[name], new[name]) for name in old if old[name] != new[name]}
         if members:
-            plan.replaced.append(Change(document["name"], document, members))
+            plan.replaced.append(ScheduleReplacement(document["name"], document, members))
         else:
             plan.unchanged.append(document["name"])
     if prune:
@@ -120,7 +120,7 @@ def _authored(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if name not in READ_ONLY}
 
 
-def write_plan(plan: Plan, write: Callable[[str], None]) -> None:
+def write_plan(plan: SchedulePlan, write: Callable[[str], None]) -> None:
     """Write a line for each schedule that changes, and one for each member."""
     for document in plan.created:
         write(f"+ {document['name']}: {_text(document.get('when'))}")

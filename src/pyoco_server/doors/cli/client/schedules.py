@@ -21,7 +21,7 @@ from pyoco_server.doors.cli.client.output import (
     print_table,
     span,
 )
-from pyoco_server.doors.cli.client.schedule_files import Plan, plan_of, read_schedules, write_plan
+from pyoco_server.doors.cli.client.schedule_files import SchedulePlan, plan_of, read_schedules, write_plan
 from pyoco_server.doors.cli.client.submit import options_of_the_run, run_options
 from pyoco_server.doors.cli.client.times import INSTANT, PAST
 from pyoco_server.doors.cli.shell import Group
@@ -177,7 +177,7 @@ def apply(asked: Asked, path: str, prune: bool, dry_run: bool, yes: bool, output
     return 0
 
 
-def _print_plan(plan: Plan, output: str) -> None:
+def _print_plan(plan: SchedulePlan, output: str) -> None:
     if output == "json":
         print_json(plan.summary)
     else:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PATIENCE_SECONDS",
-    "Ended",
+    "WaitedRun",
     "conclude",
     "draw",
     "end_of",
@@ -117,7 +117,7 @@ def _with_records(client: PyocoHttpClient, snapshot: Mapping[str, Any]) -> Mappi
 
 
 @dataclass(frozen=True)
-class Ended:
+class WaitedRun:
     """The end of a run that was waited for."""
 
     snapshot: Mapping[str, Any]
@@ -133,13 +133,13 @@ def waited(
     output: str,
     *,
     needs_all: bool = False,
-) -> Ended:
+) -> WaitedRun:
     """Wait as `end_of`. If stdout is a terminal, also print what the run prints, as it comes (CLI-4).
 
     `needs_all`: wait for the end of the log, which comes two seconds after the last line. Raises TimeoutError.
     """
     if output == "json" or not sys.stdout.isatty():
-        return Ended(end_of(client, run_id, timeout_sec))
+        return WaitedRun(end_of(client, run_id, timeout_sec))
     from pyoco_server.doors.cli.client.log_lines import LinePrinter  # noqa: PLC0415 - asyncio
 
     with _progress(client, run_id, timeout_sec) as progress:
@@ -147,7 +147,7 @@ def waited(
         with printer.following():
             snapshot = progress.end()
             printer.finish(is_patient=needs_all)
-    return Ended(snapshot, printer.has_printed_all)
+    return WaitedRun(snapshot, printer.has_printed_all)
 
 
 def end_of(client: PyocoHttpClient, run_id: str, timeout_sec: float | None) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from pyoco_server.client.frames.job import whole_of
+from pyoco_server.client.frames.job import completed_request
 from pyoco_server.config import GridConfig, LogSettings
 from pyoco_server.core.programs.names import check_client_id, read_job_id
 from pyoco_server.doors.cli.client.progress import counting
@@ -33,7 +33,7 @@ from pyoco_server.grid_client import (
 )
 from pyoco_server.logs import configure_logging
 
-__all__ = ["Plan", "carry_out", "link_settings", "plan_of", "quiet_logs"]
+__all__ = ["RequestPlan", "carry_out", "link_settings", "plan_of", "quiet_logs"]
 
 #: More than a frame can hold; larger files are rejected without reading them.
 _FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ _REFUSED, _NOT_COMPLETED, _INTERRUPTED = 1, 2, 130
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RequestPlan:
     """A validated command line."""
 
     request: JobRequest
@@ -55,7 +55,7 @@ class Plan:
     shows_stats: bool
 
 
-def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
+def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> RequestPlan:
     """Read the input files and validate everything before connecting to a door. Raises UsageError, GridRefused."""
     count = given["count"] or (1 if given["job_id"] else _COUNT_DEFAULT)
     if given["job_id"] and count != 1:
@@ -68,8 +68,8 @@ def plan_of(given: dict[str, Any], client_id: str, config: GridConfig) -> Plan:
         job_id=read_job_id(given["job_id"]) if given["job_id"] else "",
         not_before=_not_before(given["delay"], given["not_before"], time.time()),
     )
-    whole_of(request, check_client_id(client_id))
-    return Plan(
+    completed_request(request, check_client_id(client_id))
+    return RequestPlan(
         request=request,
         count=count,
         cancel=read_job_id(given["cancel"]) if given["cancel"] else None,
@@ -113,7 +113,7 @@ def link_settings(given: dict[str, Any], config: GridConfig) -> LinkSettings:
     )
 
 
-async def carry_out(client: GridMultiClient, plan: Plan) -> int:
+async def carry_out(client: GridMultiClient, plan: RequestPlan) -> int:
     """Submit the jobs, wait for them and print their results. Return the exit code.
 
     The first signal ends the command: accepted jobs continue, and their ids are printed. A second one exits
@@ -140,7 +140,7 @@ async def carry_out(client: GridMultiClient, plan: Plan) -> int:
 class _Asking:
     """Submits the jobs of one command and prints their results."""
 
-    def __init__(self, client: GridMultiClient, plan: Plan) -> None:
+    def __init__(self, client: GridMultiClient, plan: RequestPlan) -> None:
         self._client, self._plan = client, plan
         self._ended: asyncio.Queue[asyncio.Future[JobResult]] = asyncio.Queue()
         self._was_refused = self._did_not_complete = False

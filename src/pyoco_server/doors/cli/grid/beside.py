@@ -17,7 +17,7 @@ from pyoco_server.config import GridConfig, NatsBackendConfig
 from pyoco_server.doors.cli.claims import DataDir, check_port, claim_data_dir
 from pyoco_server.doors.cli.console import Console
 from pyoco_server.doors.cli.disk_watch import DiskWatch
-from pyoco_server.doors.cli.grid.members import SIZE, Members, is_here, read_members
+from pyoco_server.doors.cli.grid.members import SIZE, ClusterMembers, is_here, read_members
 from pyoco_server.doors.cli.local_server import settle_nats
 from pyoco_server.doors.cli.own_nats import DOOR_DRAIN_SECONDS, cluster_sync, nats_part, refuse_logins
 from pyoco_server.doors.frames.settings import is_loopback
@@ -28,7 +28,7 @@ from pyoco_server.logs import get_logger
 from pyoco_server.loops.supervisor import Supervisor
 from pyoco_server.ports.store_state import StoreState
 
-__all__ = ["Beside", "NatsOptions", "Running", "nats_beside", "settle"]
+__all__ = ["Beside", "NatsOptions", "RunningNats", "nats_beside", "settle"]
 
 log = get_logger(__name__)
 
@@ -87,12 +87,12 @@ class Beside:
     data_dir: DataDir
     nats: EmbeddedNats
     #: None: a single server without a cluster.
-    members: Members | None
+    members: ClusterMembers | None
     #: The settings of the nats-server and the door, without the NATS URL.
     config: NatsBackendConfig
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Running]:
+    async def running(self) -> AsyncIterator[RunningNats]:
         """Run the server for the duration of the block, and restart it whenever it exits."""
         is_member = self.members is not None
         part = nats_part(
@@ -100,7 +100,7 @@ class Beside:
         )
         supervisor = Supervisor([part], Console(None))
         supervisor.start()
-        running = Running(self, supervisor, asyncio.create_task(supervisor.failed()))
+        running = RunningNats(self, supervisor, asyncio.create_task(supervisor.failed()))
         try:
             yield running
         finally:
@@ -110,7 +110,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningNats:
     beside: Beside
     supervisor: Supervisor
     #: Fails with the reason if the server cannot be kept running.
@@ -133,7 +133,7 @@ class Running:
     async def settings(self, grid: GridConfig) -> GridConfig:
         """Return the settings of a door on this NATS, which must be usable.
 
-        Waits up to five seconds for a missing node: two nodes can keep two replicas, and `make_whole` adds the third.
+        Waits up to five seconds for a missing node: two nodes can keep two replicas, and `raise_replicas` adds a third.
         """
         if self.beside.members is None:
             return grid if "EXEC_DRAIN_SEC" in os.environ else replace(grid, exec_drain_sec=DOOR_DRAIN_SECONDS)
@@ -145,7 +145,7 @@ class Running:
             log.warning("a cluster node is missing; new streams have two replicas until it is up")
         return replace(grid, exec_replicas=min(grid.exec_replicas, max(up, 2)))
 
-    async def make_whole(self, make: Callable[[], Awaitable[None]]) -> None:
+    async def raise_replicas(self, make: Callable[[], Awaitable[None]]) -> None:
         """Once all nodes are up, call `make` to raise the replica counts. Retried until it succeeds."""
         while True:
             while await _nodes_up(self.beside.nats) < SIZE:  # noqa: ASYNC110 - another process
@@ -206,7 +206,7 @@ def nats_beside(options: NatsOptions, config: NatsBackendConfig, grid: GridConfi
     return Beside(data_dir, nats, members, config)
 
 
-def _members(options: NatsOptions) -> Members | None:
+def _members(options: NatsOptions) -> ClusterMembers | None:
     if options.role == "auto":
         return read_members(
             options.peers,
@@ -227,7 +227,7 @@ def _members(options: NatsOptions) -> Members | None:
     return None
 
 
-def _check_routes(members: Members, grid: GridConfig, options: NatsOptions) -> None:
+def _check_routes(members: ClusterMembers, grid: GridConfig, options: NatsOptions) -> None:
     """Raise ExposureRefused if anyone on the network could join the cluster, unless --insecure was given."""
     if members.is_local:
         return
@@ -255,7 +255,7 @@ def _alone(data_dir: DataDir, config: NatsBackendConfig, port: int) -> EmbeddedN
     return EmbeddedNats(data_dir.path, config, host=_HOST, port=port, http_port=0)
 
 
-def _member(data_dir: DataDir, config: NatsBackendConfig, members: Members, secret: str) -> EmbeddedNats:
+def _member(data_dir: DataDir, config: NatsBackendConfig, members: ClusterMembers, secret: str) -> EmbeddedNats:
     node = members.node
     if (data_dir.path / "nats" / "store").exists():
         raise UsageError(

@@ -36,7 +36,7 @@ def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> 
     import uvloop
 
     from pyoco_server.config import grid_from_env
-    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs
+    from pyoco_server.doors.cli.grid.asking import RequestPlan, carry_out, link_settings, plan_of, quiet_logs
     from pyoco_server.doors.cli.grid.outward import split_door
     from pyoco_server.doors.cli.typos import warn_of_typos
     from pyoco_server.grid_client import GridClient, LinkSettings
@@ -49,7 +49,7 @@ def client(*, places: tuple[str, ...], doors: tuple[str, ...], **given: Any) -> 
     plan, settings = plan_of(given, client_id, config), link_settings(given, config)
     (host, port), _ = split_door(places, has_door=has_door)
 
-    async def ask(plan: Plan, settings: LinkSettings) -> int:
+    async def ask(plan: RequestPlan, settings: LinkSettings) -> int:
         grid = GridClient(
             host,
             port,

@@ -44,7 +44,7 @@ def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_s
 
     from pyoco_server.config import grid_from_env
     from pyoco_server.discovery import GROUPS
-    from pyoco_server.doors.cli.grid.asking import Plan, carry_out, link_settings, plan_of, quiet_logs
+    from pyoco_server.doors.cli.grid.asking import RequestPlan, carry_out, link_settings, plan_of, quiet_logs
     from pyoco_server.doors.cli.grid.outward import local_door
     from pyoco_server.doors.cli.typos import warn_of_typos
     from pyoco_server.grid_client import GridMultiClient, LinkSettings, Spread
@@ -59,7 +59,7 @@ def clientx(*, client_id: str, groups: tuple[str, ...], policy: Any, no_cancel_s
     plan, settings = plan_of(given, client_id, config), link_settings(given, config)
     spread = Spread(policy=policy, grace_seconds=config.clientx_grace_sec, cancel_stale=not no_cancel_stale)
 
-    async def ask(plan: Plan, settings: LinkSettings) -> int:
+    async def ask(plan: RequestPlan, settings: LinkSettings) -> int:
         grid = GridMultiClient(
             client_id,
             places,

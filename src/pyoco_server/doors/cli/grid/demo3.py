@@ -15,7 +15,7 @@ from pyoco_server.errors import Unavailable, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses
+    from pyoco_server.doors.cli.grid.stage import ClusterStage, DemoProcesses
     from pyoco_server.ports.program_queue.port import ProgramQueue
 
 __all__ = ["demo3"]
@@ -62,7 +62,7 @@ def demo3(*, once: bool, folder: str | None, base_port: int) -> int:
 async def _show(folder: Path, base_port: int, *, once: bool) -> int:
     import asyncio
 
-    from pyoco_server.doors.cli.grid.stage import Cluster, DemoProcesses, free_ports
+    from pyoco_server.doors.cli.grid.stage import ClusterStage, DemoProcesses, free_ports
     from pyoco_server.doors.cli.signals import StopSignal
 
     processes = DemoProcesses(folder)
@@ -70,7 +70,7 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
     ports = list(range(base_port, base_port + 3)) if base_port else free_ports(3)
     try:
         stopping = asyncio.ensure_future(stop.wait())
-        showing = asyncio.ensure_future(_play(processes, Cluster(processes, folder), folder, ports))
+        showing = asyncio.ensure_future(_play(processes, ClusterStage(processes, folder), folder, ports))
         await asyncio.wait({stopping, showing}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not showing.done():
@@ -91,7 +91,7 @@ async def _show(folder: Path, base_port: int, *, once: bool) -> int:
     return code
 
 
-async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports: list[int]) -> int:
+async def _play(processes: DemoProcesses, cluster: ClusterStage, folder: Path, ports: list[int]) -> int:
     """Run the demonstration and return the exit code. Raises Unavailable if a process does not start."""
     from pyoco_server.config import NatsBackendConfig, grid_from_env
     from pyoco_server.wiring import backend as wiring
@@ -110,7 +110,7 @@ async def _play(processes: DemoProcesses, cluster: Cluster, folder: Path, ports:
     return 0 if done else _NOT_COMPLETED
 
 
-async def _run_and_kill(processes: DemoProcesses, cluster: Cluster, ports: list[int], queue: ProgramQueue) -> bool:
+async def _run_and_kill(processes: DemoProcesses, cluster: ClusterStage, ports: list[int], queue: ProgramQueue) -> bool:
     leader = await _leader(queue)
     _say(f"{leader} leads the queue")
     codes = [await _run_jobs(processes, ports, "first")]
@@ -124,7 +124,7 @@ async def _run_and_kill(processes: DemoProcesses, cluster: Cluster, ports: list[
     return not any(codes)
 
 
-async def _open_doors(processes: DemoProcesses, cluster: Cluster, ports: list[int]) -> None:
+async def _open_doors(processes: DemoProcesses, cluster: ClusterStage, ports: list[int]) -> None:
     import asyncio
 
     from pyoco_server.doors.cli.grid.stage import HOST, own_command

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
-from pyoco_server.doors.cli.shell import Entry, LazyGroup, run
+from pyoco_server.doors.cli.shell import LazyCommand, LazyGroup, run
 
 __all__ = ["COMMANDS", "cli", "main"]
 
 
-def _entry(place: str, summary: str, section: str) -> Entry:
-    return Entry(f"{__package__}.{place}", summary, section)
+def _entry(place: str, summary: str, section: str) -> LazyCommand:
+    return LazyCommand(f"{__package__}.{place}", summary, section)
 
 
-def _old(place: str, summary: str) -> Entry:
+def _old(place: str, summary: str) -> LazyCommand:
     """Return a command that is still understood and no longer listed (CLI-15)."""
-    return Entry(f"{__package__}.{place}", summary, hidden=True)
+    return LazyCommand(f"{__package__}.{place}", summary, hidden=True)
 
 
 COMMANDS = {
@@ -30,7 +30,7 @@ COMMANDS = {
     "state": _old("operate:state", "Show queues, running jobs, caps, doors and replicas."),
     "cap": _old("operate:cap", "Show or set how many programs of a client run at once."),
     "acl": _old("operate:acl", "Manage who may submit and who may run which programs."),
-    "dlq": _old("operate:letters", "Show, requeue or delete dead letters of programs."),
+    "dlq": _old("operate:dead_letters", "Show, requeue or delete dead letters of programs."),
 }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from pyoco_server.config import GridConfig, NatsBackendConfig
-    from pyoco_server.doors.cli.grid.beside import Beside, Running
+    from pyoco_server.doors.cli.grid.beside import Beside, RunningNats
     from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.doors.frames.settings import DoorOptions
     from pyoco_server.doors.frames.tls import ServerTls
@@ -185,7 +185,7 @@ async def _serve(launch: _Launch, config: NatsBackendConfig, grid: GridConfig, b
             await asyncio.gather(opening, return_exceptions=True)
 
 
-async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: Running) -> int:
+async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, running: RunningNats) -> int:
     """Like `_open`, but on the NATS server started here, once it is usable."""
     usable, stopping = asyncio.create_task(running.until_usable()), asyncio.create_task(stop.wait())
     try:
@@ -200,21 +200,21 @@ async def _open_beside(launch: _Launch, grid: GridConfig, stop: StopSignal, runn
     own = replace(beside.config, nats_url=beside.nats.url, data_dir=str(beside.data_dir.path))
     now = await running.settings(grid)
 
-    async def make_whole() -> None:
+    async def raise_replicas() -> None:
         from pyoco_server.wiring.backend import open_door_backend  # noqa: PLC0415 - not for --help
 
         async with open_door_backend(own, grid, "pyoco-door copies"):
             """Opening it raises the number of replicas to that of `grid`."""
 
-    raising_copies = (
-        asyncio.create_task(running.make_whole(make_whole)) if now.exec_replicas < grid.exec_replicas else None
+    raising_replicas = (
+        asyncio.create_task(running.raise_replicas(raise_replicas)) if now.exec_replicas < grid.exec_replicas else None
     )
     try:
         return await _open(launch, own, now, stop, running.watch_disk)
     finally:
-        if raising_copies is not None:
-            raising_copies.cancel()
-            await asyncio.wait({raising_copies}, timeout=5)
+        if raising_replicas is not None:
+            raising_replicas.cancel()
+            await asyncio.wait({raising_replicas}, timeout=5)
 
 
 async def _open(

@@ -12,7 +12,7 @@ from pyoco_server.doors.frames.settings import is_loopback
 from pyoco_server.embedded.cluster import NodeAddress, node_name
 from pyoco_server.errors import UsageError
 
-__all__ = ["SIZE", "Members", "is_here", "read_members"]
+__all__ = ["SIZE", "ClusterMembers", "is_here", "read_members"]
 
 SIZE = 3
 #: Added to the port of the door.
@@ -21,7 +21,7 @@ _EXAMPLE = "example: pyoco-grid leader 5000 --role auto --peers n1:5000,n2:5000,
 
 
 @dataclass(frozen=True)
-class Members:
+class ClusterMembers:
     """The doors of a cluster, each with its own NATS node."""
 
     #: `host:port`, as given in `--peers`.
@@ -38,7 +38,7 @@ class Members:
 
 def read_members(
     peers: Sequence[str], host: str, port: int, *, advertise: str | None, nats_port: int | None, route_port: int | None
-) -> Members:
+) -> ClusterMembers:
     """Parse `peers`, which are the same on each machine; the other arguments are options of this door. Raises
     UsageError."""
     if len(peers) != SIZE or len(set(peers)) != SIZE:
@@ -56,7 +56,7 @@ def read_members(
     nodes = {peer: _node(peer, *offsets) for peer in peers}
     _check_ports(nodes)
     others = tuple(peer for peer in peers if peer != own)
-    return Members(own, others, nodes[own], tuple(nodes[peer] for peer in others))
+    return ClusterMembers(own, others, nodes[own], tuple(nodes[peer] for peer in others))
 
 
 def _split(address: str) -> tuple[str, int]:

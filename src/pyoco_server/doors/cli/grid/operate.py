@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyoco_server.ports.backend import OperatorBackend
     from pyoco_server.ports.dead_letters.port import StoredDeadLetter
 
-__all__ = ["acl", "cap", "letters", "program", "state"]
+__all__ = ["acl", "cap", "dead_letters", "program", "state"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -276,11 +276,11 @@ def _no_record(kind: str, of: str) -> Exception:
 
 
 @click.group(cls=Group, example="pyoco-grid dlq list\npyoco-grid dlq requeue 17")
-def letters() -> None:
+def dead_letters() -> None:
     """Show, requeue or delete dead letters of programs."""
 
 
-@letters.command("list", example="pyoco-grid dlq list --reason max_attempts --limit 10")
+@dead_letters.command("list", example="pyoco-grid dlq list --reason max_attempts --limit 10")
 @click.option("--reason", help="Only letters with this reason.")
 @click.option("--exec", "exec_name", metavar="NAME", help="Only letters of this program.")
 @click.option("--client-id", metavar="ID", help="Only letters of this client.")
@@ -291,19 +291,19 @@ def letters() -> None:
 @_nats_option
 def list_letters(*, limit: int, nats_url: str | None, **wanted: str | None) -> None:
     """Print dead letters of programs, the newest first."""
-    from pyoco_server.actions.programs.state import exec_letters
+    from pyoco_server.actions.programs.state import exec_dead_letters
 
     given = {name: value for name, value in wanted.items() if value is not None}
 
     async def read(backend: OperatorBackend) -> list[dict[str, Any]]:
-        found = await exec_letters(backend)
-        fits = [each for each in found if all(getattr(each.letter, name) == given[name] for name in given)]
+        found = await exec_dead_letters(backend)
+        fits = [each for each in found if all(getattr(each.dead_letter, name) == given[name] for name in given)]
         return [_shown(each) for each in reversed(fits[-limit:])]
 
     _print_json(_with(nats_url, None, read))
 
 
-@letters.command("show", example="pyoco-grid dlq show 17")
+@dead_letters.command("show", example="pyoco-grid dlq show 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def show_dead_letter(sequence: int, nats_url: str | None) -> None:
@@ -312,12 +312,12 @@ def show_dead_letter(sequence: int, nats_url: str | None) -> None:
 
     async def read(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
-        return _shown(found) | {"requeueable": await can_requeue(backend, found.letter)}
+        return _shown(found) | {"requeueable": await can_requeue(backend, found.dead_letter)}
 
     _print_json(_with(nats_url, None, read))
 
 
-@letters.command("requeue", example="pyoco-grid dlq requeue 17")
+@dead_letters.command("requeue", example="pyoco-grid dlq requeue 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def requeue_letter(sequence: int, nats_url: str | None) -> None:
@@ -327,7 +327,7 @@ def requeue_letter(sequence: int, nats_url: str | None) -> None:
 
     async def change(backend: OperatorBackend) -> dict[str, Any]:
         found = await _find(backend, sequence)
-        owner = Caller(found.letter.tenant_id, found.letter.api_key_id)
+        owner = Caller(found.dead_letter.tenant_id, found.dead_letter.api_key_id)
         submitted = await requeue(backend, owner, found)
         run = submitted.run
         job_id = run.program.job_id if run.program is not None else None
@@ -336,7 +336,7 @@ def requeue_letter(sequence: int, nats_url: str | None) -> None:
     _print_json(_with(nats_url, None, change))
 
 
-@letters.command("delete", example="pyoco-grid dlq delete 17")
+@dead_letters.command("delete", example="pyoco-grid dlq delete 17")
 @click.argument("sequence", type=click.IntRange(min=1))
 @_nats_option
 def delete_letter(sequence: int, nats_url: str | None) -> None:
@@ -368,12 +368,12 @@ async def _find(backend: OperatorBackend, sequence: int) -> StoredDeadLetter:
     programs."""
 
     found = await backend.dead_letters.find(sequence)
-    if found is None or not found.letter.is_exec:
+    if found is None or not found.dead_letter.is_exec:
         raise DeadLetterNotFound(f"there is no dead letter {sequence} of a program")
     return found
 
 
 def _shown(found: StoredDeadLetter) -> dict[str, Any]:
     """Return the public fields. The job is omitted: its arguments and files are confidential."""
-    known = {name: value for name, value in vars(found.letter).items() if value is not None and name != "job"}
+    known = {name: value for name, value in vars(found.dead_letter).items() if value is not None and name != "job"}
     return {"id": found.letter_id, **known}

@@ -14,7 +14,7 @@ from pyoco_server.errors import UsageError
 
 if TYPE_CHECKING:
     from pyoco_server.config import GridConfig, NatsBackendConfig
-    from pyoco_server.doors.cli.grid.members import Members
+    from pyoco_server.doors.cli.grid.members import ClusterMembers
 
 __all__ = ["check_access", "door_options", "read_peers", "server_tls"]
 
@@ -61,7 +61,11 @@ def read_peers(text: str) -> tuple[str, ...]:
 
 
 def door_options(
-    listening: socket.socket, host: str, given: dict[str, Any], peers: tuple[str, ...], members: Members | None = None
+    listening: socket.socket,
+    host: str,
+    given: dict[str, Any],
+    peers: tuple[str, ...],
+    members: ClusterMembers | None = None,
 ) -> DoorOptions:
     """Build the options of a door. `members` is the cluster it belongs to, whose list contains its advertised
     address."""

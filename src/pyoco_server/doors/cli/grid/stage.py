@@ -15,7 +15,7 @@ from pyoco_server.embedded import end, free_ports, kill, spawn
 from pyoco_server.embedded.cluster import cluster_of, cluster_url
 from pyoco_server.errors import Unavailable
 
-__all__ = ["HOST", "Cluster", "DemoProcesses", "free_ports", "own_command"]
+__all__ = ["HOST", "ClusterStage", "DemoProcesses", "free_ports", "own_command"]
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -87,7 +87,7 @@ class DemoProcesses:
             kill(process)
 
 
-class Cluster:
+class ClusterStage:
     """Three NATS nodes on this machine. Every write is synced to disk (GRID-188)."""
 
     def __init__(self, processes: DemoProcesses, folder: Path, size: int = 3) -> None:

@@ -67,10 +67,10 @@ def _workers(group: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _streams(replicas: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[Any, ...]]:
-    for stream, copies in replicas.items():
-        leader = next((each["name"] for each in copies if each["leader"]), "none")
-        current = sum(bool(each["current"]) for each in copies)
-        yield stream, leader, f"{current} of {len(copies)} current"
+    for stream, members in replicas.items():
+        leader = next((each["name"] for each in members if each["leader"]), "none")
+        current = sum(bool(each["current"]) for each in members)
+        yield stream, leader, f"{current} of {len(members)} current"
 
 
 def _since(job: Mapping[str, Any], now: float) -> str:

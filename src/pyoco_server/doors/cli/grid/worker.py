@@ -117,25 +117,25 @@ async def _work(
 
     from pyoco_server.doors.cli.signals import StopSignal
     from pyoco_server.executors.program.local import LocalPrograms
-    from pyoco_server.executors.program.settings import Settings
+    from pyoco_server.executors.program.settings import RunnerSettings
     from pyoco_server.frames.addresses import Addresses
     from pyoco_server.loops.programs.cpu import CpuUse
     from pyoco_server.loops.tcp_worker.identity import take_identity
     from pyoco_server.loops.tcp_worker.log_chunks import DoorLines
-    from pyoco_server.loops.tcp_worker.worker import Machine, TcpWorker
+    from pyoco_server.loops.tcp_worker.worker import CpuAndClock, TcpWorker
     from pyoco_server.wiring.logs import log_sender
 
     hurry = asyncio.Event()
     stop = StopSignal(at_once=hurry.set)
     lines = DoorLines()
     sender = log_sender(logs, lines, lines.is_up) if logs.logs_enabled else None
-    executor = LocalPrograms(Settings.of(config, os.environ), os.environ, sender)
+    executor = LocalPrograms(RunnerSettings.of(config, os.environ), os.environ, sender)
     async with contextlib.AsyncExitStack() as ending:
         await executor.start()
         ending.push_async_callback(executor.stop)
         identity = await asyncio.to_thread(take_identity, Path(config.work_root), worker_id, socket.gethostname())
         addresses = Addresses(doors, clock=time.monotonic, chance=random.SystemRandom().random)
-        machine, sink = Machine(cpu=CpuUse().share), lines if sender is not None else None
+        machine, sink = CpuAndClock(cpu=CpuUse().share), lines if sender is not None else None
         worker = TcpWorker(executor, identity, config, options, addresses, machine, sink)
         ending.push_async_callback(worker.stop)
         if sender is not None:

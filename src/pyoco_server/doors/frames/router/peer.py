@@ -33,7 +33,7 @@ from pyoco_server.doors.frames.guard import Visitor
 from pyoco_server.doors.frames.router.choice import Choice
 from pyoco_server.doors.frames.router.outbox import Outbox
 from pyoco_server.doors.frames.router.passage import Passage
-from pyoco_server.doors.frames.router.placed import Placed, PlacedJobs
+from pyoco_server.doors.frames.router.placed import PlacedJob, PlacedJobs
 from pyoco_server.doors.frames.submits import LARGE_BYTES, read_submit
 from pyoco_server.errors import PyocoError
 from pyoco_server.frames.calling import Session as Attachment
@@ -200,7 +200,7 @@ class RouterPeer:
         job = Job(request.job_id, request.exec_name, frame.payload, submit_subject(request.exec_name), future)
         job.is_cancelling = self._placed.get(job.job_id) is not None
         self._placed.put(
-            Placed(job, group, route, content, frame.msg_id, self._context.now(), asks=[frame.msg_id]),
+            PlacedJob(job, group, route, content, frame.msg_id, self._context.now(), asks=[frame.msg_id]),
         )
         group.submit(job)
 
@@ -246,7 +246,7 @@ class RouterPeer:
             raise GridRefused(Code.NOT_FOUND, "this client has no such job", job_id=ask.job_id)
         elif not self._is_gone:
             job = Job(ask.job_id, "", None, "", asyncio.get_running_loop().create_future())
-            self._placed.put(Placed(job, group, route, "", frame.msg_id, self._context.now()))
+            self._placed.put(PlacedJob(job, group, route, "", frame.msg_id, self._context.now()))
             group.submit(job)
 
     async def _find(self, job_id: str) -> tuple[Route | None, Group | None]:
@@ -352,7 +352,7 @@ class RouterPeer:
         lost_at = self._lost_at.get(group)
         return lost_at is not None and self._context.now() - max(lost_at, since) >= self._context.grace_seconds
 
-    async def _try_move(self, placed: Placed) -> None:
+    async def _try_move(self, placed: PlacedJob) -> None:
         if placed.job.payload is None:
             self._give_up(placed, GridRefused(Code.UNAVAILABLE, "its group cannot be reached just now"))
             return
@@ -361,7 +361,7 @@ class RouterPeer:
         except PyocoError as error:
             log.warning("could not move a job; trying again", job_id=placed.job.job_id, why=str(error))
 
-    async def _move(self, placed: Placed) -> None:
+    async def _move(self, placed: PlacedJob) -> None:
         """Move a job to another group, by the rules of its first placement. Raises Unavailable."""
         job_id, old = placed.job.job_id, placed.group
         try:
@@ -391,7 +391,7 @@ class RouterPeer:
             placed.group = group
             group.submit(placed.job)
 
-    def _give_up(self, placed: Placed, error: GridRefused) -> None:
+    def _give_up(self, placed: PlacedJob, error: GridRefused) -> None:
         placed.group.table.pop(placed.job.job_id, None)
         self.refused(placed.job, GridRefused(error.code, error.message))
 

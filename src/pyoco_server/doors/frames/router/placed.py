@@ -12,7 +12,7 @@ from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.doors.frames.budget import ByteBudget
 from pyoco_server.ports.routes.port import Route
 
-__all__ = ["Placed", "PlacedJobs"]
+__all__ = ["PlacedJob", "PlacedJobs"]
 
 #: Limit of one connection. Its jobs are kept in memory, to be sent to another group if necessary.
 _BYTES_MAX = 64 * 1024 * 1024
@@ -23,7 +23,7 @@ _ASKS_MAX = 64
 
 
 @dataclass(eq=False)
-class Placed:
+class PlacedJob:
     """The placement of a job."""
 
     job: Job
@@ -60,19 +60,19 @@ class PlacedJobs:
 
     def __init__(self, held: ByteBudget) -> None:
         self._held = held
-        self._jobs: dict[str, Placed] = {}
+        self._jobs: dict[str, PlacedJob] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def __iter__(self) -> Iterator[Placed]:
+    def __iter__(self) -> Iterator[PlacedJob]:
         return iter(list(self._jobs.values()))
 
-    def get(self, job_id: str) -> Placed | None:
+    def get(self, job_id: str) -> PlacedJob | None:
         return self._jobs.get(job_id)
 
-    def put(self, placed: Placed) -> None:
+    def put(self, placed: PlacedJob) -> None:
         """Add a job. Replaces an entry that was only to be cancelled. Raises GridRefused: nothing changed."""
         if self._bytes + placed.size > _BYTES_MAX or not self._held.try_take(placed.size):
             raise GridRefused(Code.QUEUE_FULL, "too much is under way through this router; try again later")
@@ -80,7 +80,7 @@ class PlacedJobs:
         self._bytes += placed.size
         self._jobs[placed.job.job_id] = placed
 
-    def drop(self, job_id: str) -> Placed | None:
+    def drop(self, job_id: str) -> PlacedJob | None:
         placed = self._jobs.pop(job_id, None)
         if placed is not None:
             self._bytes -= placed.size

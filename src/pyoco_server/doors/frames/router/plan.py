@@ -12,7 +12,7 @@ from pyoco_server.core.programs.names import is_group
 from pyoco_server.errors import UsageError
 from pyoco_server.frames.addresses import Address
 
-__all__ = ["DENY", "Backend", "RouterPlan", "Rule", "read_backend", "read_rule"]
+__all__ = ["DENY", "RoutedGroup", "RouterPlan", "RoutingRule", "read_backend", "read_rule"]
 
 #: The target of denied jobs.
 DENY = "deny"
@@ -20,7 +20,7 @@ _GLOB = re.compile(r"[A-Za-z0-9_*?\[\]!-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Backend:
+class RoutedGroup:
     """One group, by the name used in rules and placements."""
 
     name: str
@@ -28,7 +28,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RoutingRule:
     """Sends jobs whose program, or client, matches to `target`."""
 
     #: `exec` or `client`.
@@ -43,8 +43,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class RouterPlan:
-    backends: tuple[Backend, ...]
-    rules: tuple[Rule, ...] = ()
+    backends: tuple[RoutedGroup, ...]
+    rules: tuple[RoutingRule, ...] = ()
     policy: Policy = "rr"
 
     def __post_init__(self) -> None:
@@ -65,22 +65,22 @@ class RouterPlan:
         return next((rule.target for rule in self.rules if rule.matches(exec_name, client_id)), None)
 
 
-def read_backend(text: str) -> Backend:
+def read_backend(text: str) -> RoutedGroup:
     """Parse `NAME=host:port|host:port`. Raises UsageError."""
     name, _, doors = text.partition("=")
     if not is_group(name) or name == DENY or not doors:
         raise UsageError(f"--backend {text[:80]!r} is not NAME=host:port; example: --backend g1=127.0.0.1:5000")
-    return Backend(name, _addresses(doors.split("|")))
+    return RoutedGroup(name, _addresses(doors.split("|")))
 
 
 def _addresses(texts: Sequence[str]) -> tuple[Address, ...]:
     return tuple(dict.fromkeys(Address.read(text) for text in texts))
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> RoutingRule:
     """Parse `exec=GLOB:GROUP`, `client=GLOB:GROUP` or `exec=GLOB:deny`. Raises UsageError."""
     about, _, rest = text.partition("=")
     glob, _, target = rest.rpartition(":")
     if about not in ("exec", "client") or _GLOB.fullmatch(glob) is None or not is_group(target):
         raise UsageError(f"--rule {text[:80]!r} is not exec=GLOB:GROUP; example: --rule 'exec=render*:g1'")
-    return Rule(about, glob, target)
+    return RoutingRule(about, glob, target)

@@ -22,11 +22,11 @@ from pyoco_server.doors.frames.router.plan import RouterPlan
 from pyoco_server.doors.frames.session import Peer, Session
 from pyoco_server.doors.frames.settings import DoorOptions
 from pyoco_server.errors import Unavailable
-from pyoco_server.frames.tasks import Tasks
+from pyoco_server.frames.tasks import TaskSet
 from pyoco_server.frames.wire import Wire
 from pyoco_server.logs import get_logger
 from pyoco_server.loops.loop import Loop
-from pyoco_server.loops.programs.meter import Gauges, Meter
+from pyoco_server.loops.programs.meter import Gauges, ProgramMeter
 from pyoco_server.ports.backend import DoorBackend
 from pyoco_server.ports.door_records.port import DoorState
 from pyoco_server.ports.programs import Programs
@@ -56,9 +56,9 @@ class RouterContext:
     guard: Guard
     redirects: Redirects
     state: Callable[[], DoorState]
-    meter: Meter
+    meter: ProgramMeter
     link_settings: LinkSettings
-    tasks: Tasks = field(default_factory=Tasks)
+    tasks: TaskSet = field(default_factory=TaskSet)
     #: SubmitJobs being parsed, and jobs without a result: limits over all connections.
     in_work: ByteBudget = field(default_factory=lambda: ByteBudget(_IN_WORK_BYTES_MAX))
     held: ByteBudget = field(default_factory=lambda: ByteBudget(_HELD_BYTES_MAX))
@@ -94,7 +94,7 @@ class Router:
         programs = backend.programs
         self._is_draining = False
         self.sessions: set[Session[RouterContext]] = set()
-        self.meter = Meter("router")
+        self.meter = ProgramMeter("router")
         # A router belongs to no group: redirected clients try the other routers that `--peers` names.
         redirects = Redirects(
             programs.doors,

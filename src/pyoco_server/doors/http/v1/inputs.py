@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.priced.upload_input import InputFile, Uploaded, upload_input
+from pyoco_server.actions.priced.upload_input import StoredInput, Uploaded, upload_input
 from pyoco_server.core.priced.input_key import NAME_LENGTH_MAX
 from pyoco_server.core.priced.instants import iso
 from pyoco_server.core.priced.strict_text import wrong
@@ -79,7 +79,7 @@ async def upload_priced_input(request: Request) -> Response:
             sha256 = await _receive(request, content, priced.config.pack_input_max_bytes)
             if announced is not None and announced != sha256:
                 raise wrong((), "the bytes are not those of the header X-Content-SHA256; nothing was stored")
-            file = InputFile(
+            file = StoredInput(
                 name=request.query_params.get("name", ""),
                 content_type=_content_type(request.headers),
                 sha256=sha256,

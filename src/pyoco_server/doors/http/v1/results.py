@@ -16,7 +16,7 @@ from pyoco_server.doors.http.v1.limits import priced_of, refuse_unknown_paramete
 from pyoco_server.doors.http.v1.pieces import in_pieces
 from pyoco_server.doors.http.v1.visit import visit_of
 from pyoco_server.errors import ObjectNotFound
-from pyoco_server.ports.results.port import Head
+from pyoco_server.ports.results.port import ResultHead
 
 __all__ = ["OPERATIONS", "SCHEMAS"]
 
@@ -45,7 +45,7 @@ async def get_priced_result(request: Request) -> Response:
         return in_pieces(data, _headers(request, head), held.pop_all().close)
 
 
-def _headers(request: Request, head: Head) -> dict[str, str]:
+def _headers(request: Request, head: ResultHead) -> dict[str, str]:
     """Headers for a download: a browser must not render or run what a pack wrote under our origin."""
     return {
         **visit_of(request.scope).headers(),

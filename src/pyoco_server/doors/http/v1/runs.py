@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyoco_server.actions.priced.read_run import Reading, SignedResult, read_run
+from pyoco_server.actions.priced.read_run import PricedRunReading, SignedResult, read_run
 from pyoco_server.actions.priced.submit import submit
 from pyoco_server.core.priced.constants import POLL_RECOMMENDED_INTERVAL_MS
 from pyoco_server.core.priced.instants import SECOND_US, iso
@@ -77,7 +77,7 @@ def _score(e4: int) -> msgspec.Raw:
     return msgspec.Raw(f"{whole}.{digits}".encode())
 
 
-def _shown(request: Request, reading: Reading, costs: Costs) -> dict[str, Any]:
+def _shown(request: Request, reading: PricedRunReading, costs: Costs) -> dict[str, Any]:
     """PRICED-74"""
     run = reading.run
     return {
@@ -95,7 +95,7 @@ def _shown(request: Request, reading: Reading, costs: Costs) -> dict[str, Any]:
     }
 
 
-def _result(request: Request, reading: Reading) -> dict[str, Any] | None:
+def _result(request: Request, reading: PricedRunReading) -> dict[str, Any] | None:
     if reading.result is not None:
         return _signed(request, reading.result)
     if reading.run.status is Status.FAILED:

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyoco_server.ports.nats.memory.configs import consumer_config, stream_config
-from pyoco_server.ports.nats.memory.consumer import Consumer, Pull
+from pyoco_server.ports.nats.memory.consumer import Consumer, PendingPull
 from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, instant
-from pyoco_server.ports.nats.memory.stream import Refusal, Stream
+from pyoco_server.ports.nats.memory.stream import Stream, StreamRefusal
 from pyoco_server.ports.nats.memory.subjects import overlaps
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Api:
         answer: _Body = {"type": f"io.nats.jetstream.api.v1.{kind}_response"}
         try:
             answer |= self._calls[name](words, json.loads(data) if data else {})
-        except Refusal as error:
+        except StreamRefusal as error:
             answer["error"] = error.as_json()
             if name == "STREAM.INFO":
                 answer |= {"total": 0, "offset": 0, "limit": 0}
@@ -89,13 +89,13 @@ class Api:
     def _stream(self, name: str) -> Stream:
         found = self._server.streams.get(name)
         if found is None:
-            raise Refusal(404, 10059, "stream not found")
+            raise StreamRefusal(404, 10059, "stream not found")
         return found
 
     def _consumer(self, stream: str, name: str) -> Consumer:
         found = self._server.consumers.get(self._stream(stream).name, {}).get(name)
         if found is None or found.is_deleted:
-            raise Refusal(404, 10014, "consumer not found")
+            raise StreamRefusal(404, 10014, "consumer not found")
         return found
 
     # Streams.
@@ -105,7 +105,7 @@ class Api:
         existing = self._server.streams.get(name)
         if existing is not None:
             if existing.config != config:
-                raise Refusal(400, 10058, "stream name already in use with a different configuration")
+                raise StreamRefusal(400, 10058, "stream name already in use with a different configuration")
             return self._described(existing) | {"did_create": True}
         self._check_stream(name, config)
         return self._described(self._server.make_stream(config)) | {"did_create": True}
@@ -114,19 +114,19 @@ class Api:
         stream, config = self._stream(words[0]), stream_config(body)
         self._check_stream(stream.name, config)
         if stream.config.get("allow_msg_schedules") and not config.get("allow_msg_schedules"):
-            raise Refusal(500, 10052, "message schedules can not be disabled")
+            raise StreamRefusal(500, 10052, "message schedules can not be disabled")
         self._server.change_stream(stream, config)
         return self._described(stream)
 
     def _check_stream(self, name: str, config: _Body) -> None:
         if config["num_replicas"] > 1:
-            raise Refusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
+            raise StreamRefusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
         if config.get("allow_msg_schedules") and config["discard"] == "new":
-            raise Refusal(500, 10052, "message scheduling cannot use discard new")
+            raise StreamRefusal(500, 10052, "message scheduling cannot use discard new")
         others = [each for each in self._server.streams.values() if each.name != name]
         taken = [subject for each in others for subject in each.config["subjects"]]
         if any(overlaps(one, other) for one in config["subjects"] for other in taken):
-            raise Refusal(400, 10065, "subjects overlap with an existing stream")
+            raise StreamRefusal(400, 10065, "subjects overlap with an existing stream")
 
     def _stream_info(self, words: list[str], body: _Body) -> _Body:
         stream = self._stream(words[0])
@@ -157,7 +157,7 @@ class Api:
     def _purge(self, words: list[str], body: _Body) -> _Body:
         stream = self._stream(words[0])
         if stream.config["deny_purge"]:
-            raise Refusal(500, 10110, "stream purge not permitted")
+            raise StreamRefusal(500, 10110, "stream purge not permitted")
         count = stream.purge(body.get("filter") or ">", body.get("seq", 0), body.get("keep", 0))
         return {"success": True, "purged": count}
 
@@ -207,9 +207,9 @@ class Api:
         elif body.get("seq"):
             found = messages.get(body["seq"])
         else:
-            raise Refusal(400, 10003, "bad request")
+            raise StreamRefusal(400, 10003, "bad request")
         if found is None:
-            raise Refusal(404, 10037, "no message found")
+            raise StreamRefusal(404, 10037, "no message found")
         message: _Body = {"subject": found.subject, "seq": found.seq, "time": instant(found.time_ns)}
         if found.data:
             message["data"] = base64.b64encode(found.data).decode()
@@ -220,13 +220,13 @@ class Api:
     def _delete_message(self, words: list[str], body: _Body) -> _Body:
         stream = self._stream(words[0])
         if stream.config["deny_delete"]:
-            raise Refusal(500, 10057, "message delete not permitted")
+            raise StreamRefusal(500, 10057, "message delete not permitted")
         if body["seq"] > stream.messages.last_seq:
-            raise Refusal(500, 10057, "stream store EOF")
+            raise StreamRefusal(500, 10057, "stream store EOF")
         if body["seq"] < stream.messages.first_seq:
-            raise Refusal(500, 10057, "no message found")
+            raise StreamRefusal(500, 10057, "no message found")
         if not stream.remove(body["seq"]):
-            raise Refusal(400, 10043, f"sequence {body['seq']} not found")
+            raise StreamRefusal(400, 10043, f"sequence {body['seq']} not found")
         return {"success": True}
 
     # Consumers.
@@ -246,12 +246,12 @@ class Api:
         if existing is not None:
             return self._change_consumer(existing, config, body.get("action", ""))
         if body.get("action") == "update":
-            raise Refusal(400, 10149, "consumer does not exist")
+            raise StreamRefusal(400, 10149, "consumer does not exist")
         if stream.is_work_queue:
             self._check_unique(living, config)
         limit = stream.config["max_consumers"]
         if 0 < limit <= len(living):
-            raise Refusal(400, 10026, "maximum consumers limit reached")
+            raise StreamRefusal(400, 10026, "maximum consumers limit reached")
         living[name] = Consumer(stream, name, config, self._server)
         answer = living[name].info()
         living[name].serve()
@@ -260,10 +260,10 @@ class Api:
     @staticmethod
     def _change_consumer(existing: Consumer, config: _Body, action: str) -> _Body:
         if action == "create" and existing.config != config:
-            raise Refusal(400, 10148, "consumer already exists")
+            raise StreamRefusal(400, 10148, "consumer already exists")
         for key, text in _FIXED.items():
             if existing.config.get(key) != config.get(key):
-                raise Refusal(500, 10012, f"{text} can not be updated")
+                raise StreamRefusal(500, 10012, f"{text} can not be updated")
         if existing.config != config:
             existing.change(config)
         return existing.info()
@@ -271,12 +271,12 @@ class Api:
     @staticmethod
     def _check_unique(living: dict[str, Consumer], config: _Body) -> None:
         if config["ack_policy"] != "explicit":
-            raise Refusal(400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream")
+            raise StreamRefusal(400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream")
         own_filter = config.get("filter_subject")
         if not own_filter and living:
-            raise Refusal(400, 10099, "multiple non-filtered consumers not allowed on workqueue stream")
+            raise StreamRefusal(400, 10099, "multiple non-filtered consumers not allowed on workqueue stream")
         if any(overlaps(own_filter or ">", each.filter) for each in living.values()):
-            raise Refusal(400, 10100, "filtered consumer not unique on workqueue stream")
+            raise StreamRefusal(400, 10100, "filtered consumer not unique on workqueue stream")
 
     def _consumer_info(self, words: list[str], _: _Body) -> _Body:
         return self._consumer(words[0], words[1]).info()
@@ -306,7 +306,7 @@ class Api:
         body = json.loads(data) if data[:1] == b"{" else {"batch": int(data or b"1")}
         expires = body.get("expires", 0)
         consumer.ask(
-            Pull(
+            PendingPull(
                 reply=reply,
                 batch=body.get("batch", 1),
                 expires_ns=time.time_ns() + expires if expires else 0,

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from pyoco_server.ports.nats.memory.configs import consumer_config
 from pyoco_server.ports.nats.memory.deliveries import Deliveries
 from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, instant
-from pyoco_server.ports.nats.memory.stream import Refusal, Stream
+from pyoco_server.ports.nats.memory.stream import Stream, StreamRefusal
 from pyoco_server.ports.nats.memory.subjects import covers, matcher, overlaps
 
-__all__ = ["Consumer", "Outlet", "Pull"]
+__all__ = ["Consumer", "Outlet", "PendingPull"]
 
 
 _POLICIES = ("all", "new", "by_start_sequence")
@@ -42,7 +42,7 @@ class Outlet(Protocol):
 
 
 @dataclass(eq=False)
-class Pull:
+class PendingPull:
     """A pull request that waits at the server. `max_bytes` is the remaining limit; 0: no limit."""
 
     reply: str
@@ -65,7 +65,7 @@ class Consumer:
         self.is_push = "deliver_subject" in self.config
         self.is_explicit = self.config["ack_policy"] == "explicit"
         self.deliveries = Deliveries(self._first_seq())
-        self.waiting: list[Pull] = []
+        self.waiting: list[PendingPull] = []
         self.is_deleted = False
         self._set_filter()
         stream.on_stored.append(self._on_stored)
@@ -80,7 +80,7 @@ class Consumer:
     def _first_seq(self) -> int:
         messages, policy = self.stream.messages, self.config["deliver_policy"]
         if policy not in _POLICIES:
-            raise Refusal(501, 10003, f"the JetStream in memory has no deliver policy {policy!r}")
+            raise StreamRefusal(501, 10003, f"the JetStream in memory has no deliver policy {policy!r}")
         if policy == "new":
             return messages.last_seq + 1
         start = self.config.get("opt_start_seq", 1) if policy == "by_start_sequence" else 1
@@ -138,7 +138,7 @@ class Consumer:
 
     # Pulls.
 
-    def ask(self, pull: Pull) -> None:
+    def ask(self, pull: PendingPull) -> None:
         self._active_ns = time.time_ns()
         self._drop_dead_pulls()
         if len(self.waiting) >= self.config["max_waiting"]:
@@ -160,16 +160,16 @@ class Consumer:
         if pull.heartbeat_ns:
             self._send_heartbeats_for(pull)
 
-    def _end(self, pull: Pull, line: str) -> None:
+    def _end(self, pull: PendingPull, line: str) -> None:
         self.waiting.remove(pull)
         self.outlet.status(pull.reply, line, pull.left)
 
-    def _expire(self, pull: Pull) -> None:
+    def _expire(self, pull: PendingPull) -> None:
         if pull in self.waiting:
             self._active_ns = time.time_ns()
             self._end(pull, "408 Request Timeout")
 
-    def _send_heartbeats_for(self, pull: Pull) -> None:
+    def _send_heartbeats_for(self, pull: PendingPull) -> None:
         def send_heartbeat() -> None:
             if pull in self.waiting and not self.is_deleted:
                 if time.time_ns() - self._sent_ns >= pull.heartbeat_ns:
@@ -197,7 +197,7 @@ class Consumer:
                 return
             self._send(pull.reply, message, reply)
 
-    def _next_pull(self, size: int) -> Pull | None:
+    def _next_pull(self, size: int) -> PendingPull | None:
         """Return the pull request for the next message, which has this size including its reply subject."""
         while self.waiting:
             pull = self.waiting[0]

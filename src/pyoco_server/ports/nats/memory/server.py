@@ -12,21 +12,21 @@ from pyoco_server.ports.nats.client import Raw
 from pyoco_server.ports.nats.memory.api import Api
 from pyoco_server.ports.nats.memory.consumer import Consumer
 from pyoco_server.ports.nats.memory.messages import Message, instant
-from pyoco_server.ports.nats.memory.stream import Refusal, Stream
+from pyoco_server.ports.nats.memory.stream import Stream, StreamRefusal
 from pyoco_server.ports.nats.memory.subjects import SubjectTable, is_pattern
 from pyoco_server.ports.nats.memory.timer import Timer
 
 if TYPE_CHECKING:
     from pyoco_server.ports.nats.memory.client import MemoryClient
 
-__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "Wire", "drop_server", "put_server", "server_at"]
+__all__ = ["MAX_PAYLOAD_BYTES", "MemoryNats", "MemoryWire", "drop_server", "put_server", "server_at"]
 
 #: The default of nats-server.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _SCHEME = "memory://"
 
 
-class Wire:
+class MemoryWire:
     """The transport of messages. This one is immediate and lossless; the simulator uses another."""
 
     def up(self, client: MemoryClient, act: Callable[[], None], subject: str = "") -> None:
@@ -41,8 +41,8 @@ class Wire:
 class MemoryNats:
     """One server without a cluster. It runs in the thread of the event loop that uses it."""
 
-    def __init__(self, wire: Wire | None = None) -> None:
-        self.wire = wire or Wire()
+    def __init__(self, wire: MemoryWire | None = None) -> None:
+        self.wire = wire or MemoryWire()
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
         self._clients: dict[MemoryClient, dict[int, str]] = {}
@@ -131,7 +131,7 @@ class MemoryNats:
         message: Message | None = None
         try:
             message, seq = stream.store(subject, data, Raw(subject, reply, data, head).headers if head else {}, head)
-        except Refusal as error:
+        except StreamRefusal as error:
             answer: dict[str, object] = {"error": error.as_json(), "stream": stream.name, "seq": 0}
         else:
             answer = {"stream": stream.name, "seq": seq} | ({} if message else {"duplicate": True})

@@ -17,7 +17,7 @@ from pyoco_server.ports.nats.memory.configs import stream_config
 from pyoco_server.ports.nats.memory.messages import SECOND_NS, Message, Messages, instant, stored_size
 from pyoco_server.ports.nats.memory.schedules import due_ns_of, fired_head, replacing_head, schedule_problem
 
-__all__ = ["Refusal", "Stream"]
+__all__ = ["Stream", "StreamRefusal"]
 
 _TTL = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+\Z")
 _TTL_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -29,7 +29,7 @@ _INVALID, _FOR_EVER = -1, 0
 _NEVER = "0001-01-01T00:00:00Z"
 
 
-class Refusal(Exception):
+class StreamRefusal(Exception):
     """An error response: an HTTP-like code, JetStream's own code, and a text."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
@@ -82,13 +82,13 @@ class Stream:
         now = time.time_ns()
         limit = self.config["max_msg_size"]
         if 0 <= limit < len(data) + len(head):
-            raise Refusal(400, 10054, "message size exceeds maximum allowed")
+            raise StreamRefusal(400, 10054, "message size exceeds maximum allowed")
         expected = headers.get("Nats-Expected-Stream")
         if expected is not None and expected != self.name:
-            raise Refusal(400, 10060, "expected stream does not match")
+            raise StreamRefusal(400, 10060, "expected stream does not match")
         ttl_ns = _ttl_ns(headers.get("Nats-TTL"))
         if ttl_ns is not None and ttl_ns >= 0 and not self.config["allow_msg_ttl"]:
-            raise Refusal(400, 10166, "per-message TTL is disabled")
+            raise StreamRefusal(400, 10166, "per-message TTL is disabled")
         self._check_last(subject, headers)
         head = self._checked_schedule(subject, headers, head)
         message_id = headers.get("Nats-Msg-Id")
@@ -96,10 +96,10 @@ class Stream:
             return None, known
         expected = headers.get("Nats-Expected-Last-Msg-Id")
         if expected and expected != self._last_id:
-            raise Refusal(400, 10070, f"wrong last msg ID: {self._last_id}")
+            raise StreamRefusal(400, 10070, f"wrong last msg ID: {self._last_id}")
         rollup = self._check_rollup(headers)
         if ttl_ns == _INVALID:
-            raise Refusal(400, 10165, "invalid per-message TTL")
+            raise StreamRefusal(400, 10165, "invalid per-message TTL")
         if ttl_ns and ttl_ns < self._marker_ns and self.config["max_msgs_per_subject"] != 1:
             ttl_ns, head = self._marker_ns, _with_ttl(head, self._marker_ns)
         self._check_room(subject, stored_size(subject, head, data))
@@ -127,10 +127,10 @@ class Stream:
         if "Nats-Schedule" not in headers:
             return head
         if not self.config.get("allow_msg_schedules"):
-            raise Refusal(400, 10188, "message schedules is disabled")
+            raise StreamRefusal(400, 10188, "message schedules is disabled")
         problem = schedule_problem(subject, headers, self.config["subjects"])
         if problem is not None:
-            raise Refusal(400, *problem)
+            raise StreamRefusal(400, *problem)
         return replacing_head(head)
 
     def _schedule(self, message: Message, headers: Mapping[str, str]) -> None:
@@ -174,19 +174,19 @@ class Stream:
             last = self.messages.last(pattern or subject)
             have = 0 if last is None else last.seq
             if wanted != str(have):
-                raise Refusal(400, 10071, f"wrong last sequence: {have}")
+                raise StreamRefusal(400, 10071, f"wrong last sequence: {have}")
         elif pattern:
-            raise Refusal(400, 10193, "missing sequence for expected last sequence per subject")
+            raise StreamRefusal(400, 10193, "missing sequence for expected last sequence per subject")
         wanted = headers.get("Nats-Expected-Last-Sequence")
         if wanted and wanted != str(self.messages.last_seq):
-            raise Refusal(400, 10071, f"wrong last sequence: {self.messages.last_seq}")
+            raise StreamRefusal(400, 10071, f"wrong last sequence: {self.messages.last_seq}")
 
     def _check_rollup(self, headers: Mapping[str, str]) -> str:
         rollup = headers.get("Nats-Rollup", "")
         if rollup and (not self.config["allow_rollup_hdrs"] or self.config["deny_purge"]):
-            raise Refusal(500, 10111, "rollup not permitted")
+            raise StreamRefusal(500, 10111, "rollup not permitted")
         if rollup not in ("", "sub", "all"):
-            raise Refusal(500, 10111, f'rollup value invalid: "{rollup}"')
+            raise StreamRefusal(500, 10111, f'rollup value invalid: "{rollup}"')
         return rollup
 
     def _check_room(self, subject: str, size: int) -> None:
@@ -197,12 +197,12 @@ class Stream:
         is_replacing = False
         if 0 < per_subject <= self.messages.count(subject):
             if config.get("discard_new_per_subject"):
-                raise Refusal(503, 10077, "maximum messages per subject exceeded")
+                raise StreamRefusal(503, 10077, "maximum messages per subject exceeded")
             is_replacing = True
         if 0 < config["max_msgs"] <= len(self.messages) and not is_replacing:
-            raise Refusal(503, 10077, "maximum messages exceeded")
+            raise StreamRefusal(503, 10077, "maximum messages exceeded")
         if 0 < config["max_bytes"] < self.messages.bytes + size and not is_replacing:
-            raise Refusal(503, 10077, "maximum bytes exceeded")
+            raise StreamRefusal(503, 10077, "maximum bytes exceeded")
 
     def keep_limits(self, *subjects: str) -> None:
         """Remove the oldest messages beyond the limits. `subjects` are checked for the limit per subject."""

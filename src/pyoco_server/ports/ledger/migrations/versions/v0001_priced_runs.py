@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from pyoco_server.ports.ledger.types import BigInt, Instant, Json, Now, RunId, SmallInt
+from pyoco_server.ports.ledger.types import BigInt, InstantColumn, Json, Now, RunId, SmallInt
 
 __all__ = ["branch_labels", "depends_on", "down_revision", "downgrade", "revision", "upgrade"]
 
@@ -58,7 +58,7 @@ def _make_tenants() -> None:
         sa.Column("display_name", sa.Text, nullable=False),
         sa.Column("status", sa.Text, nullable=False, server_default="ACTIVE"),
         sa.Column("rate_limit_per_min", sa.Integer),
-        sa.Column("created_at", Instant, nullable=False, server_default=Now()),
+        sa.Column("created_at", InstantColumn, nullable=False, server_default=Now()),
         _check("ck_tenants_status", "status IN ('ACTIVE', 'SUSPENDED')"),
         _check("ck_tenants_rate_limit", "rate_limit_per_min > 0"),
     )
@@ -89,22 +89,22 @@ def _make_runs() -> None:
         sa.Column("result_bytes", BigInt),
         sa.Column("result_artifacts_json", Json),
         sa.Column("tokens_consumed", BigInt, nullable=False, server_default=sa.text("0")),
-        sa.Column("retention_until", Instant, nullable=False),
+        sa.Column("retention_until", InstantColumn, nullable=False),
         sa.Column("lease_token", sa.Text),
-        sa.Column("lease_expires_at", Instant),
+        sa.Column("lease_expires_at", InstantColumn),
         sa.Column("finalize_token", sa.Text),
         sa.Column("finalize_stage", sa.Text),
-        sa.Column("finalize_claimed_at", Instant),
+        sa.Column("finalize_claimed_at", InstantColumn),
         sa.Column("finalize_actor", sa.Text),
         sa.Column("finalize_intent", Json),
-        sa.Column("enqueued_at", Instant),
+        sa.Column("enqueued_at", InstantColumn),
         sa.Column("last_error_reason_code", sa.Text),
         sa.Column("last_error_detail", sa.Text),
         sa.Column("trace_id", sa.Text),
         sa.Column("api_key_id", sa.Text),
-        sa.Column("started_at", Instant),
-        sa.Column("created_at", Instant, nullable=False, server_default=Now()),
-        sa.Column("updated_at", Instant, nullable=False, server_default=Now()),
+        sa.Column("started_at", InstantColumn),
+        sa.Column("created_at", InstantColumn, nullable=False, server_default=Now()),
+        sa.Column("updated_at", InstantColumn, nullable=False, server_default=Now()),
         *_rules_of_runs(),
     )
     _index_runs()
@@ -162,7 +162,7 @@ def _make_budgets() -> None:
         "budgets",
         sa.Column("tenant_id", sa.Text, sa.ForeignKey("tenants.tenant_id"), primary_key=True),
         sa.Column("balance_usd_micros", BigInt, nullable=False),
-        sa.Column("updated_at", Instant, nullable=False),
+        sa.Column("updated_at", InstantColumn, nullable=False),
         _check("ck_budgets_balance", "balance_usd_micros >= 0"),
     )
     _table(
@@ -173,8 +173,8 @@ def _make_budgets() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("charge_usd_micros", BigInt),
         sa.Column("refund_usd_micros", BigInt),
-        sa.Column("created_at", Instant, nullable=False),
-        sa.Column("closed_at", Instant),
+        sa.Column("created_at", InstantColumn, nullable=False),
+        sa.Column("closed_at", InstantColumn),
         _check("ck_reservations_state", "state IN ('OPEN', 'SETTLED', 'REFUNDED')"),
         _check("ck_reservations_reserved", "reserved_usd_micros > 0"),
         _check("ck_reservations_amounts", "charge_usd_micros >= 0 AND refund_usd_micros >= 0"),
@@ -204,7 +204,7 @@ def _make_journal() -> None:
         sa.Column("finalize_token", sa.Text),
         sa.Column("trace_id", sa.Text),
         sa.Column("memo", sa.Text),
-        sa.Column("created_at", Instant, nullable=False),
+        sa.Column("created_at", InstantColumn, nullable=False),
         _check("ck_ledger_txns_kind", "kind IN ('TOPUP', 'RESERVE', 'SETTLE', 'REFUND', 'CORRECTION')"),
         _check("ck_ledger_txns_actor", f"actor IN ({actors})"),
         _check("ck_ledger_txns_memo", "kind <> 'CORRECTION' OR memo IS NOT NULL"),
@@ -229,7 +229,7 @@ def _make_credit_confirmations() -> None:
     _table(
         "credit_confirmations",
         sa.Column("op_key", sa.Text, primary_key=True),
-        sa.Column("confirmed_at", Instant, nullable=False),
+        sa.Column("confirmed_at", InstantColumn, nullable=False),
     )
 
 
@@ -247,7 +247,7 @@ def _make_rate_buckets() -> None:
         sa.Column("tenant_id", sa.Text, primary_key=True),
         sa.Column("bucket", sa.Text, primary_key=True),
         sa.Column("tokens", BigInt, nullable=False),
-        sa.Column("updated_at", Instant, nullable=False),
+        sa.Column("updated_at", InstantColumn, nullable=False),
     )
 
 

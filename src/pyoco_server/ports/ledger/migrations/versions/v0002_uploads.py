@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from pyoco_server.ports.ledger.types import BigInt, Instant, RunId, SmallInt
+from pyoco_server.ports.ledger.types import BigInt, InstantColumn, RunId, SmallInt
 
 __all__ = ["branch_labels", "depends_on", "down_revision", "downgrade", "revision", "upgrade"]
 
@@ -25,8 +25,8 @@ def upgrade() -> None:
         sa.Column("size_bytes", BigInt, nullable=False),
         sa.Column("content_type", sa.Text, nullable=False),
         sa.Column("stored", SmallInt, nullable=False, server_default=sa.text("0")),
-        sa.Column("created_at", Instant, nullable=False),
-        sa.Column("expires_at", Instant, nullable=False),
+        sa.Column("created_at", InstantColumn, nullable=False),
+        sa.Column("expires_at", InstantColumn, nullable=False),
         sa.CheckConstraint("size_bytes >= 0", name="ck_uploads_size"),
         sa.CheckConstraint("stored IN (0, 1)", name="ck_uploads_stored"),
         sqlite_strict=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from pyoco_server.ports.ledger.types import Instant
+from pyoco_server.ports.ledger.types import InstantColumn
 
 __all__ = ["branch_labels", "depends_on", "down_revision", "downgrade", "revision", "upgrade"]
 
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("runs", sa.Column("not_before", Instant))
+    op.add_column("runs", sa.Column("not_before", InstantColumn))
 
 
 def downgrade() -> None:
