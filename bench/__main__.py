@@ -12,6 +12,7 @@ import platform
 import sys
 
 from bench import (
+    app_testing,
     authenticated,
     batch,
     commands,
@@ -59,6 +60,7 @@ _MEASURES = {
     "mcp": mcp_calls.main,
     "programs": programs.main,
     "schedules": schedules.main,
+    "python": app_testing.main,
 }
 
 #: The same with fewer rounds: for a first look, and not part of all measurements.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,14 @@ class Clients:
 
                 self._blocking = PyocoHttpClient(self._server, self._api_key)
             return self._blocking
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two reads. Raises TimeoutError if no further read could show anything new."""
+        time.sleep(seconds)
+
+    async def pause_of_loop(self, seconds: float) -> None:
+        """As `pause`."""
+        await asyncio.sleep(seconds)
 
     def of_loop(self) -> AsyncPyocoHttpClient:
         """Return the client of the running event loop. Raises as `blocking`."""
