@@ -35,6 +35,7 @@ def test_a_flow_runs_in_this_process() -> None:
     assert app_flows.measure("abc", customer="x") == 3
     assert app_flows.measured_twice("abcd") == "8"
     assert app_flows.fetched("abc") == b"abc"
+    assert app_flows.joined("ab") == "2 195"
     order = Order(1, DUE, [Decimal("1.5"), Decimal(2)])
     assert app_flows.both(order) == {
         "total": {"large": Decimal("3.5")},

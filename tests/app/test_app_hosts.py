@@ -78,7 +78,8 @@ async def test_a_host_reports_and_runs_the_flows_of_an_app(folder: Path) -> None
     """APP-9, APP-10, APP-12, RES-23: the worker's own process has not imported the module."""
     (folder / "served_flows.py").write_text(MODULE)
     hosts = executor("served_flows:app")
-    assert hosts.offered is None
+    before = hosts.offered
+    assert before is None
     await hosts.start()
     try:
         offered = hosts.offered

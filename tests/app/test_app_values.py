@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import pytest
 
 from pyoco_server.app.failures import ResultUnavailable, RunCancelled, RunFailed
@@ -21,9 +22,10 @@ from pyoco_server.app.signature import FlowSignature
 from pyoco_server.app.values import Decoder, params_document, revived
 from pyoco_server.core.offered_flow import OfferedFlow, read_offered_flow
 from pyoco_server.core.values.decode import Undecodable
-from pyoco_server.core.values.encode import content_type_of, encode_value
+from pyoco_server.core.values.encode import NotEncodable, content_type_of, encode_value
 from pyoco_server.errors import ParamsRefused
 from pyoco_server.executors.flow.exception_text import exception_form
+from pyoco_server.executors.flow.rich_values import RichForms
 
 
 class Colour(enum.Enum):
@@ -93,6 +95,48 @@ def test_a_value_comes_back_as_its_hint_says(value: Any, hint: Any) -> None:
     read = FlowSignature("flow", flow).read(document)["value"]
     assert read == value
     assert type(read) is type(value)
+
+
+def kept(value: Any, *, pickles: bool = False) -> tuple[bytes, str]:
+    """As a worker stores it."""
+    pieces: list[bytes] = []
+    content_type = encode_value(value, pieces.append, RichForms(pickles=pickles))
+    return b"".join(pieces), content_type
+
+
+def test_arrays_come_back_alone_and_inside_of_others() -> None:
+    """RES-20, RES-21"""
+    array = np.arange(6, dtype="<i2").reshape(2, 3)
+    data, content_type = kept(array)
+    assert content_type == "application/x-npy"
+    for value, read in (
+        (array, Decoder().of_bytes(data, content_type)),
+        ([array], Decoder(list[np.ndarray[Any, Any]]).of_bytes(*kept([array]))),
+    ):
+        assert type(read) is type(value)
+        assert np.array_equal(np.asarray(read), np.asarray(value))
+    assert Decoder().of_bytes(*kept({"a": np.int64(7)})) == {"a": np.int64(7)}
+    assert np.array_equal(revived(params_document({"array": array}))["array"], array)
+    with pytest.raises(NotEncodable, match=r"ndarray at \$"):
+        kept(np.array([object()]))
+    with pytest.raises(Undecodable, match="cannot be read"):
+        Decoder().of_bytes(b"\x93NUMPY", "application/x-npy")
+
+
+def test_only_handles_of_an_app_that_allows_it_unpickle() -> None:
+    """RES-23"""
+    with pytest.raises(NotEncodable, match="complex at"):
+        kept([1j])
+    data, content_type = kept([1j, {1, 2}, POINT], pickles=True)
+    assert content_type == "application/json"
+    assert data.count(b'"pickle"') == 1, "only what nothing else can encode"
+    assert Decoder(pickles=True).of_bytes(data, content_type)[:2] == [1j, {1, 2}]
+    with pytest.raises(ResultUnavailable, match="a value of kind 'pickle' is unknown"):
+        value_of("1", data, content_type, Decoder())
+    with pytest.raises(TypeError, match=r"the params cannot be encoded: complex at \$\['value'\]"):
+        params_document({"value": 1j})
+    with pytest.raises(NotEncodable):
+        kept(lambda: 1, pickles=True)
 
 
 def test_a_value_that_does_not_fit_its_hint_is_what_the_flow_returned() -> None:

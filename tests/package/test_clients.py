@@ -34,19 +34,33 @@ FLOW_YAML = "flow:\n  graph: a >> b\n  defaults: {mode: バッチ}\n"
 FILTERS = "status=None, flow=None, tag=None, limit=None, include=None, workflow_yaml_sha256=None"
 
 
-#: Section 18 of the contract, and the small NATS client.
+#: Section 18 of the contract, the small NATS client, and what programs of apps need.
 HOMES = {
+    "App": "app.app",
     "AsyncPyocoHttpClient": "http_client",
+    "AsyncRunHandle": "app.aio_handles",
+    "LogLine": "app.lines",
     "NatsBackendConfig": "config",
     "NatsKvTraceBackend": "trace",
+    "PyocoError": "errors",
     "PyocoHttpClient": "http_client",
     "PyocoNatsClient": "nats_client",
     "PyocoNatsWorker": "worker",
+    "ResultUnavailable": "app.failures",
+    "Retry": "app.retry",
+    "RunCancelled": "app.failures",
+    "RunFailed": "app.failures",
+    "RunHandle": "app.handles",
+    "RunSet": "app.run_set",
+    "RunTimeout": "app.failures",
     "SeveralServers": "errors",
+    "as_completed": "app.run_set",
     "compact_run_snapshot": "snapshots",
     "configure_logging": "logging_config",
     "create_app": "http_api",
+    "ends": "executors.flow.building",
     "ensure_resources": "wiring.backend",
+    "gather": "app.run_set",
     "task": "executors.flow.own_tasks",
 }
 
@@ -55,6 +69,7 @@ class TestPublicNames:
     def test_the_list_of_names_is_what_is_there(self) -> None:
         assert set(pyoco_server.__all__) == set(HOMES)
         assert sorted(pyoco_server.__all__) == pyoco_server.__all__
+        assert dir(pyoco_server) == pyoco_server.__all__, "APP-1"
 
     @pytest.mark.parametrize(("name", "home"), HOMES.items())
     def test_a_name_is_the_one_of_its_module(self, name: str, home: str) -> None:
@@ -78,6 +93,7 @@ class TestPublicNames:
         ),
         (
             ("from pyoco_server import NatsBackendConfig", "fastapi starlette uvicorn nats httpx pyoco"),
+            ("from pyoco_server import App, ends, task; App('a')", "fastapi starlette uvicorn nats httpx"),
             ("from pyoco_server import PyocoNatsClient", "fastapi starlette uvicorn"),
             ("from pyoco_server import PyocoNatsWorker", "fastapi starlette uvicorn"),
         ),

@@ -113,6 +113,21 @@ def large(length: int) -> bytes:
     return repeat(length)
 
 
+@task
+def line(count: int, checksum: int) -> str:
+    return f"{count} {checksum}"
+
+
+@task
+def checksum(fetch: bytes) -> int:
+    return sum(fetch)
+
+
+@app.flow
+def joined(url: str) -> str:
+    return fetch >> [count, checksum] >> line
+
+
 @app.flow
 def called_by_name(address: str) -> int:
     return count(fetch(address))

@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 _ASKS = re.compile(
     r"\bcurl -sN? '?http|pyoco-(client|grid) (get|list|why|watch|dlq (list|counts)|price get|budget|state)\b"
 )
-_STARTS = re.compile(r"(^|\s)(pyoco-worker --|pyoco-grid (leader|worker|nworker) )")
+_STARTS = re.compile(r"(^|\s)(pyoco-worker [-\w]+:|pyoco-worker --|pyoco-grid (leader|worker|nworker) )")
 _COMMAND = re.compile(r"(?<!\S)pyoco-(worker|grid)(?=\s)")
 #: What the shell would start, with which variables and where.
 _PRINT_COMMAND = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from pyoco_server.client.aio import AsyncPyocoHttpClient
@@ -22,16 +21,24 @@ class Clients:
         self._server, self._api_key = server, api_key
         self._lock = threading.Lock()
         self._blocking: PyocoHttpClient | None = None
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPyocoHttpClient] = WeakKeyDictionary()
+        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncPyocoHttpClient] = {}
 
     def blocking(self) -> PyocoHttpClient:
         """Return the client for callers without an event loop. Raises UsageError, SeveralServers."""
         with self._lock:
             if self._blocking is None:
-                from pyoco_server.client.sync import PyocoHttpClient  # noqa: PLC0415 - not for hosts
-
-                self._blocking = PyocoHttpClient(self._server, self._api_key)
+                self._blocking = self._new()
             return self._blocking
+
+    def _new(self) -> PyocoHttpClient:
+        from pyoco_server.client.sync import PyocoHttpClient  # noqa: PLC0415 - not for hosts
+
+        return PyocoHttpClient(self._server, self._api_key)
+
+    def _new_of_loop(self) -> AsyncPyocoHttpClient:
+        from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415 - not for hosts
+
+        return AsyncPyocoHttpClient(self._server, self._api_key)
 
     def pause(self, seconds: float) -> None:
         """Wait between two reads. Raises TimeoutError if no further read could show anything new."""
@@ -47,9 +54,9 @@ class Clients:
         with self._lock:
             client = self._by_loop.get(loop)
             if client is None:
-                from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415 - not for hosts
-
-                client = self._by_loop[loop] = AsyncPyocoHttpClient(self._server, self._api_key)
+                for closed in [each for each in self._by_loop if each.is_closed()]:  # their connections are of no use
+                    del self._by_loop[closed]
+                client = self._by_loop[loop] = self._new_of_loop()
             return client
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pyoco_server.app.failures import ResultUnavailable, RunCancelled, RunFailed
@@ -94,8 +95,16 @@ def _original(form: Any) -> BaseException | None:
         return None
 
 
+def _script(module: str) -> Any:
+    """Return the program that runs here if that is the module: importing it would run it a second time."""
+    program = sys.modules.get("__main__")
+    spec, file = getattr(program, "__spec__", None), getattr(program, "__file__", None)
+    name = spec.name if spec is not None else Path(file).stem if file else None
+    return program if name == module else None
+
+
 def _class_named(module: str, name: str) -> Any:
-    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    found: Any = _script(module) or sys.modules.get(module) or importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     return found

@@ -14,7 +14,7 @@ import msgspec
 
 from pyoco_server.app.named_tuples import as_arrays
 from pyoco_server.core.values.decode import Read, decode_value
-from pyoco_server.core.values.encode import JSON_TYPE, encode_value, to_bytes
+from pyoco_server.core.values.encode import JSON_TYPE, NotEncodable, encode_value, to_bytes
 from pyoco_server.core.values.forms import KIND
 from pyoco_server.executors.flow.rich_values import NPY_TYPE, RichForms, read_npy
 
@@ -51,14 +51,21 @@ class Mismatch(ValueError):
 
 def to_json(value: Any) -> Any:
     """Return the value in its encoding as a JSON document. Raises NotEncodable."""
+    return _document([value])[0]  # in a list, because some values alone are stored as they are
+
+
+def _document(value: list[Any] | dict[str, Any]) -> Any:
     pieces: list[bytes] = []
-    encode_value([value], pieces.append, RichForms())  # in a list, because some values alone are stored as they are
-    return json.loads(b"".join(pieces))[0]
+    encode_value(value, pieces.append, RichForms())
+    return json.loads(b"".join(pieces))
 
 
 def params_document(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params for a request. Raises NotEncodable, naming the type and the place."""
-    document: dict[str, Any] = to_json(dict(params))
+    """Return the params for a request. Raises TypeError, naming the type and the place of what cannot be encoded."""
+    try:
+        document: dict[str, Any] = _document(dict(params))
+    except NotEncodable as error:
+        raise TypeError(f"the params cannot be encoded: {error}") from error
     return document
 
 

@@ -76,17 +76,13 @@ def _ended(snapshot: RunSnapshot, why: str) -> RunSnapshot:
 class TestingClients(Clients):
     def __init__(self, site: TestingSite) -> None:
         super().__init__(ADDRESS, None)
-        self._site, self._client = site, _Client(site)
+        self._site = site
 
-    def blocking(self) -> PyocoHttpClient:
-        return self._client
+    def _new(self) -> PyocoHttpClient:
+        return _Client(self._site)
 
-    def of_loop(self) -> AsyncPyocoHttpClient:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if loop not in self._by_loop:
-                self._by_loop[loop] = _AsyncClient(self._site)
-            return self._by_loop[loop]
+    def _new_of_loop(self) -> AsyncPyocoHttpClient:
+        return _AsyncClient(self._site)
 
     def pause(self, seconds: float) -> None:
         self._site.begin(self._site.pause(seconds)).result()
