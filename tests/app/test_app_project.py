@@ -12,21 +12,10 @@ import pytest
 
 from pyoco_server.doors.cli.server import cli
 from pyoco_server.doors.cli.shell import outcome
+from support.documented import with_info
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PLUGIN = "pyoco_server.testing.pytest_plugin"
-#: A test that a user might add.
-WITH_FIXTURE = """
-from flows import app, measure
-
-
-def test_fixture(pyoco_app_testing) -> None:
-    t = pyoco_app_testing(app)
-    began = t.now
-    run = measure.options(delay="1h").submit(url="x")
-    t.advance("1h")
-    assert (run.result(), (t.now - began).seconds) == (10, 3600)
-"""
 #: pytest loads this before it collects tests.
 CONFTEST = """
 import sys
@@ -39,18 +28,20 @@ assert loaded == {"pyoco_server", "pyoco_server.testing", "pyoco_server.testing.
 def test_a_new_project_passes_its_own_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """APP-15, APP-17: and pytest offers the fixture, without importing more than it."""
+    """APP-15, APP-17: so do the tests of the guide; pytest imports the fixture, and no more."""
     monkeypatch.chdir(tmp_path)
     assert outcome(cli, "pyoco-server", ["new", "reports"]) == 0
     assert "cd reports && pytest" in capsys.readouterr().out
     project = tmp_path / "reports"
     assert {path.name for path in project.iterdir()} == {"flows.py", "test_flows.py", "README.md"}
-    (project / "test_fixture.py").write_text(WITH_FIXTURE)
+    flows, *tests = [each.text for each in with_info("python") if each.name == "docs/guides/testing.md"]
+    (project / "my_flows.py").write_text(flows)
+    (project / "test_page.py").write_text("\n".join(tests))
     (project / "conftest.py").write_text(CONFTEST)
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "-W", "error"]
     environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}  # it may not be installed
     done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_fixture_is_offered_to_every_pytest() -> None:

@@ -79,10 +79,6 @@ class ThreadExecution:
         """Return when the next try of a task is due, if the run waits for nothing else. None: it is executing."""
         return self._run.waits_until()
 
-    def join(self) -> None:
-        """Wait for the end of the thread. Blocks."""
-        self._thread.join()
-
 
 class ThreadExecutor:
     def __init__(

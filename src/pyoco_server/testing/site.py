@@ -83,11 +83,9 @@ class TestingSite:
     def start(self) -> None:
         """Return once runs are accepted."""
         self._thread.start()
-        try:
-            self._opened.result()
-        except BaseException:
+        if (error := self._opened.exception()) is not None:
             self._thread.join()
-            raise
+            raise error
 
     def stop(self) -> None:
         """Return once everything has ended, but for tasks that do not."""
