@@ -27,7 +27,9 @@ class PacedExecutor(ThreadExecutor):
         run_id = work.job.run_id
 
         def freed() -> None:
-            self._executions.pop(run_id, None)
+            found = self._executions.pop(run_id, None)
+            if found is not None:
+                found[0].join()  # so that no thread is left behind
             when_free()
 
         execution = await super().begin(work, freed)

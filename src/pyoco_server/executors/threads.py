@@ -79,6 +79,10 @@ class ThreadExecution:
         """Return when the next try of a task is due, if the run waits for nothing else. None: it is executing."""
         return self._run.waits_until()
 
+    def join(self) -> None:
+        """Wait for the end of the thread, which has nothing left to do once the outcome is there."""
+        self._thread.join()
+
 
 class ThreadExecutor:
     def __init__(
