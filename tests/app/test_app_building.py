@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyoco
 import pytest
@@ -163,6 +163,10 @@ def test_a_call_of_a_task_names_its_inputs() -> None:
         (lambda url: [fetch, fetch >> count], ValueError, "returns 'fetch' as an end, but 'count' comes after it"),
         (lambda url: fetch if url else count, TypeError, "param 'url' has no value"),
         (lambda url: fetch(url + "x"), TypeError, "param 'url' has no value"),
+        (lambda url: fetch(url.upper()), AttributeError, "param 'url' has no value"),
+        (lambda url: fetch if url == "x" else count, TypeError, "param 'url' has no value"),
+        (lambda url: cast(Any, fetch)([url]), TypeError, "not inside of other values"),
+        (lambda url: cast(Any, count)({"a": fetch}), TypeError, "not inside of other values"),
         (lambda url: ends(fetch[2], count), ValueError, "only have one end"),
         (lambda url: app_flows.measure(url=url), TypeError, "cannot be a part of another flow"),
         (lambda url: fetch >> task(name="fetch")(lambda: 1), ValueError, "two tasks of the flow are named 'fetch'"),

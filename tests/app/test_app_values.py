@@ -22,7 +22,7 @@ from pyoco_server.app.signature import FlowSignature
 from pyoco_server.app.values import Decoder, params_document, revived
 from pyoco_server.core.offered_flow import OfferedFlow, read_offered_flow
 from pyoco_server.core.values.decode import Undecodable
-from pyoco_server.core.values.encode import NotEncodable, content_type_of, encode_value
+from pyoco_server.core.values.encode import NotEncodable, encode_value
 from pyoco_server.errors import ParamsRefused
 from pyoco_server.executors.flow.exception_text import exception_form
 from pyoco_server.executors.flow.rich_values import RichForms
@@ -77,8 +77,8 @@ VALUES: list[tuple[Any, Any]] = [
 
 def stored(value: Any) -> tuple[bytes, str]:
     pieces: list[bytes] = []
-    encode_value(value, pieces.append)
-    return b"".join(pieces), content_type_of(value)
+    content_type = encode_value(value, pieces.append)
+    return b"".join(pieces), content_type
 
 
 @pytest.mark.parametrize(("value", "hint"), VALUES, ids=[str(hint) for _, hint in VALUES])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyoco_server.core.run import Run
 from pyoco_server.core.states import RunState
 from pyoco_server.core.values.decode import Undecodable, decode_value
-from pyoco_server.core.values.encode import NotEncodable, content_type_of, encode_value
+from pyoco_server.core.values.encode import NotEncodable, encode_value
 from pyoco_server.core.values.kept import InRecord
 from pyoco_server.core.values.shown import output_of, result_of, shown_records, shown_result, shown_value
 
@@ -53,7 +53,9 @@ def encoded(value: Any) -> bytes:
 
 
 def back(value: Any) -> Any:
-    return decode_value(encoded(value), content_type_of(value))
+    pieces: list[bytes] = []
+    content_type = encode_value(value, pieces.append)
+    return decode_value(b"".join(pieces), content_type)
 
 
 KEYS = st.text() | st.integers() | st.none() | st.booleans() | st.binary()

@@ -75,6 +75,7 @@ CONTRACT = {
     22: ("A wheel of the same or an older version is rejected.", "同一または過去バージョンのwheelは登録できません"),
     23: ("The wheel was not found.", "wheelが見つかりません"),
     24: ("The wheel synchronisation failed (best effort).", "wheelの同期に失敗しました（best-effort）"),
+    72: ("The app could not be loaded.", "アプリを読み込めません"),
 }
 #: Told in logs, dead letters and on terminals; the column "Effect" of section 27.1 names no HTTP status for them.
 #: Those of priced runs are told by the reason codes of `/v1`; `test_v1_problems.py` provokes them.
@@ -99,6 +100,7 @@ ELSEWHERE = {
     45,
     *range(47, 50),
     *range(51, 57),
+    72,
 }
 
 

@@ -22,7 +22,6 @@ __all__ = [
     "NotEncodable",
     "OtherForms",
     "WriteStopped",
-    "content_type_of",
     "encode_value",
     "to_bytes",
 ]
@@ -62,10 +61,6 @@ class OtherForms(Protocol):
 
     def form(self, value: Any) -> tuple[str, bytes] | None:
         """Return the name of its form inside of another value, and the bytes."""
-
-
-def content_type_of(value: Any) -> str:
-    return RAW_TYPE if isinstance(value, bytes | bytearray) else JSON_TYPE
 
 
 def encode_value(value: Any, write: Callable[[bytes], None], other: OtherForms | None = None) -> str:

@@ -30,12 +30,22 @@ class FlowParam:
     def __repr__(self) -> str:
         return f"<param {self.name}>"
 
-    def _no_value(self, *_: object) -> Any:
-        raise TypeError(
+    def _why(self) -> str:
+        return (
             f"param {self.name!r} has no value while the graph of the flow is built: "
             "use it in a task, which receives it by its name"
         )
 
+    def _no_value(self, *_: object) -> Any:
+        raise TypeError(self._why())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(self._why())
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError(self._why())
+
+    __hash__ = None  # type: ignore[assignment]
     __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = __call__ = __str__ = __format__ = _no_value
     __int__ = __float__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_value
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
@@ -92,6 +102,10 @@ class Building:
             return _BY_NAME if before == name else f"$node.{before}.output"
         if isinstance(value, str) and value.startswith("$"):
             raise ValueError(f"{name}={value!r}: a text that begins with '$' cannot be an input of a task")
+        if _has_open_part(value):
+            raise TypeError(
+                f"{name}={value!r}: params and tasks are passed to a task alone, not inside of other values"
+            )
         return value
 
     def check_used(self, tasks: Iterable[Task], name: str) -> None:
@@ -110,6 +124,15 @@ _BY_NAME: Any = object()
 _current: ContextVar[Building | None] = ContextVar("pyoco_server_building", default=None)
 
 
+def _has_open_part(value: Any) -> bool:
+    """Whether a value has a param or a task in it, which only the engine could fill in."""
+    if isinstance(value, dict):
+        return any(map(_has_open_part, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_open_part, value))
+    return isinstance(value, FlowParam | FlowFragment)
+
+
 def building() -> Building | None:
     """Return the graph that this thread or asyncio task is building."""
     return _current.get()
@@ -117,7 +140,7 @@ def building() -> Building | None:
 
 def build_graph(name: str, function: Callable[..., Any]) -> Flow:
     """Call a flow function and return its flow. Raises ValueError, TypeError, and whatever the function raises."""
-    made, token = Building(), None
+    made = Building()
     arguments = {
         each.name: FlowParam(each.name)
         for each in inspect.signature(function).parameters.values()
