@@ -12,6 +12,7 @@ import platform
 import sys
 
 from bench import (
+    app_testing,
     authenticated,
     batch,
     commands,
@@ -61,6 +62,7 @@ _MEASURES = {
     "programs": programs.main,
     "schedules": schedules.main,
     "python": python_door.main,
+    "testing": app_testing.main,
 }
 
 #: The same with fewer rounds: for a first look, and not part of all measurements.

@@ -51,6 +51,7 @@ NOT_RUN = {
     "docs/guides/wheels.md: from pathlib": "the same upload a second time is refused; tests/client uploads",
     "docs/guides/python-client.md: ": "tests/client/test_client_guide.py runs this page",
     "docs/guides/moving-from-celery.md: ": "tests/app/test_celery_guide.py runs this page",
+    "docs/guides/testing.md: ": "tests/app/test_app_project.py runs this page",
     "docs/packs/writing-a-pack.md: ": "tests/executors/test_pack_plugins.py runs this page",
     "docs/packs/url.md: ": "would leave this machine: tests/system/test_url_runs.py",
     "docs/packs/ocr.md: curl": "names a file by a key of its own; the command below it does the same",

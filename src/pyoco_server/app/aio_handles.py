@@ -118,3 +118,10 @@ class AsyncRunHandle(Generic[T]):
         with request_errors("list of runs"):
             page = await self._clients.of_loop().list_runs_vnext(**filters)
         return cast(list[dict[str, Any]], page["items"]), page["next_cursor"]
+
+    async def pause(self, seconds: float) -> None:
+        """Wait between two reads of states. Raises RunTimeout if no further read could show anything new."""
+        try:
+            await self._clients.pause_of_loop(seconds)
+        except TimeoutError as error:
+            raise RunTimeout(self.id, str(error)) from None

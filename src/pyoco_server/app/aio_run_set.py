@@ -33,7 +33,7 @@ async def as_completed(
             if not news or cursor is None:
                 break
         if not endings.is_over:
-            await asyncio.sleep(endings.pause())
+            await endings.reader.pause(endings.pause())
 
 
 async def gather(

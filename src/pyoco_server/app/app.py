@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -23,6 +24,7 @@ from pyoco_server.executors.flow.own_tasks import policy_of
 if TYPE_CHECKING:
     from pyoco_server.app.handles import RunHandle
     from pyoco_server.app.submitting import Submitter
+    from pyoco_server.testing.block import AppTesting
 
 __all__ = ["App"]
 
@@ -153,6 +155,29 @@ class App:
         from pyoco_server.app.submitting import Submitter  # noqa: PLC0415 - not for hosts
 
         return Submitter(self, self._clients)
+
+    def testing(self) -> AbstractContextManager[AppTesting]:
+        """Run what is submitted until the end of the block in this process, without a server and in virtual time.
+
+        >>> with app.testing() as t:  # doctest: +SKIP
+        ...     run = measure.submit(url="https://example.com")
+        ...     t.advance("1h")
+        ...     assert run.result() == 1256
+        """
+        from pyoco_server.testing.block import open_testing  # noqa: PLC0415 - not for hosts
+
+        return open_testing(self)
+
+    @contextmanager
+    def served_by(self, clients: Clients) -> Iterator[None]:
+        """Submit to another server until the end of the block. Handles stay with the server that they came from."""
+        from pyoco_server.app.submitting import Submitter  # noqa: PLC0415 - not for hosts
+
+        earlier, self.submitter = self.submitter, Submitter(self, clients)
+        try:
+            yield
+        finally:
+            self.submitter = earlier
 
     def resolve(self, flow_name: str) -> Flow:
         """Return a flow for a host. Raises KeyError, and whatever building its graph raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,10 +27,26 @@ class Clients:
         """Return the client for callers without an event loop. Raises UsageError, SeveralServers."""
         with self._lock:
             if self._blocking is None:
-                from pyoco_server.client.sync import PyocoHttpClient  # noqa: PLC0415 - not for hosts
-
-                self._blocking = PyocoHttpClient(self._server, self._api_key)
+                self._blocking = self._new()
             return self._blocking
+
+    def _new(self) -> PyocoHttpClient:
+        from pyoco_server.client.sync import PyocoHttpClient  # noqa: PLC0415 - not for hosts
+
+        return PyocoHttpClient(self._server, self._api_key)
+
+    def _new_of_loop(self) -> AsyncPyocoHttpClient:
+        from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415 - not for hosts
+
+        return AsyncPyocoHttpClient(self._server, self._api_key)
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two reads. Raises TimeoutError if no further read could show anything new."""
+        time.sleep(seconds)
+
+    async def pause_of_loop(self, seconds: float) -> None:
+        """As `pause`."""
+        await asyncio.sleep(seconds)
 
     def of_loop(self) -> AsyncPyocoHttpClient:
         """Return the client of the running event loop. Raises as `blocking`."""
@@ -39,9 +56,7 @@ class Clients:
             if client is None:
                 for closed in [each for each in self._by_loop if each.is_closed()]:  # their connections are of no use
                     del self._by_loop[closed]
-                from pyoco_server.client.aio import AsyncPyocoHttpClient  # noqa: PLC0415 - not for hosts
-
-                client = self._by_loop[loop] = AsyncPyocoHttpClient(self._server, self._api_key)
+                client = self._by_loop[loop] = self._new_of_loop()
             return client
 
     def close(self) -> None:

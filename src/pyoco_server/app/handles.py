@@ -114,5 +114,12 @@ class RunHandle(Generic[T]):
             page = self._clients.blocking().list_runs_vnext(**filters)
         return cast(list[dict[str, Any]], page["items"]), page["next_cursor"]
 
+    def pause(self, seconds: float) -> None:
+        """Wait between two reads of states. Raises RunTimeout if no further read could show anything new."""
+        try:
+            self._clients.pause(seconds)
+        except TimeoutError as error:
+            raise RunTimeout(self.id, str(error)) from None
+
     def _repr_html_(self) -> str:
         return card(self)

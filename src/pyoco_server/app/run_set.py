@@ -26,7 +26,7 @@ def as_completed(handles: Iterable[RunHandle[T]], timeout: float | None = None) 
         yield from endings.ended([handle.snapshot() for handle in endings.to_read()])
         yield from _listed(endings)
         if not endings.is_over:
-            time.sleep(endings.pause())
+            endings.reader.pause(endings.pause())
 
 
 def _listed(endings: Endings[RunHandle[T]]) -> Iterator[RunHandle[T]]:

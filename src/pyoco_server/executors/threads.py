@@ -21,15 +21,16 @@ from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.engine import EngineRun
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.paths import forget_modules, place_wheels, remove_wheels
+from pyoco_server.executors.flow.task_tries import Pace
 from pyoco_server.executors.port import Work
 from pyoco_server.logs import get_logger
 
-__all__ = ["ThreadExecutor"]
+__all__ = ["ThreadExecution", "ThreadExecutor"]
 
 log = get_logger(__name__)
 
 
-class _ThreadExecution:
+class ThreadExecution:
     def __init__(
         self, run: EngineRun, lines: ThreadLines | None, bytes_max: int, when_free: Callable[[], None]
     ) -> None:
@@ -74,6 +75,14 @@ class _ThreadExecution:
     def kill(self) -> bool:
         return False
 
+    def waits_until(self) -> float | None:
+        """Return when the next try of a task is due, if the run waits for nothing else. None: it is executing."""
+        return self._run.waits_until()
+
+    def join(self) -> None:
+        """Wait for the end of the thread, which has nothing left to do once the outcome is there."""
+        self._thread.join()
+
 
 class ThreadExecutor:
     def __init__(
@@ -82,9 +91,12 @@ class ThreadExecutor:
         limits: OutputLimits | None = None,
         records_bytes_max: int = 1 << 17,
         collector: Collector | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """With records of more than `records_bytes_max`, all outputs are kept outside of the run's record. `collector`
-        gets what the runs print, which also goes where it went before; None: it is not captured."""
+        gets what the runs print, which also goes where it went before; None: it is not captured. `pace`: the clock of
+        waits between tries of tasks; None: that of this machine."""
+        self._pace = pace
         self._build, self._limits, self._bytes_max = build, limits or OutputLimits(), records_bytes_max
         self._collector = collector
         #: Of runs whose lines have not all been passed on.
@@ -108,6 +120,10 @@ class ThreadExecutor:
         await asyncio.gather(*(lines.stop() for lines in list(self._lines)))
         if not self._running:
             self._see(NO_WHEELS)
+
+    async def lines_passed_on(self) -> None:
+        """Wait until the collector has all lines of the runs that have ended."""
+        await asyncio.gather(*(lines.sending for lines in list(self._lines) if not lines.takes_lines))
 
     async def renew(self, environment: Environment) -> None:
         """Wait until nothing runs, then switch: this process has one set of modules, which must not change under a run
@@ -140,7 +156,7 @@ class ThreadExecutor:
     def paths_in_use(self) -> frozenset[str]:
         return frozenset(self._environment.paths)
 
-    async def begin(self, work: Work, when_free: Callable[[], None]) -> _ThreadExecution:
+    async def begin(self, work: Work, when_free: Callable[[], None]) -> ThreadExecution:
         def freed() -> None:
             self._running -= 1
             if not self._running:
@@ -149,10 +165,10 @@ class ThreadExecutor:
 
         # Decoded again: tasks may change their params to any depth (ENG-7), and the record shows what was submitted.
         lines = self._captured(work)
-        run = EngineRun(decode_job(work.data), self._build, lines, limits=self._limits)
+        run = EngineRun(decode_job(work.data), self._build, lines, limits=self._limits, pace=self._pace)
         self._running += 1
         self._is_idle.clear()
-        return _ThreadExecution(run, lines, self._bytes_max, freed)
+        return ThreadExecution(run, lines, self._bytes_max, freed)
 
     def _captured(self, work: Work) -> ThreadLines | None:
         if self._collector is None:

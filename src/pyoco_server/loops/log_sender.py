@@ -224,6 +224,12 @@ class LogSender:
             with contextlib.suppress(PyocoError):
                 await self._sink.delete(number)
 
+    async def stored(self) -> None:
+        """Wait until everything that was collected so far is stored, or dropped."""
+        sending = [box.sending for box in self._outboxes.values() if box.sending is not None]
+        if sending:
+            await asyncio.wait(sending)
+
     async def stop(self) -> None:
         """Store what is waiting, for a limited time. Call it after the executors have stopped."""
         sending = [box.sending for box in self._outboxes.values() if box.sending is not None and not box.sending.done()]

@@ -25,9 +25,11 @@ from pyoco_server.executors.capture.port import Collector
 from pyoco_server.executors.flow.build import FlowBuilder
 from pyoco_server.executors.flow.limits import OutputLimits
 from pyoco_server.executors.flow.reader import YamlFlowFiles
+from pyoco_server.executors.flow.task_tries import Pace
 from pyoco_server.executors.host.limits import memory_bytes
 from pyoco_server.executors.host.pool import HostExecutor
 from pyoco_server.executors.host.wire import Settings
+from pyoco_server.executors.paced import PacedExecutor
 from pyoco_server.executors.port import Executor
 from pyoco_server.executors.threads import ThreadExecutor
 from pyoco_server.executors.wheels.shelf import open_shelf
@@ -74,6 +76,7 @@ __all__ = [
     "open_index",
     "open_operator_backend",
     "open_wheel_sync",
+    "paced_executor",
     "runs_in",
     "thread_executor",
     "versions",
@@ -392,10 +395,24 @@ def host_executor(
 def thread_executor(
     config: NatsBackendConfig, resolver: Callable[[str], Flow] | None, lines: Collector | None = None
 ) -> ThreadExecutor:
+    return ThreadExecutor(
+        _builder_here(config, resolver), _output_limits(config), config.max_run_snapshot_bytes // 2, lines
+    )
+
+
+def paced_executor(
+    config: NatsBackendConfig, resolver: Callable[[str], Flow], lines: Collector | None, pace: Pace
+) -> PacedExecutor:
+    """`pace`: the clock of waits between tries of tasks."""
+    return PacedExecutor(
+        _builder_here(config, resolver), _output_limits(config), config.max_run_snapshot_bytes // 2, lines, pace
+    )
+
+
+def _builder_here(config: NatsBackendConfig, resolver: Callable[[str], Flow] | None) -> FlowBuilder:
     files = YamlFlowFiles(config.workflow_yaml_max_bytes)
     # Runs in the caller's own process: its environment variables cannot be removed.
-    build = FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
-    return ThreadExecutor(build, _output_limits(config), config.max_run_snapshot_bytes // 2, lines)
+    return FlowBuilder(resolver, files, config.callable_allow, secrets=secret_variables())
 
 
 def _output_limits(config: NatsBackendConfig) -> OutputLimits:

@@ -1,9 +1,10 @@
-"""`pyoco-server`: starts everything (`up`), a demo cluster (`cluster demo`) or a gateway (`gateway`), or runs
-`doctor`."""
+"""`pyoco-server`: starts everything (`up`), a demo cluster (`cluster demo`) or a gateway (`gateway`), runs `doctor`, or
+creates a project (`new`)."""
 
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import click
@@ -155,6 +156,21 @@ def doctor(**given: Any) -> int:
     from pyoco_server.doors.cli.doctor import doctor as run_doctor
 
     return run_doctor(DoctorOptions(**given))
+
+
+@cli.command(example="pyoco-server new reports")
+@click.argument("name", type=click.Path(path_type=Path))
+def new(*, name: Path) -> int:
+    """Create the directory NAME with an app: a flow, its test, and a README.
+
+    Its test passes at once, without a server: run `pytest` in the directory.
+    """
+    from pyoco_server.doors.cli.new_project import create_project
+
+    for file in create_project(name):
+        click.echo(f"created {file}")
+    click.echo(f"\nNext: cd {name} && pytest")
+    return 0
 
 
 cli.add_command(cluster)

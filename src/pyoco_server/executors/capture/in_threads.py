@@ -223,7 +223,9 @@ def _replace(name: str, stream: Stream) -> Callable[[], None]:
     earlier = getattr(sys, name)
     if isinstance(earlier, _Copied):  # left behind, because it was replaced when it should have been undone
         return lambda: None
-    ours = _Copied(earlier, stream)
+    # The same object each time: a thread that is printing does not hold its own reference to it.
+    ours = _copied.setdefault(stream, _Copied(earlier, stream))
+    ours.target = earlier
     setattr(sys, name, ours)
 
     def undo() -> None:
@@ -233,4 +235,6 @@ def _replace(name: str, stream: Stream) -> Callable[[], None]:
     return undo
 
 
+#: Never freed.
+_copied: dict[Stream, _Copied] = {}
 _process = _Process()

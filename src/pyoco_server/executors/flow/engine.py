@@ -11,6 +11,7 @@ from pyoco.core.context import Context
 from pyoco.core.engine import Engine
 from pyoco.core.log_capture import RunLogCapture
 from pyoco.core.models import Flow, RunContext, RunStatus, Task
+from pyoco.core.models import TaskState as EngineTaskState
 from pyoco.trace.backend import TraceBackend
 
 from pyoco_server.core.job import Job
@@ -25,8 +26,9 @@ from pyoco_server.executors.flow.of_app import params_for, pickles
 from pyoco_server.executors.flow.outputs import OutputKeeper, ends_of
 from pyoco_server.executors.flow.records import plain_records
 from pyoco_server.executors.flow.rich_values import RichForms
-from pyoco_server.executors.flow.task_tries import TaskTries, Tell
+from pyoco_server.executors.flow.task_tries import Pace, TaskTries, Tell
 from pyoco_server.executors.flow.terms import check_tasks, terms_of
+from pyoco_server.executors.flow.waits import only_waits
 
 __all__ = ["SILENCE", "EngineRun", "Tasks", "TryingEngine"]
 
@@ -85,8 +87,18 @@ class TryingEngine(Engine):  # type: ignore[misc]  # as above
             self.raised[task.name] = exception_form(error)
             raise
 
-    def _run_flow(self, flow: Flow, ctx: Context, run_ctx: RunContext, log_capture: RunLogCapture) -> Context:
-        return super()._run_flow(flow, ctx, run_ctx, None)
+    def run(self, flow: Flow, params: dict[str, Any] | None = None, run_context: RunContext | None = None) -> Context:
+        """As the engine does, but `sys.stdout` and `sys.stderr` stay. It replaces them for all threads of the process
+        while it runs: runs that overlap then leave their streams behind, and a thread that prints at the moment may
+        write to one that is freed, which ends the process."""
+        run_context = RunContext() if run_context is None else run_context
+        run_context.flow_name, run_context.params = flow.name, params or {}
+        for task in flow.tasks:
+            run_context.tasks[task.name] = EngineTaskState.PENDING
+            run_context.ensure_task_record(task.name)
+        self.trace.on_flow_start(flow.name, run_id=run_context.run_id)
+        self.active_runs[run_context.run_id] = run_context
+        return self._run_flow(flow, Context(params=params or {}, run_context=run_context), run_context, None)
 
 
 class EngineRun:
@@ -100,8 +112,10 @@ class EngineRun:
         limits: OutputLimits | None = None,
         task_tries: Mapping[str, Any] | None = None,
         tell: Tell = lambda _: None,
+        pace: Pace | None = None,
     ) -> None:
-        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know during the run."""
+        """`task_tries`: as `Work.task_tries`. `tell` receives what the worker has to know during the run.
+        `pace`: the clock of waits between tries of tasks; None: that of this machine."""
         self._job, self._resolve = job, resolve
         self._trace = SILENCE if tasks is None else _TaskTrace(tasks)
         #: The values that the run has returned, once `execute` has returned.
@@ -111,7 +125,8 @@ class EngineRun:
         self._graph: Mapping[str, tuple[str, ...]] = {}
         self._terms = NO_TERMS
         self._tell = tell
-        self._tries = TaskTries(self._context, task_tries or {}, tell)
+        self._tries = TaskTries(self._context, task_tries or {}, tell, pace=pace)
+        self._flow: Flow | None = None
         self._engine = TryingEngine(self._trace, self._tries)
 
     def execute(self) -> Outcome:
@@ -131,7 +146,7 @@ class EngineRun:
         except BaseException as error:  # noqa: BLE001  (third-party resolver: any exception is its outcome)
             message = f"building the flow failed: {exception_text(error)}"  # FLOW-323
             return Failed(message=message, cause=failure_of(error))
-        self._graph, self._terms = graph_of(flow), terms_of(flow)
+        self._flow, self._graph, self._terms = flow, graph_of(flow), terms_of(flow)
         self.outputs.forms = RichForms(pickles=pickles(flow))
         if self._terms != NO_TERMS:
             self._tell({"terms": {"retry": self._terms.retry, "timeout": self._terms.timeout}})
@@ -166,6 +181,14 @@ class EngineRun:
         ends = ends_of(flow, progress.tasks, {name: records[name].ended_at or 0.0 for name in progress.task_records})
         if ends is not None:
             self.outputs.keep_result(ends, {name: records[name].output for name in _succeeded(progress)})
+
+    def waits_until(self) -> float | None:
+        """Return when the next try of a task is due, if the run waits for nothing else. None: it is executing."""
+        waits = dict(self._tries.waits)
+        if self._flow is None or self._context.status is not RunStatus.RUNNING:
+            return None
+        is_waiting = only_waits(self._flow, dict(self._context.tasks), waits.keys())
+        return min(waits.values()) if is_waiting else None
 
     def ask_cancel(self) -> None:
         """Request cancellation as Engine.cancel does, but without its race: an early or intermediate request is not

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pyoco.core.models import RunContext, RunStatus, Task, TaskState
 
@@ -17,13 +17,37 @@ from pyoco_server.executors.flow.exception_text import exception_text
 from pyoco_server.executors.flow.failures import failure_of
 from pyoco_server.executors.flow.terms import task_terms_of
 
-__all__ = ["TaskTries", "Tell"]
+__all__ = ["Pace", "TaskTries", "Tell"]
 
 #: Receives a message to the worker, which stops a task that takes too long.
 Tell = Callable[[Mapping[str, Any]], None]
 
 #: A wait ends this soon after another task has failed the run. A cancel request ends it at once.
 _LOOK_SECONDS = 0.2
+
+
+class Pace(Protocol):
+    """The clock that waits between tries follow, and their randomness."""
+
+    def chance(self) -> float:
+        """Return a random number from 0.0 to 1.0."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+
+    def wait(self, until: float, cancelled: threading.Event) -> bool:
+        """Wait until this instant or for a fraction of a second, whichever is sooner. True: `cancelled` was set."""
+
+
+class _ClockPace:
+    def chance(self) -> float:
+        return random.random()  # noqa: S311  (spreads load)
+
+    def now(self) -> float:
+        return time.time()
+
+    def wait(self, until: float, cancelled: threading.Event) -> bool:
+        return cancelled.wait(max(0.0, min(until - time.time(), _LOOK_SECONDS)))
 
 
 class TaskTries:
@@ -34,10 +58,16 @@ class TaskTries:
         context: RunContext,
         earlier: Mapping[str, Any],
         tell: Tell,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        """`earlier`: the tries of tasks in earlier attempts of this try of the run, as its record has them."""
-        self._context, self._tell, self._chance = context, tell, chance
+        """`earlier`: the tries of tasks in earlier attempts of this try of the run, as its record has them. `pace`:
+        another clock than that of this machine; `chance`: another randomness."""
+        self._context, self._tell = context, tell
+        self._pace: Pace = _ClockPace() if pace is None else pace
+        self._chance = chance or self._pace.chance
+        #: When the next tries of tasks are due that wait for them.
+        self.waits: dict[str, float] = {}
         self._earlier = {name: TaskCourse.read(course) for name, course in earlier.items()}
         self._courses = dict(self._earlier)
         self._cancelled = threading.Event()
@@ -72,7 +102,7 @@ class TaskTries:
         assert terms.retry is not None
         course = self._earlier.get(task.name, TaskCourse())  # a task in a loop is counted anew in each round
         while True:
-            started_at = time.time()
+            started_at = self._pace.now()
             course = self._courses[task.name] = course.begun(started_at)
             self._say(task, terms, terms.timeout)
             try:
@@ -85,7 +115,7 @@ class TaskTries:
                     failure_of(error),
                     exception_text(error),
                     started_at,
-                    time.time(),
+                    self._pace.now(),
                     self._chance(),
                     after,
                 )
@@ -115,12 +145,15 @@ class TaskTries:
         """Return whether the next try may begin."""
         record = self._context.ensure_task_record(task.name)
         self._context.tasks[task.name] = record.state = TaskState.RUNNING
-        while self._context.status is RunStatus.RUNNING:
-            seconds = until - time.time()
-            if seconds <= 0:
-                return True
-            if self._cancelled.wait(min(seconds, _LOOK_SECONDS)):
-                break
+        self.waits[task.name] = until
+        try:
+            while self._context.status is RunStatus.RUNNING:
+                if self._pace.now() >= until:
+                    return True
+                if self._pace.wait(until, self._cancelled):
+                    break
+        finally:
+            del self.waits[task.name]
         is_cancelled = self._context.status in (RunStatus.CANCELLING, RunStatus.CANCELLED)
         self._context.tasks[task.name] = record.state = TaskState.CANCELLED if is_cancelled else TaskState.FAILED
         return False
