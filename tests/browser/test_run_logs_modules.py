@@ -99,3 +99,19 @@ def test_an_address_that_was_typed_asks_for_nothing_odd(module_page: Page) -> No
     filters = {"task": "-", "attempt": 3, "level": "ERROR", "streams": ["stderr", "log"], "search": "a b"}
     query = [["task", "-"], ["attempt", "3"], ["level", "ERROR"], ["search", "a b"]]
     assert found == [[], 200, filters, [*query, ["stream", "stderr"], ["stream", "log"], ["stream", "system"]]]
+
+
+def test_last_lines_do_not_begin_with_a_gap_if_there_are_lines_between(module_page: Page) -> None:
+    """LOG-9, LOG-17: otherwise the page before would be the one before that gap"""
+    found = module_page.evaluate("""async () => {
+      const { LogSource } = await import('/static/lib/log_source.js');
+      const source = new LogSource('x');
+      const gap = { id: '1.3', event: 'gap' };
+      const last = async (lines, hasMore) => {
+        source.page = async () => ({ lines, hasMore, isOff: false });
+        return (await source.last({}, undefined, new AbortController().signal)).lines.map((line) => line.id);
+      };
+      const [one, other] = [{ id: '1.9' }, { id: '1.4' }];
+      return [await last([gap, one, gap], true), await last([gap, other], false), await last([], false)];
+    }""")
+    assert found == [["1.9", "1.3"], ["1.3", "1.4"], []]

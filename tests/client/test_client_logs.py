@@ -16,7 +16,7 @@ from support.client_twins import MakeClient
 from support.clocked_clients import MakeClocked
 from support.gateways import Gateway
 from support.printing import printed_run
-from support.scripted_gateway import Scripted, answer, cut, scripted, stream
+from support.scripted_gateway import Scripted, Turn, answer, cut, scripted, stream
 from support.watched_runs import AWAY
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -67,6 +67,25 @@ async def test_all_lines_are_read_in_pages(
         assert texts == ["one", "two", "three"]
         texts = [each["text"] async for each in client.run_logs(run_id, tail=3, task=["load", "-"], search="T")]
         assert texts == ["two", "three"]
+
+
+async def test_last_lines_that_do_not_fit_on_a_page_are_read_backwards(make: MakeClient) -> None:
+    """LOG-17, LOG-29: oldest first all the same, and each gap once"""
+
+    def page(*ids: str, more: bool = True) -> Turn:
+        documents = ({"id": each, **({"event": "gap"} if each.endswith(".9") else {})} for each in ids)
+        content = b"".join(json.dumps(each).encode() + b"\n" for each in documents)
+        return answer(content, pyoco_log_more=str(more).lower())
+
+    pages = page("1.9", "2.5", "2.9", "2.10"), page("1.9", "2.3", "2.4"), page("1.9", "2.2", more=False)
+    async with scripted(*pages) as server, make(server.url) as client:
+        assert await ids(client, tail=9, attempt="last") == ["1.9", "2.2", "2.3", "2.4", "2.5", "2.9", "2.10"]
+    assert [(query(server, number)["tail"], query(server, number).get("before")) for number in range(3)] == [
+        (["9"], None),
+        (["7"], ["2.5"]),
+        (["5"], ["2.3"]),
+    ]
+    assert query(server, 2)["attempt"] == ["2"]
 
 
 async def test_a_log_is_followed_to_the_end_of_the_run(make: MakeClient, gateway: Gateway, url: str) -> None:

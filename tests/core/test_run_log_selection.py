@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pyoco_server.core.run_log import selection as selections
 from pyoco_server.core.run_log.line import Gap, Line, Stream, Why, gap_line, read_line_id
-from pyoco_server.core.run_log.selection import Selection, last_lines
+from pyoco_server.core.run_log.selection import LastLines, Selection
 from pyoco_server.core.run_log.text import line_text, plain, with_colours
 
 
@@ -70,12 +71,28 @@ def test_only_a_filter_by_stream_removes_gaps(selection: Selection, is_wanted: b
     assert selection.has(gap_line(1, 5, 2.0, Gap(Why.LIMIT, 3, 30))) is is_wanted
 
 
+def last_of(count: int, *lines: Line) -> tuple[list[int], bool]:
+    last = LastLines(count)
+    for line in lines:
+        last.add(line)
+    return [line.seq for line in last.lines()], last.is_cut
+
+
 def test_the_last_lines_come_with_all_gaps() -> None:
     """LOG-9, LOG-17"""
-    gap = gap_line(1, 3, 2.0, Gap(Why.LIMIT, 1, 10))
-    lines = [a_line(1), a_line(2), gap, a_line(4), a_line(5)]
-    assert [line.seq for line in last_lines(lines, 1)] == [3, 5]
-    assert [line.seq for line in last_lines(lines, 3)] == [2, 3, 4, 5]
+    lines = a_line(1), a_line(2), gap_line(1, 3, 2.0, Gap(Why.LIMIT, 1, 10)), a_line(4), a_line(5)
+    assert last_of(1, *lines) == ([3, 5], False)
+    assert last_of(3, *lines) == ([2, 3, 4, 5], False)
+
+
+def test_the_last_lines_are_as_many_as_fit_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG-17: one at least; it is known whether more were wanted"""
+    monkeypatch.setattr(selections, "PAGE_CHARACTERS_MAX", 100)
+    gap, long = gap_line(1, 0, 2.0, Gap(Why.LIMIT, 1, 10)), [a_line(seq, "x" * 40) for seq in (1, 2, 3)]
+    assert last_of(3, gap, *long) == ([0, 2, 3], True)
+    assert last_of(2, gap, *long) == ([0, 2, 3], False)
+    assert last_of(2, *long, a_line(4, "y"), a_line(5, "y")) == ([4, 5], False)
+    assert last_of(9, a_line(1), a_line(2, "x" * 500)) == ([2], True)
 
 
 @pytest.mark.parametrize(

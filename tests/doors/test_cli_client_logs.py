@@ -75,6 +75,13 @@ def test_lines_are_chosen(client: Client, run_id: str, words: list[str], count: 
     assert (ended.code, ended.err, len(ended.lines)) == (0, "", count)
 
 
+def test_a_task_that_the_run_does_not_have_is_named(client: Client, run_id: str) -> None:
+    """LOG-29: no line may mean a typing error"""
+    ended = client("logs", run_id, "--task", "nope", "--task", "greet", "--task", "-")
+    assert (ended.code, len(ended.lines)) == (0, 3)
+    assert ended.err == "no task 'nope' is known in this run; it has greet\n"
+
+
 @pytest.mark.parametrize("words", [["--attempt", "0"], ["--tail", "0"], ["--level", "LOUD"], ["--stream", "stdin"]])
 def test_a_bad_filter_is_a_usage_error(client: Client, words: list[str]) -> None:
     """CLI-14"""

@@ -16,12 +16,13 @@ from pyoco_server.actions import follow_logs, read_logs
 from pyoco_server.core.outcome import Completed
 from pyoco_server.core.retries.course import with_failed_try
 from pyoco_server.core.run import changed
+from pyoco_server.core.run_log import selection
 from pyoco_server.core.run_log.attempt_log import Record
 from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.text import line_text
 from pyoco_server.doors.http import run_logs
 from support.gateways import Gateway, claimed, ended, fresh_gateway, listening, stored, submit
-from support.printing import Printer
+from support.printing import Printer, printed_run
 from support.waiting import eventually
 
 
@@ -97,6 +98,23 @@ async def test_a_page_says_that_more_follows(gateway: Gateway, run_id: str) -> N
     assert found == ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "2.4", "2.5"]
 
 
+async def test_a_page_is_bounded_by_its_text_and_says_so(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOG-17, LOG-19: ten thousand long lines are several pages, in both directions"""
+    monkeypatch.setattr(read_logs, "PAGE_CHARACTERS_MAX", 100)
+    monkeypatch.setattr(selection, "PAGE_CHARACTERS_MAX", 100)
+    run_id = await printed_run(gateway, *(f"{number}{'x' * 39}" for number in range(5)))
+    url = f"/runs/{run_id}/logs"
+    for query, expected, has_more in (
+        ({}, "1.1 1.2 1.3", True),
+        ({"after": "1.3"}, "1.4 1.5", False),
+        ({"tail": "4"}, "1.4 1.5", True),
+        ({"tail": "2", "before": "1.4"}, "1.2 1.3", False),
+    ):
+        answer = await gateway.client.get(url, params=query)
+        assert [json.loads(line)["id"] for line in answer.text.splitlines()] == expected.split()
+        assert answer.headers.get("pyoco-log-more") == ("true" if has_more else None)
+
+
 async def test_the_newest_attempt_is_selected_by_its_name(gateway: Gateway, run_id: str) -> None:
     """LOG-12: the record says which one that is"""
     assert [line["id"] for line in await lines(gateway, run_id, attempt="last")] == ["1.1", "1.2", "1.3"]
@@ -163,7 +181,7 @@ async def test_many_lines_are_decoded_and_rendered_beside_the_event_loop(
 
         monkeypatch.setattr(owner, name, calling)
 
-    for name in ("plan_of", "decode_batch", "last_lines"):
+    for name in ("plan_of", "decode_batch", "LastLines"):
         see(read_logs, name)
     if "limit" in query:  # a page of a few lines is rendered at once
         see(Line, "document")

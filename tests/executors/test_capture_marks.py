@@ -28,9 +28,14 @@ class Pair:
     pipes: dict[int, int]
     #: What was attributed to each run and task, by stream.
     found: dict[tuple[int, str | None, Stream], bytes] = field(default_factory=lambda: defaultdict(bytes))
+    #: The runs whose end was seen.
+    ended: list[int] = field(default_factory=list)
 
     def take(self, item: _Item, ts: float) -> None:
+        if item.stream is Stream.SYSTEM:
+            self.ended.append(item.run)
         if item.data:
+            assert item.run not in self.ended
             self.found[item.run, item.task, item.stream] += item.data
 
 
@@ -61,6 +66,8 @@ def test_a_run_that_prints_costs_one_mark(pair: Pair) -> None:
     pair.reader._read()
     out, err = pair.reader._pipes
     assert (out.held.count(SECRET), bytes(err.held)) == (20, b"")
+    pair.reader.drain()
+    assert pair.ended == list(range(1, 21))
 
 
 def test_a_silent_run_costs_no_mark(pair: Pair) -> None:
@@ -76,7 +83,7 @@ def test_a_silent_run_costs_no_mark(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_byte_belongs_to_the_task_that_wrote_it(pair: Pair, seed: int) -> None:
-    """LOG-3, LOG-7: wherever the guard reads in between"""
+    """LOG-3, LOG-7: wherever the guard reads in between. The end of a run comes once, behind all its bytes."""
     chance = random.Random(seed)
     written: dict[tuple[int, str | None, Stream], bytes] = defaultdict(bytes)
 
@@ -107,3 +114,5 @@ def test_every_byte_belongs_to_the_task_that_wrote_it(pair: Pair, seed: int) -> 
         read()
     pair.reader.drain()
     assert dict(pair.found) == dict(written)
+    assert pair.ended == sorted(set(pair.ended))
+    assert {run for run, _, _ in written} <= set(pair.ended)

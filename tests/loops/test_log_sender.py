@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pyoco_server.core.run_log.attempt_log import AttemptLog, Limits
-from pyoco_server.core.run_log.batch import decode_batch
+from pyoco_server.core.run_log.batch import Batch, decode_batch, encode_batch
 from pyoco_server.core.run_log.line import Line, Stream
 from pyoco_server.core.run_log.reading import Assembly
 from pyoco_server.core.run_log.shipment import Shipment
@@ -210,3 +210,14 @@ async def test_batches_that_come_twice_are_stored_once(logs: FaultyLogs) -> None
     await eventually(lambda: not sender._outboxes)
     assert done == [0, 1, 2, 3]
     assert len(logs.stored) == 2
+
+
+@pytest.mark.parametrize("is_tail", [False, True])
+async def test_batches_without_text_are_bounded_as_well(logs: FaultyLogs, is_tail: bool) -> None:
+    """LOG-24, LOG-30: a worker over TCP may send any number of them"""
+    sender = a_sender(logs, Limits(head_bytes=500, tail_bytes=500))
+    empty = encode_batch(Batch(1, 0))
+    await sent(
+        sender, [Shipment(1, 0, 0, 0, is_tail, is_last=False, payload=empty + bytes(each)) for each in range(90)]
+    )
+    assert sum(len(payload) for _, _, payload in logs.stored.values()) <= 1000

@@ -15,6 +15,7 @@ import pytest
 from pyoco_server.actions.programs.reach import programs_of
 from pyoco_server.config import NatsBackendConfig
 from pyoco_server.core.run import Run
+from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.states import RunState, WorkerState
 from pyoco_server.doors.cli.grid.group import cli
 from pyoco_server.doors.cli.shell import outcome
@@ -86,6 +87,17 @@ def programs_below(process: GridProcess) -> list[psutil.Process]:
     return [each for each in psutil.Process(process.pid).children(recursive=True) if "sleep" in each.name()]
 
 
+def a_program(place: Path, name: str, first: str) -> Path:
+    """Return a directory with a program that says its attempt and leaves its process id in `began`. It does `first` in
+    its first attempt only."""
+    own = place / "exe"
+    own.mkdir()
+    text = f'#!/bin/sh\necho "attempt $ATTEMPT"\n[ -e {place}/began ] && exit 0\n'
+    (own / name).write_text(f"{text}echo $$ > {place}/began\n{first}\n")
+    (own / name).chmod(0o755)
+    return own
+
+
 class TestANativeWorker:
     async def test_says_that_it_is_ready_runs_programs_and_says_goodbye(
         self, backend: Backend, processes: Grid
@@ -149,24 +161,13 @@ class TestANativeWorker:
     async def test_that_is_stopped_twice_stops_at_once_and_its_job_is_run_elsewhere(
         self, backend: Backend, processes: Grid, tmp_path: Path
     ) -> None:
-        """GRID-98, LOG-3, LOG-7, LOG-9, section 25.3: exit code 130; no program outlives it. As after a kill -9, both
-        attempts have their lines, and a mark shows that the first one may have printed more."""
-        own = tmp_path / "exe"
-        own.mkdir()
-        text = f'#!/bin/sh\necho "attempt $ATTEMPT"\n[ -e {tmp_path}/began ] && exit 0\n'
-        text += f"touch {tmp_path}/began\nexec sleep 600\n"
-        (own / "longfirst").write_text(text)  # and short the second time
-        (own / "longfirst").chmod(0o755)
+        """GRID-98, section 25.3: exit code 130; no program outlives it"""
+        own = a_program(tmp_path, "longfirst", "exec sleep 600")  # and short the second time
         worker = processes.nworker("--id", "hasty", env={"EXEC_DIR": str(own)})
         run_id = await submitted(backend, "longfirst")
         await running(backend, run_id)
         await eventually(lambda: bool(programs_below(worker)))
         left = programs_below(worker)
-
-        async def has_lines(count: int) -> bool:
-            return len(await stored_lines(backend, run_id)) == count
-
-        await eventually(lambda: has_lines(1))
         worker.signal(signal.SIGINT)
         await eventually(lambda: "worker stopping" in worker.stdout)
         worker.signal(signal.SIGINT)
@@ -174,13 +175,43 @@ class TestANativeWorker:
         await eventually(lambda: not any(each.is_running() for each in left))
         processes.nworker("--id", "heir", env={"EXEC_DIR": str(own)})
         assert (await ended(backend, run_id)).status is RunState.COMPLETED
-        await eventually(lambda: has_lines(3))
-        lines = await stored_lines(backend, run_id)
-        assert [(line.attempt, line.task, line.text) for line in lines if not line.gap] == [
-            (1, "exec", "attempt 1"),
-            (2, "exec", "attempt 2"),
+
+    async def test_that_is_killed_leaves_the_lines_that_were_stored_and_a_mark(
+        self, backend: Backend, processes: Grid, tmp_path: Path
+    ) -> None:
+        """LOG-3, LOG-5, LOG-7, LOG-9: kill -9 while its program prints. The program ends, too; what it had printed
+        beyond is a gap, and the lines of the next attempt are its own."""
+        own = a_program(tmp_path, "chatty", 'n=0; while :; do n=$((n + 1)); echo "line $n"; sleep 0.01; done')
+        worker = processes.nworker("--id", "victim", env={"EXEC_DIR": str(own)})
+        run_id = await submitted(backend, "chatty")
+
+        async def lines(attempt: int) -> list[Line]:
+            return [line for line in await stored_lines(backend, run_id) if line.attempt == attempt]
+
+        async def goes_on() -> bool:
+            return len(await lines(1)) > 5
+
+        await eventually(goes_on)
+        program = psutil.Process(int((tmp_path / "began").read_text()))
+        seen = await lines(1)
+        worker.kill()
+        await eventually(lambda: not program.is_running())
+        processes.nworker("--id", "heir", env={"EXEC_DIR": str(own)})
+        assert (await ended(backend, run_id)).status is RunState.COMPLETED
+
+        async def is_over() -> bool:
+            return bool(await lines(2))
+
+        await eventually(is_over)
+        *first, gap = await lines(1)
+        assert len(first) >= len(seen)
+        assert [(line.task, line.seq, line.text) for line in first] == [
+            ("exec", number, "attempt 1" if number == 1 else f"line {number - 1}")
+            for number in range(1, len(first) + 1)
         ]
-        assert [(line.attempt, line.gap.why) for line in lines if line.gap] == [(1, "lost")]
+        assert gap.gap is not None
+        assert (gap.gap.why, gap.seq) == ("lost", len(first) + 1)
+        assert [(line.task, line.seq, line.text) for line in await lines(2)] == [("exec", 1, "attempt 2")]
 
 
 async def test_a_pyoco_worker_runs_programs_beside_flows(

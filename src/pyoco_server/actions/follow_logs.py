@@ -14,7 +14,7 @@ from pyoco_server.core.retries.course import try_of
 from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_log.line import Line
 from pyoco_server.core.run_log.reading import Assembly
-from pyoco_server.core.run_log.selection import Selection, last_lines
+from pyoco_server.core.run_log.selection import LastLines, Selection
 from pyoco_server.errors import RunNotFound, Unavailable
 from pyoco_server.ports.backend import GatewayBackend
 from pyoco_server.ports.run_logs.port import RunLogs, StoredBatch, StoredBatches
@@ -33,7 +33,7 @@ class Follow:
 
     run_id: str
     selection: Selection
-    #: Begin with the last lines that exist. None: with the first.
+    #: Begin with the last lines that exist, as many as fit on a page. None: with the first.
     tail: int | None = None
     timeout_seconds: float = 300.0
     heartbeat_seconds: float = HEARTBEAT_SECONDS
@@ -80,7 +80,7 @@ class Following:
         self.ends_at = self._sent_at + ask.timeout_seconds
         self._assembly = Assembly()
         #: Lines that existed before, until all are known: only for `tail`.
-        self._earlier: list[Line] | None = [] if ask.tail is not None else None
+        self._earlier = LastLines(ask.tail) if ask.tail is not None else None
         self._arrived: asyncio.Queue[StoredBatches] = asyncio.Queue(_ARRIVED_MAX)
         self._batches: deque[StoredBatch] = deque()
         self._caught_up = backend.logs is None
@@ -135,14 +135,15 @@ class Following:
                 self._stored_at = some.items[-1].stored_at
         elif self._caught_up and self._earlier is not None:
             earlier, self._earlier = self._earlier, None
-            return earlier
+            return earlier.lines()
         return None
 
     def _lines_of(self, batch: StoredBatch) -> list[Line]:
         lines = [line for line in lines_in(self._assembly, batch) if self._ask.selection.has(line)]
-        if self._earlier is None or self._ask.tail is None:
+        if self._earlier is None:
             return lines
-        self._earlier = list(last_lines([*self._earlier, *lines], self._ask.tail))
+        for line in lines:
+            self._earlier.add(line)
         return []
 
     async def _look(self) -> Heartbeat | LogEnd | None:

@@ -13,8 +13,8 @@ from pyoco_server.core.run import Caller, Run
 from pyoco_server.core.run_log.batch import decode_batch
 from pyoco_server.core.run_log.line import Gap, Line, Why, gap_line
 from pyoco_server.core.run_log.reading import Assembly
-from pyoco_server.core.run_log.selection import LIMIT_DEFAULT, Selection, last_lines
-from pyoco_server.core.run_log.skipping import plan_of
+from pyoco_server.core.run_log.selection import LIMIT_DEFAULT, PAGE_CHARACTERS_MAX, LastLines, Selection
+from pyoco_server.core.run_log.skipping import may_match, plan_of
 from pyoco_server.errors import Corrupt, Unavailable
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.backend import GatewayBackend
@@ -35,7 +35,7 @@ _BATCHES_AT_ONCE = 64
 @dataclass(frozen=True)
 class LogPage:
     lines: list[Line]
-    #: More lines that match follow after the last one.
+    #: More lines that match follow after the last one; with `tail`, there is no room for those before the first one.
     has_more: bool = False
     #: The try of the run, by attempt of the lines (LOG-8).
     tries: Mapping[int, int] = field(default_factory=dict)
@@ -52,7 +52,9 @@ async def read_logs(
 ) -> LogPage:
     """Return the selected lines of a run, by attempt and sequence; with `tail` the last ones, otherwise the first.
 
-    Costs O(batches of this run), of which those near the page are decoded; all of them with a filter by content.
+    Costs O(batches of this run), of which those near the page are decoded. With a filter by content also those between
+    `after` and the page, and with `tail` all if the page is not found in the last quarter. Of these, only those that
+    may contain the task, level or text.
     Raises RunNotFound, also for another tenant's run, and Unavailable.
     """
     run = (await read_run(backend, caller, run_id)).run
@@ -102,7 +104,7 @@ class _Page:
         is_over: bool,
     ) -> None:
         """`attempt`: the newest one that is known. `is_over`: it gets no more lines."""
-        self._selection, self._tail, self._limit = selection, tail, limit
+        self._selection, self._limit = selection, limit
         # By attempt: a worker that was fenced may have stored its last lines late.
         batches = sorted(batches, key=lambda each: (each.attempt, each.number))
         #: The newest attempt.
@@ -112,7 +114,8 @@ class _Page:
         self._plan = plan_of([(each.attempt, each.payload) for each in self._batches], selection, tail)
         self._is_over = not self._plan.is_cut and (is_over or self._plan.end < len(self._batches))
         self._assembly = Assembly()
-        self._at = self._untrimmed = 0
+        self._at = self._characters = 0
+        self._last = None if tail is None else LastLines(tail)
         self.lines: list[Line] = []
         self.has_more = self.is_complete = False
 
@@ -125,29 +128,25 @@ class _Page:
         if self._at >= self._plan.end and not self.has_more and self._is_over:
             self._add(self._assembly.end())
         self.is_complete = self.has_more or self._at >= self._plan.end
-        if self.is_complete and self._tail is not None:
-            self._trim(self._tail)
+        if self.is_complete and self._last is not None:
+            self.lines, self.has_more = self._last.lines(), self._last.is_cut
 
     def _lines_of(self, at: int) -> Iterable[Line]:
-        batch, heads = self._batches[at], self._plan.skipped.get(at)
-        if heads is not None:
+        batch, heads = self._batches[at], self._plan.joined.get(at)
+        if heads is not None and (at in self._plan.skipped or not may_match(batch.payload, self._selection)):
             return self._assembly.skip(batch.attempt, *heads, batch.stored_at)
         return lines_in(self._assembly, batch)
 
     def _add(self, lines: Iterable[Line]) -> None:
-        some = [line for line in lines if self._selection.has(line)]
-        self.lines += some
-        if self._tail is None:
-            if len(self.lines) > self._limit:
-                self.lines, self.has_more = self.lines[: self._limit], True
-            return
-        # Only when as many have come as are kept, so that small batches do not make it O(batches * tail).
-        self._untrimmed += len(some)
-        if self._untrimmed > self._tail:
-            self._trim(self._tail)
-
-    def _trim(self, tail: int) -> None:
-        self.lines, self._untrimmed = list(last_lines(self.lines, tail)), 0
+        for line in filter(self._selection.has, lines):
+            if self._last is not None:
+                self._last.add(line)
+            elif len(self.lines) >= self._limit or self._characters >= PAGE_CHARACTERS_MAX:
+                self.has_more = True
+                return
+            else:
+                self.lines.append(line)
+                self._characters += line.characters
 
 
 def lines_in(assembly: Assembly, batch: StoredBatch) -> Iterable[Line]:

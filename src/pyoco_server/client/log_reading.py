@@ -46,8 +46,10 @@ class LogPages:
     is_over: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        #: None: without limit.
+        #: How many lines are wanted. None: without limit.
         self._left: int | None = self.filters.get("limit")
+        #: With `tail`: what was read so far, since pages come from the last one to the first.
+        self._later: list[LogLine] = []
 
     def request(self) -> Call[LogLines]:
         """Return the request for the next page."""
@@ -58,14 +60,34 @@ class LogPages:
 
     def take(self, page: LogLines) -> Iterator[LogLine]:
         """Yield the lines of a page, and note where the next one begins."""
+        if self.filters.get("tail") is not None:
+            yield from self._take_back(page)
+            return
         lines = page["lines"]
         if self._left is not None:
             self._left -= len(lines)
-        self.is_over = not page["has_more"] or not lines or self._left == 0 or "tail" in self.filters
+        self.is_over = not page["has_more"] or not lines or self._left == 0
         if not self.is_over:
             self.filters["after"] = lines[-1]["id"]
             _pin_attempt(self.filters, lines[-1]["id"])
         yield from lines
+
+    def _take_back(self, page: LogLines) -> Iterator[LogLine]:
+        """A page of the last lines. If they were too large for one, those before its first line are still to be read.
+
+        Earlier gaps stand before that line: they come again with the next page.
+        """
+        lines = page["lines"]
+        plain = [number for number, line in enumerate(lines) if "event" not in line]
+        left = self.filters["tail"] - len(plain)
+        self.is_over = not page["has_more"] or not plain or left <= 0
+        self._later = [*(lines if self.is_over else lines[plain[0] :]), *self._later]
+        if self.is_over:
+            yield from self._later
+        else:
+            before = lines[plain[0]]["id"]
+            self.filters |= {"before": before, "tail": left}
+            _pin_attempt(self.filters, before)
 
 
 @dataclass(kw_only=True)

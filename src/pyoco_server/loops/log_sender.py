@@ -25,6 +25,7 @@ __all__ = ["LogSender", "LogSink", "StoredLines"]
 
 log = get_logger(__name__)
 
+_STREAMS = tuple(stream.value for stream in Stream)
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.1, 2.0
 #: A batch that NATS refuses for this long, although it is there, is dropped.
 _REFUSED_SECONDS = 60.0
@@ -91,6 +92,12 @@ class _Outbox:
     sending: asyncio.Task[None] | None = None
 
 
+def _counted(shipment: Shipment) -> int:
+    """Return what a batch counts for the bounds of its attempt: one without text counts as what is stored of it, so
+    that no number of those fills the store."""
+    return shipment.size or len(shipment.payload)
+
+
 class LogSender:
     """Takes batches from executors and stores them, one after another for each attempt.
 
@@ -126,9 +133,10 @@ class LogSender:
             # Earlier lines may have been stored by another process.
             outbox = self._outboxes[captured] = _Outbox(captured, next=shipment.first)
             self._forget_idle()
-        for stream, count in zip(Stream, shipment.streams, strict=True):
-            self.totals.lines[stream.value] += count
-        self.totals.bytes += shipment.size
+        totals = self.totals
+        for stream, count in zip(_STREAMS, shipment.streams, strict=True):
+            totals.lines[stream] += count
+        totals.bytes += shipment.size
         outbox.waiting.append(_Waiting(self._within_head(outbox, shipment), when_done))
         self._grow(outbox, len(shipment.payload))
         while len(outbox.waiting) > 1 and (outbox.size > self._buffer_bytes or self.is_full):
@@ -140,7 +148,7 @@ class LogSender:
         """Let everything above the bound of the head count for the tail, whatever the sender says."""
         if shipment.is_tail:
             return shipment
-        outbox.head_size += shipment.size
+        outbox.head_size += _counted(shipment)
         return shipment if outbox.head_size <= self.limits.head_bytes else replace(shipment, is_tail=True)
 
     def _grow(self, outbox: _Outbox, size: int) -> None:
@@ -216,8 +224,8 @@ class LogSender:
         is_repeated = bool(outbox.tail) and outbox.tail[-1][0] == outbox.number
         if not shipment.is_tail or is_repeated:
             return
-        outbox.tail.append((outbox.number, shipment.size))
-        outbox.tail_size += shipment.size
+        outbox.tail.append((outbox.number, _counted(shipment)))
+        outbox.tail_size += _counted(shipment)
         while outbox.tail_size > self.limits.tail_bytes and len(outbox.tail) > 1:
             number, size = outbox.tail.popleft()
             outbox.tail_size -= size

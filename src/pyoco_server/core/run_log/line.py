@@ -75,6 +75,10 @@ class Line:
     def id(self) -> LineId:
         return self.attempt, self.seq
 
+    @property
+    def characters(self) -> int:
+        return len(self.text) + len(self.exc or "")
+
     def document(self, try_number: int) -> dict[str, Any]:
         """Return the public form. `try_number`: the try of the run that the attempt belongs to, which its record tells:
         it is not stored with the line."""

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pyoco_server.core.run_log.line import LEVELS, Line, LineId, Stream
 
-__all__ = ["LIMIT_DEFAULT", "LIMIT_MAX", "NO_TASK", "SEARCH_CHARACTERS_MAX", "Selection", "last_lines"]
+__all__ = [
+    "LIMIT_DEFAULT",
+    "LIMIT_MAX",
+    "NO_TASK",
+    "PAGE_CHARACTERS_MAX",
+    "SEARCH_CHARACTERS_MAX",
+    "LastLines",
+    "Selection",
+]
 
 LIMIT_DEFAULT = 1000
 LIMIT_MAX = 10_000
 SEARCH_CHARACTERS_MAX = 200
+#: The text of a page, whatever its number of lines: more than is kept of an attempt by default.
+PAGE_CHARACTERS_MAX = 9 * 1024 * 1024
 #: In a filter by task: lines of no task.
 NO_TASK = "-"
 #: LOG-14: the level of a line that has none.
@@ -76,19 +85,38 @@ class Selection:
         return wanted in line.text.casefold() or (line.exc is not None and wanted in line.exc.casefold())
 
 
-def last_lines(lines: Iterable[Line], count: int) -> Iterator[Line]:
-    """Yield the last `count` lines, oldest first, and the gaps between and before them. Memory is O(count)."""
-    kept: deque[Line] = deque()
-    gaps: deque[Line] = deque()
-    plain = 0
-    for line in lines:
-        kept.append(line)
-        plain += line.gap is None
-        while plain > count:
-            first = kept.popleft()
+class LastLines:
+    """The last lines of those that come, as many as fit on a page, and all gaps between and before them.
+
+    O(1) for each line. Memory is that of a page.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._kept: deque[Line] = deque()
+        #: Before those.
+        self._gaps: list[Line] = []
+        self._plain = self._characters = 0
+        self._is_full = False
+
+    def add(self, line: Line) -> None:
+        self._kept.append(line)
+        self._plain += line.gap is None
+        self._characters += line.characters
+        while self._plain > self._count or (self._characters > PAGE_CHARACTERS_MAX and len(self._kept) > 1):
+            first = self._kept.popleft()
+            self._characters -= first.characters
             if first.gap is None:
-                plain -= 1
+                self._is_full = self._is_full or self._plain <= self._count
+                self._plain -= 1
             else:
-                gaps.append(first)
-    yield from gaps
-    yield from kept
+                self._gaps.append(first)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are fewer than wanted because the page is full."""
+        return self._is_full and self._plain < self._count
+
+    def lines(self) -> list[Line]:
+        """Return them, oldest first."""
+        return [*self._gaps, *self._kept]

@@ -78,7 +78,14 @@ class LogQuery(Request):
         | None
     ) = None
     tail: (
-        Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="The last lines that match; not together with `after`.")]
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=LIMIT_MAX,
+                description="The last lines that match, as many as fit on a page; not together with `after`.",
+            ),
+        ]
         | None
     ) = None
     after: Annotated[_LineIdText, Meta(description="Lines after the one with this id.")] | None = None
@@ -97,7 +104,8 @@ class LogsQuery(LogQuery):
         Meta(
             ge=1,
             le=LIMIT_MAX,
-            description="The header `Pyoco-Log-More: true` says that more lines follow: go on with `after`.",
+            description="A page also ends after about 9 MiB of text. The header `Pyoco-Log-More: true` says that more "
+            "lines follow: go on with `after`. With `tail`, that earlier ones did not fit: go on with `before`.",
         ),
     ] = LIMIT_DEFAULT
     format: Annotated[str, one_of(("ndjson", "text"), description="The form of the response.")] | None = None

@@ -117,8 +117,7 @@ class Marks:
         with self._lock:
             number = self._owner.run
             self._tasks.clear()
-            self._switch(Owner())
-            if self._is_touched:
+            if not self._switch(Owner(), is_end=True) and self._is_touched:
                 self._send(["E", self._next_order(), number])
 
     def begin_task(self, name: str) -> None:
@@ -163,19 +162,21 @@ class Marks:
             self._escaped[name] = escaped_task(name)
         return self._escaped[name]
 
-    def _switch(self, owner: Owner) -> None:
-        """Everything that was printed until now belongs to the current owner."""
+    def _switch(self, owner: Owner, *, is_end: bool = False) -> bool:
+        """Everything that was printed until now belongs to the current owner. Returns whether anything was. `is_end`:
+        the last mark, if any, says that the run has ended."""
         if self._writer:
             for stream in self._streams:
                 with contextlib.suppress(OSError, ValueError):  # a task may have closed it
                     stream.flush()
-        for number in self._pipes:
-            found = self._look_into(number)
-            if found != (self._behind_mark[number] or _UNTOUCHED):
-                length = self._mark(number, self._owner)
-                # Counted from before the mark: what another process wrote around it is never taken for a part of it.
-                self._behind_mark[number] = None if found is None else (found[0] + length, found[1])
+        looks = {number: self._look_into(number) for number in self._pipes}
+        unmarked = [number for number, look in looks.items() if look != (self._behind_mark[number] or _UNTOUCHED)]
+        for number in unmarked:
+            look, length = looks[number], self._mark(number, self._owner, is_end=is_end and number == unmarked[-1])
+            # Counted from before the mark: what another process wrote around it is never taken for a part of it.
+            self._behind_mark[number] = None if look is None else (look[0] + length, look[1])
         self._set(owner)
+        return bool(unmarked)
 
     def _set(self, owner: Owner) -> None:
         self._page.store(owner)
@@ -188,11 +189,12 @@ class Marks:
         held = int.from_bytes(fcntl.ioctl(self._pipes[number], termios.FIONREAD, _NO_BYTES), sys.byteorder)
         return (held, reads) if reads % 2 == 0 and self._page.reads(number) == reads else None
 
-    def _mark(self, number: int, owner: Owner) -> int:
-        """Write a mark, and return its length."""
+    def _mark(self, number: int, owner: Owner, *, is_end: bool = False) -> int:
+        """Write a mark, and return its length. `is_end`: the run has ended, which takes the next place in the order."""
         self._is_touched, self._behind_mark[number] = True, None
         task = b"" if owner.task is None else b"=" + owner.task
-        mark = b"%s%d %d %s\n" % (self._prefix, self._next_order(), owner.run, task)
+        mark = b"%s%d%s %d %s\n" % (self._prefix, self._next_order(), b"E" if is_end else b"", owner.run, task)
+        self._order += is_end
         with contextlib.suppress(OSError):  # the guard has exited, and this process is about to
             os.write(self._pipes[number], mark)
         return len(mark)

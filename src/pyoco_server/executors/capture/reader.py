@@ -25,8 +25,9 @@ __all__ = ["Reader"]
 
 _LENGTH = struct.Struct("<I")
 _INT = struct.Struct("i")
-#: A pipe with little data is not read again for this long, so that several short runs cost one wake-up.
-_REST_SECONDS = 0.025
+#: A pipe with little data is not read again for this long, so that several short runs cost one wake-up, here and in the
+#: worker: waking costs as much as the lines of a dozen runs. No more, since a host that fills its pipe meanwhile waits.
+_REST_SECONDS = 0.05
 _MUCH_BYTES = 32_768
 #: The clock may be set back; a poll does not take any number.
 _POLL_MS_MAX = 60_000.0
@@ -37,6 +38,8 @@ _ROUNDS = 4
 _RECORD_BYTES_MAX = 4 * 1024 * 1024
 #: The last batches of a host that has ended may take this long.
 _LAST_SECONDS = 2.0
+#: Batches that are due at the same time are sent together, up to about this size.
+_TOGETHER_BYTES = 65_536
 #: Output of no run that is passed on at once: a pipe that can be written to takes at least this much.
 _PASSED_ON_BYTES = 512
 
@@ -76,7 +79,7 @@ class Reader:
         os.set_blocking(records, False)
         line.setblocking(False)
         self._prefix = b"\0" + secret
-        self._mark = re.compile(re.escape(self._prefix) + rb"(\d{1,19}) (\d{1,19}) ([^\n]*)\n")
+        self._mark = re.compile(re.escape(self._prefix) + rb"(\d{1,19})(E?) (\d{1,19}) ([^\n]*)\n")
         self._frames = bytearray()
         self.limits = Limits()
         self._logs: dict[int, AttemptLog] = {}
@@ -180,10 +183,10 @@ class Reader:
         for pipe in self._pipes:
             # All that was in the pipe when this began, and nothing is lost if more comes meanwhile.
             room = pipe.capacity
-            while room > 0 and pipe.waiting:
+            while room > 0 and (waiting := pipe.waiting):
                 self._page.count_read(pipe.passed_to)
                 try:
-                    data = os.read(pipe.fd, room)
+                    data = os.read(pipe.fd, min(room, waiting))
                 except BlockingIOError:
                     break
                 finally:
@@ -202,9 +205,10 @@ class Reader:
         for pipe in self._pipes:
             at = 0
             for mark in self._mark.finditer(pipe.held) if self._prefix in pipe.held else ():
-                task = _unescaped(mark[3][1:]) if mark[3] else None
-                data = bytes(pipe.held[at : mark.start()])
-                items.append(_Item(int(mark[1]), int(mark[2]), task, pipe.stream, data))
+                order, run, task = int(mark[1]), int(mark[3]), _unescaped(mark[4][1:]) if mark[4] else None
+                items.append(_Item(order, run, task, pipe.stream, bytes(pipe.held[at : mark.start()])))
+                if mark[2]:
+                    items.append(_Item(order + 1, run, None, Stream.SYSTEM))
                 at = mark.end()
             del pipe.held[:at]
         return items + self._parsed_records()
@@ -275,13 +279,17 @@ class Reader:
         now = time.time()
         for number in list(self._logs):
             log = self._logs[number]
-            while self._flush() and (due := log.due_at()) is not None and due <= now:
+            while self._has_room() and (due := log.due_at()) is not None and due <= now:
                 shipment = log.take(now)
                 if shipment is None:
                     break
-                self._unsent = pack_shipment(number, shipment)
+                self._unsent += pack_shipment(number, shipment)
             if log.is_over:
                 del self._logs[number]
+        self._flush()
+
+    def _has_room(self) -> bool:
+        return len(self._unsent) < _TOGETHER_BYTES or self._flush()
 
     def _flush(self) -> bool:
         """Send what is pending. Returns whether nothing is left."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from pyoco_server.client.connection import Asked
 from pyoco_server.core.run_log.line import LEVELS, Stream
-from pyoco_server.core.run_log.selection import LIMIT_MAX
+from pyoco_server.core.run_log.selection import LIMIT_MAX, NO_TASK
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.output import print_line
+from pyoco_server.doors.cli.client.output import note, print_line
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.run_text import shown_line
 from pyoco_server.doors.cli.client.times import PAST
@@ -20,6 +20,9 @@ from pyoco_server.doors.cli.client.waiting import PATIENCE_SECONDS
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["logs"]
+
+#: Of a run with more tasks, only so many are named.
+_NAMES_MAX = 20
 
 
 def _read_attempt(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -79,5 +82,20 @@ def logs(
     chosen: Any = {name: value for name, value in filters.items() if value not in (None, [])}
     with calling(asked) as client:
         run_id = full_run_id(client, run_id)
+        heard = set[str | None]()
         for line in client.run_logs(run_id, follow, patience_sec=PATIENCE_SECONDS, **chosen):
+            heard.add(line["task"])
             print_line(line) if output == "json" else click.echo(shown_line(line))
+        silent = [task for task in tasks if task not in heard and task != NO_TASK]
+        if silent:
+            _note_unknown(client.get_run(run_id), silent)
+
+
+def _note_unknown(run: Mapping[str, Any], silent: Iterable[str]) -> None:
+    """Say which of these tasks, of which no line was found, the run does not have: it may be a typing error."""
+    known = list(run.get("tasks") or ())
+    unknown = [task for task in silent if task not in known]
+    if known and unknown:
+        more = f" and {len(known) - _NAMES_MAX} more" if len(known) > _NAMES_MAX else ""
+        names = ", ".join(map(repr, unknown))
+        note(f"no task {names} is known in this run; it has {', '.join(known[:_NAMES_MAX])}{more}")

@@ -17,7 +17,8 @@ export class LogSource {
   }
 
   /**
-   * The last page, or the page before a line. `hasMore`: there may be earlier lines.
+   * The last page, or the page before a line. `hasMore`: there may be earlier lines. Gaps before the first line of such a
+   * page are left out: there may be lines between, and the gaps come again with the page that has those.
    * @param {LogFilter} filter
    * @param {LogLine | undefined} before
    * @param {AbortSignal} signal
@@ -25,7 +26,9 @@ export class LogSource {
    */
   async last(filter, before, signal) {
     const page = await this.page(filter, [["tail", String(PAGE_LINES)], ...(before ? [["before", before.id]] : [])], signal);
-    return { ...page, hasMore: page.lines.filter((line) => line.event !== "gap").length >= PAGE_LINES };
+    const hasMore = page.hasMore || page.lines.filter((line) => line.event !== "gap").length >= PAGE_LINES;
+    const start = hasMore ? page.lines.findIndex((line) => line.event !== "gap") : 0;
+    return { ...page, hasMore, lines: page.lines.slice(start) };
   }
 
   /**
