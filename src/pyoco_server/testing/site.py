@@ -23,8 +23,10 @@ from pyoco_server.actions.rescue import end_cancelled
 from pyoco_server.actions.schedules.handle import handle_schedule
 from pyoco_server.actions.schedules.write import create_schedule
 from pyoco_server.config import AwsSettings, GridConfig, NatsBackendConfig, PricedConfig
+from pyoco_server.core.flow_offers import FlowOffer
+from pyoco_server.core.offered_flow import OfferedFlow
 from pyoco_server.core.run import Caller, Owner, Run
-from pyoco_server.core.schedules.of_flow import schedule_of
+from pyoco_server.core.schedules.of_apps import declared_schedule
 from pyoco_server.core.schedules.record import Schedule
 from pyoco_server.core.states import RunState
 from pyoco_server.doors.http.app import Gateway, build_app
@@ -131,10 +133,13 @@ class TestingSite:
             self._lanes: dict[str, FlowLane] = {}
             stack.push_async_callback(self._stop_lanes)
             for flow in self._app.offered():
-                definition = schedule_of(flow, self.clock())
-                if definition is not None:
-                    await create_schedule(backend, Caller(), definition)
+                if flow.schedule is not None:
+                    await create_schedule(backend, Caller(), declared_schedule(self._offer_of(flow), self.clock()))
             yield
+
+    def _offer_of(self, flow: OfferedFlow) -> FlowOffer:
+        tag = next(iter(flow.tags), self._config.default_tag)
+        return FlowOffer(flow=flow, tag=tag, workers=(self._me.worker_id,), conflict=False)
 
     @contextlib.asynccontextmanager
     async def _open_backend(self) -> AsyncIterator[GatewayBackend]:
