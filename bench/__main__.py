@@ -16,6 +16,7 @@ from bench import (
     batch,
     commands,
     dashboard,
+    delays,
     drain,
     latency,
     lists,
@@ -58,6 +59,7 @@ _MEASURES = {
     "url": url_pack.main,
     "mcp": mcp_calls.main,
     "programs": programs.main,
+    "delays": delays.main,
     "schedules": schedules.main,
 }
 
