@@ -41,7 +41,7 @@ def _members(value: Schedule | Definition | ScheduleEntry) -> dict[str, Any]:
 
 
 def _encode(schedule: Schedule) -> bytes:
-    """A copy of all that is in it, as `asdict` makes, would cost more than everything else that a tick costs."""
+    """Without a copy of all that is in it, as `asdict` makes: that cost half as much as all the rest of a tick."""
     shallow = {"definition": _members(schedule.definition), "tail": [_members(each) for each in schedule.tail]}
     return _encoder.encode(_members(schedule) | shallow)
 
