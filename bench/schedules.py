@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -12,7 +10,7 @@ import httpx
 import psutil
 
 from bench.report import heading, percentiles, table
-from bench.stack import Stack, _environment
+from bench.stack import Stack
 
 _COUNT = 1_000
 _MINUTES = 2
@@ -62,19 +60,8 @@ def _measure(running: Stack, keeper: psutil.Process, when: dict[str, Any], prefi
 
 def main(running: Stack) -> None:
     heading(f"{_COUNT:,} schedules that tick each minute, for {_MINUTES} minutes, with one keeper")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyoco_server.doors.cli.keeper"],
-        env=_environment(PYOCO_NATS_URL=running.nats_url, PYOCO_DATA_DIR=str(running.home / "keeper")),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        time.sleep(5)
-        keeper = psutil.Process(process.pid)
+    with running.keeping() as keeper:
         spread = _measure(running, keeper, {"every": 60, "offset": 0}, "spread")
         at_once = _measure(running, keeper, {"cron": "* * * * *"}, "once")
-    finally:
-        process.terminate()
-        process.wait(30)
     header = ("", "ticks", "late, p50", "late, p99", "of one CPU")
     table([header, ("spread over the minute", *spread), ("all in the same second", *at_once)])

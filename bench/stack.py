@@ -61,6 +61,19 @@ class Stack:
         self.workers.append(worker)
         return worker
 
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[psutil.Process]:
+        """With a keeper."""
+        variables = _environment(PYOCO_NATS_URL=self.nats_url, PYOCO_DATA_DIR=str(self.home / "keeper"))
+        command = [sys.executable, "-m", "pyoco_server.doors.cli.keeper"]
+        keeper = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(5)
+            yield psutil.Process(keeper.pid)
+        finally:
+            keeper.terminate()
+            keeper.wait(30)
+
     def freeze_workers(self) -> None:
         """They take nothing until `thaw_workers`, and are as warm as they were."""
         for worker in self.workers:
@@ -90,6 +103,10 @@ class Stack:
     def gateway(self) -> psutil.Process:
         children = psutil.Process(self.process.pid).children()
         return next(child for child in children if "gateway" in child.cmdline())
+
+    def nats(self) -> psutil.Process:
+        children = psutil.Process(self.process.pid).children()
+        return next(child for child in children if "nats-server" in child.name())
 
 
 def _until(check: str, seconds: float) -> float:

@@ -24,9 +24,9 @@ _ROUNDS = 3
 _ASK = Submission(flow_name="noop", tag="default", tags=("default",), params={"name": "bench"})
 
 
-def load(port: int, connections: int, path: str = "/runs") -> float:
+def load(port: int, connections: int, path: str = "/runs", body: bytes = _BODY) -> float:
     command = [sys.executable, "-m", "bench.load", "127.0.0.1", str(port), path, str(connections), str(_SECONDS)]
-    result = json.loads(subprocess.run(command, input=_BODY, capture_output=True, check=True, timeout=60).stdout)
+    result = json.loads(subprocess.run(command, input=body, capture_output=True, check=True, timeout=60).stdout)
     assert set(result["statuses"]) == {"200"}, result
     return float(result["per_second"])
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from pyoco_server.actions.schedules.handle import advance_schedule
+from pyoco_server.core.packs import PACKS, PackSpec
+from pyoco_server.core.packs.prices import Prices
+from pyoco_server.core.packs.spec import PackCheckFailed
 from pyoco_server.core.priced.projection import project
 from pyoco_server.core.schedules.ids import pack_key_of_tick, schedule_key, tick_id
 from support.priced.gateways import BODY, Payer, PricedDoor
+from support.schedules import make_schedule, schedule_now
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -62,6 +69,39 @@ async def test_an_empty_budget_refuses_the_tick(priced_door: PricedDoor) -> None
     assert (entry["outcome"], entry["err_id"]) == ("refused", "ERR-PYOCO-0038")
     assert entry["message_ja"]
     assert "run_id" not in entry
+
+
+def price(inputs: Mapping[str, Any], _: Prices) -> int:
+    if inputs["question"] == "fail":
+        raise PackCheckFailed("the check of a pack raised ValueError")
+    return 20_000
+
+
+@pytest.mark.parametrize(
+    ("packs", "question", "told"),
+    [
+        (("theirs",), "?", ("refused", "ERR-PYOCO-0048", "0.0200, the price of these inputs")),
+        (("theirs",), "fail", ("refused", "ERR-PYOCO-0002", "'theirs' cannot tell: the check of a pack raised")),
+        ((), "?", ("run", None, "")),
+    ],
+)
+async def test_the_price_of_a_plug_in_is_checked_by_a_keeper_that_has_it(
+    priced_door: PricedDoor, packs: tuple[str, ...], question: str, told: tuple[str, str | None, str]
+) -> None:
+    """SAFE-1, SCHED-14: a keeper without it leaves that to the worker"""
+    payer = await priced_door.payer()
+    offered = {name: PackSpec(name=name, inputs=lambda _: (), executor="m:f", price=price) for name in packs}
+    keeper = replace(priced_door.gateway.backend, priced=replace(priced_door.priced, packs=PACKS | offered))
+    reservation = {"max_cost_usd": "0.0199"}
+    what = {"kind": "pack", "pack_type": "theirs", "inputs": {"question": question}, "reservation": reservation}
+    name = f"s-{uuid.uuid4()}"
+    schedule = await make_schedule(keeper, name, tenant_id=payer.tenant_id, what=what, when={"every": 1})
+    while not (tail := (await schedule_now(keeper, name, payer.tenant_id)).tail):
+        await advance_schedule(keeper, schedule.key)
+    outcome, err_id, message = told
+    assert (tail[0].outcome.value, tail[0].err_id) == (outcome, err_id)
+    assert message in (tail[0].message or "")
+    assert await priced_door.balance(payer) == 10_000_000 - (19_900 if outcome == "run" else 0)
 
 
 async def test_what_the_price_or_the_pack_does_not_allow_is_refused_at_once(priced_door: PricedDoor) -> None:

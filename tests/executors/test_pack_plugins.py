@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from pyoco_server import packs as public
+from pyoco_server.config.packs import PackConfig
 from pyoco_server.config.priced import PricedConfig
 from pyoco_server.core.packs import PACKS
-from pyoco_server.core.packs.spec import Here
+from pyoco_server.core.packs.spec import Here, PackCheckFailed
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.packs.plugins import installed_packs, known_names
 from pyoco_server.wiring import offer as wiring_offer
@@ -139,6 +140,12 @@ class TestTheSetting:
         with pytest.raises(SettingError, match=r"PYOCO_PACKS='wrods,decision' has wrods, .* there are: .*, words"):
             wiring_offer.offered_packs(PricedConfig(packs=("wrods", "decision")))
 
+    def test_is_no_reason_for_a_keeper_not_to_start(self, shelf: Shelf) -> None:
+        """SAFE-1: it checks the prices of what is installed beside it, and of the built-in packs."""
+        shelf.add("words")
+        assert set(wiring_offer.known_packs(PricedConfig(packs=("words", "elsewhere")))) == {*PACKS, "words"}
+        assert set(wiring_offer.known_packs(PricedConfig())) == {*PACKS, "words"}
+
     def test_that_names_a_broken_one_is_no_reason_not_to_start(
         self, shelf: Shelf, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -166,6 +173,14 @@ def test_a_check_that_fails_costs_its_request_and_quotes_nothing(shelf: Shelf, c
     assert "marker" not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("price", ["lambda inputs, prices: 1 / 0", "lambda inputs, prices: '5'"])
+def test_a_price_that_fails_costs_its_request_and_quotes_nothing(shelf: Shelf, price: str) -> None:
+    """PRICED-171, SAFE-1"""
+    shelf.add("words", GOOD.replace("inputs=FORM", f"inputs=FORM, price={price}"))
+    with pytest.raises(PackCheckFailed, match="the check of a pack"):
+        installed_packs().packs["words"].least_reservation({"text": "a"}, PackConfig().prices)
 
 
 @pytest.mark.parametrize(("key", "is_fine"), [("dpp/acme/u1/a.png", True), ("dpp/other/u1/a.png", False), ("", False)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,54 +12,14 @@ import pytest
 
 from pyoco_server.core.packs.ability import Ability
 from pyoco_server.core.packs.spec import PackSpec
-from pyoco_server.core.priced.envelope import PackResult
 from pyoco_server.core.states.priced import Status
-from pyoco_server.executors.packs.port import Call, Executed, Faulted, Outcome
+from pyoco_server.executors.packs.port import Faulted
 from pyoco_server.loops.priced import abilities as abilities_module
 from pyoco_server.loops.priced.pack_lane import PackLane
+from support.priced.pack_machines import Machine
 from support.priced.pack_scenes import CREDIT, QUICK, Scene, check_refunded, open_scene
 from support.priced.stacks import an_ask
 from support.waiting import eventually
-
-
-class Machine:
-    """Executes in this very process; what it lacks is set by the test."""
-
-    packs = frozenset({"ocr"})
-    restarts = 0
-
-    def __init__(self) -> None:
-        self.found: dict[str, Ability] = {}
-        self.probes = 0
-        self.outcome_of: Outcome = Executed(PackResult(data={}, actual_cost_usd_micros=10_000))
-        self.calls: list[Call] = []
-        self.when_called: Callable[[], None] = lambda: None
-
-    def probe(self, packs: Collection[str]) -> Mapping[str, Ability]:
-        assert set(packs) == self.packs
-        self.probes += 1
-        return dict(self.found)
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def reserve_process(self) -> Any:
-        return self
-
-    def leave(self) -> None: ...
-
-    async def begin(self, call: Call) -> Any:
-        self.calls.append(call)
-        self.when_called()
-        return self
-
-    async def outcome(self) -> Outcome:
-        return self.outcome_of
-
-    def cancel(self) -> None: ...
-
-    def kill(self) -> None: ...
 
 
 def language_of(inputs: Mapping[str, Any]) -> tuple[str, ...]:

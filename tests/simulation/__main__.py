@@ -3,6 +3,7 @@
 python -m simulation --seeds 1000            fresh seeds; the first is printed and can be given with --first
 python -m simulation --seed 123              one seed, with its history if it fails
 python -m simulation --seeds 200 --first 1   seeds 1 to 200
+python -m simulation --schedules             schedules instead of the kinds of run that a seed chooses
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 
 from simulation.many import find_failure
 from simulation.run import Verdict, shrink, simulate
+from simulation.schedules.kind import simulate_schedules
 
 __all__ = ["main"]
 
@@ -30,25 +33,27 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, help="the first of them; fresh ones otherwise")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
     parser.add_argument("--history", action="store_true", help="print the history of --seed even if it passes")
+    parser.add_argument("--schedules", action="store_true", help="simulate schedules")
     asked = parser.parse_args(arguments)
+    play = simulate_schedules if asked.schedules else simulate
     if asked.seed is not None:
-        return _one(asked.seed, show=asked.history)
+        return _one(asked.seed, play, show=asked.history)
     first = asked.first if asked.first is not None else random.randrange(1, 2**31)
     print(f"seeds {first} to {first + asked.seeds - 1}", flush=True)
-    failed = find_failure(range(first, first + asked.seeds), asked.jobs, on_done=_Progress(asked.seeds))
+    failed = find_failure(range(first, first + asked.seeds), asked.jobs, on_done=_Progress(asked.seeds), play=play)
     if failed is None:
         print(f"{asked.seeds} passed, 0 failed")
         return 0
-    return _one(failed, show=False)
+    return _one(failed, play, show=False)
 
 
-def _one(seed: int, *, show: bool) -> int:
-    verdict = simulate(seed)
+def _one(seed: int, play: Callable[..., Verdict], *, show: bool) -> int:
+    verdict = play(seed)
     if not verdict.failed:
         print((verdict.history if show else "") + f"seed {seed}: every promise was kept, {verdict.steps} steps")
         return 0
     print(f"seed {seed} fails; looking for the smallest list of faults", flush=True)
-    _report(shrink(verdict))
+    _report(shrink(verdict, play=play))
     return 1
 
 
@@ -56,7 +61,7 @@ def _report(verdict: Verdict) -> None:
     print(verdict.history)
     print(f"seed {verdict.seed} breaks a promise:", *verdict.problems, sep="\n  ")
     print("with these faults alone:", *(verdict.faults or ("none",)), sep="\n  ")
-    print(f"again: make simulate SEED={verdict.seed}")
+    print(f"again: make simulate SEED={verdict.seed}", "(and ARGS=--schedules, if it is of schedules)")
 
 
 class _Progress:

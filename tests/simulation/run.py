@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -141,12 +141,14 @@ async def _settle(loop: SimLoop, kinds: Sequence[Kind], problems: Problems, faul
             return
 
 
-def shrink(verdict: Verdict, kinds: Sequence[type[Kind]] | None = None) -> Verdict:
+def shrink(
+    verdict: Verdict, kinds: Sequence[type[Kind]] | None = None, play: Callable[..., Verdict] = simulate
+) -> Verdict:
     """Leave out one fault after another as long as it still fails. O(n²) simulations for n faults."""
     best = verdict
     at = 0
     while at < len(best.faults):
-        fewer = simulate(best.seed, best.faults[:at] + best.faults[at + 1 :], kinds)
+        fewer = play(best.seed, best.faults[:at] + best.faults[at + 1 :], kinds)
         if fewer.failed:
             best = fewer
         else:

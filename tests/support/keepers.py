@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from pyoco_server.loops.advisories import Advisories
@@ -14,30 +15,41 @@ from pyoco_server.loops.feeder import IndexFeeder
 from pyoco_server.loops.loop import Loop
 from pyoco_server.loops.rescuer import Rescuer
 from pyoco_server.ports.backend import Backend
+from pyoco_server.ports.index.port import Index
 from pyoco_server.ports.index.sqlite import SqliteIndex
 
-__all__ = ["keeping"]
+__all__ = ["Duties", "keeping"]
+
+#: Makes the loops of a keeper.
+Duties = Callable[[Backend, Index, IndexFeeder], list[Loop]]
 
 
 @contextlib.asynccontextmanager
-async def keeping(backend: Backend, folder: Path, *, count: int = 1, quiet_seconds: float = 0.2) -> AsyncIterator[None]:
-    """So many keepers, each with an index of its own; they look more often than real ones."""
+async def keeping(
+    backend: Backend, folder: Path, *, count: int = 1, quiet_seconds: float = 0.2, duties: Duties | None = None
+) -> AsyncIterator[None]:
+    """So many keepers, each with an index of its own; they look more often than real ones. `duties`: these alone."""
     async with contextlib.AsyncExitStack() as stack:
         for number in range(count):
-            await stack.enter_async_context(_keeper(backend, folder / f"keeper{number}.sqlite", quiet_seconds))
+            made = duties or partial(_all_duties, quiet_seconds)
+            await stack.enter_async_context(_keeper(backend, folder / f"keeper{number}.sqlite", made))
         yield
 
 
-@contextlib.asynccontextmanager
-async def _keeper(backend: Backend, path: Path, quiet_seconds: float) -> AsyncIterator[None]:
-    index = SqliteIndex(path)
-    feeder = IndexFeeder(backend.runs, index)
-    duties: list[Loop] = [
+def _all_duties(quiet_seconds: float, backend: Backend, index: Index, feeder: IndexFeeder) -> list[Loop]:
+    return [
         Advisories(backend, wait_seconds=0.3),
         Canceller(backend, index, feeder, every_seconds=0.1, quiet_seconds=quiet_seconds),
         Rescuer(backend, index, feeder, every_seconds=0.1, submit_seconds=0.0),
         *clock_duties(backend, index, feeder),
     ]
+
+
+@contextlib.asynccontextmanager
+async def _keeper(backend: Backend, path: Path, make: Duties) -> AsyncIterator[None]:
+    index = SqliteIndex(path)
+    feeder = IndexFeeder(backend.runs, index)
+    duties = make(backend, index, feeder)
     await feeder.start()
     for duty in duties:
         await duty.start()

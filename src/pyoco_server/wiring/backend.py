@@ -193,7 +193,7 @@ async def open_backend(
         if priced is not None and priced[0].priced_enabled:
             from pyoco_server.wiring.priced import PricedSettings, open_priced
 
-            settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id)
+            settings = PricedSettings(config=config, priced=priced[0], aws=priced[1], new_id=new_id, keeps=keeps)
             stores = await more.enter_async_context(open_priced(settings, link, runs))
         registry = JetStreamRegistry(link, config.workers_kv_bucket, config.worker_disconnect_timeout_sec)
         more.push_async_callback(registry.stop)

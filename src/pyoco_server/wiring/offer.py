@@ -10,7 +10,7 @@ from pathlib import Path
 from pyoco_server.config import NatsBackendConfig, PricedConfig
 from pyoco_server.config.settings import written
 from pyoco_server.core.diagnosis.facts import Packs, Unknown
-from pyoco_server.core.packs import PackSpec
+from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.core.packs.ability import Ability
 from pyoco_server.errors import SettingError
 from pyoco_server.executors.capture.port import Collector
@@ -26,7 +26,7 @@ from pyoco_server.ports.ocr.present import engine_here
 from pyoco_server.ports.priced import Priced
 from pyoco_server.wiring.packs import LOADER, file_problems, ocr_languages, pack_abilities
 
-__all__ = ["offered_packs", "pack_lane", "packs_here"]
+__all__ = ["known_packs", "offered_packs", "pack_lane", "packs_here"]
 
 log = get_logger(__name__)
 
@@ -47,6 +47,15 @@ def offered_packs(priced: PricedConfig) -> Mapping[str, PackSpec]:
     for each in installed.left_out:
         log.error("pack cannot be offered; skipped", pack=each.name, package=each.package, why=each.why)
     return installed.packs
+
+
+def known_packs(priced: PricedConfig) -> Mapping[str, PackSpec]:
+    """Return the packs whose inputs and prices a keeper can check: the built-in ones, and what is installed here.
+
+    A keeper offers none, so none has to be there: what it cannot check of a tick, the worker checks. Imports
+    third-party specs, which blocks.
+    """
+    return {**PACKS, **installed_packs(priced.packs).packs}
 
 
 def packs_here(priced: PricedConfig) -> Packs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pyoco_server.actions.priced.agree_on_ledger import (
 )
 from pyoco_server.actions.priced.change_mode import agree_on_mode
 from pyoco_server.config import AwsSettings, NatsBackendConfig, PricedConfig
-from pyoco_server.core.packs import PACKS
+from pyoco_server.core.packs import PACKS, PackSpec
 from pyoco_server.errors import DependencyUnavailable, LedgerOutdated, OtherLedger, SettingError, UsageError
 from pyoco_server.logs import get_logger, redact_url
 from pyoco_server.loops.priced.ledger_watch import LedgerWatch
@@ -37,7 +37,7 @@ from pyoco_server.ports.nats.link import Link, Patience, open_link
 from pyoco_server.ports.pack_queue.port import PackQueue
 from pyoco_server.ports.priced import Priced
 from pyoco_server.ports.runs.port import Runs
-from pyoco_server.wiring.offer import offered_packs
+from pyoco_server.wiring.offer import known_packs, offered_packs
 from pyoco_server.wiring.stores import need, open_budget, open_redis, open_stores
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class PricedSettings:
     new_id: Callable[[], str]
     #: A gateway signs the URLs of results; workers and keepers do not.
     signs: bool = False
+    #: A keeper submits the ticks of schedules, so it checks inputs and prices.
+    keeps: bool = False
     #: If no ledger is configured, a gateway creates the file and other processes wait for it: a worker in another
     #: directory would create a separate file that contains none of the runs.
     makes_file: bool = False
@@ -132,8 +134,9 @@ async def open_priced(settings: PricedSettings, link: Link, runs: Runs) -> Async
     LedgerOutdated if the tables exist in another version, and OtherLedger if this is not the deployment's ledger
     (SAFE-12).
     """
-    # A worker loads its packs when it starts to execute, and a keeper needs none.
-    packs = await asyncio.to_thread(offered_packs, settings.priced) if settings.signs else PACKS
+    packs: Mapping[str, PackSpec] = PACKS  # a worker loads its packs when it starts to execute
+    if settings.signs or settings.keeps:
+        packs = await asyncio.to_thread(offered_packs if settings.signs else known_packs, settings.priced)
     standing = LedgerAgreement()
     ledger = _ledger(settings, standing.check)
     known = JetStreamKnownLedger(link, settings.config)

@@ -65,7 +65,7 @@ def test_a_policy_is_stored_with_all_members_and_given_to_each_submission() -> N
     flow = read(what={"kind": "flow", "flow_name": "f", "retry": {"tries": 3, "delay": "2s"}, "timeout": "5m"}).what
     assert (flow["retry"]["delay"], flow["retry"]["max_delay"], flow["timeout"]) == (2.0, 60.0, 300.0)
     assert read(what=flow).what == flow
-    ticket = Ticket(context=TemplateContext(zone_of("UTC"), 60, None, "n", "r"), mark={})
+    ticket = Ticket(context=TemplateContext(zone_of("UTC"), 60, lambda: None, "n", "r"), mark={})
     ask = flow_ask(flow, ticket, "default")
     assert (ask.retry, ask.timeout) == (flow["retry"], 300.0)
     linear = {"tries": 2, "backoff": "linear"}
@@ -184,7 +184,7 @@ def test_a_pack_cannot_cancel_the_run_before_it() -> None:
 
 def test_templates() -> None:
     """SCHED-15"""
-    context = TemplateContext(zone_of("Asia/Tokyo"), 1796101200, None, "nightly", "r1")
+    context = TemplateContext(zone_of("Asia/Tokyo"), 1796101200, lambda: None, "nightly", "r1")
     values = {
         "{{ scheduled_time }}": "2026-12-01T14:00:00+09:00",
         "{{scheduled_time.utc}}": "2026-12-01T05:00:00Z",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from calendar import isleap
+from datetime import UTC, date, datetime
 from itertools import islice
 
 import pytest
 
-from pyoco_server.core.schedules.cron import CronError, parse_cron
+from pyoco_server.core.schedules.cron import Cron, CronError, parse_cron
 from pyoco_server.core.schedules.when import At, Every, Tick, When, last_tick, local_text, next_tick, ticks
 from pyoco_server.core.schedules.zones import zone_of
 
@@ -54,6 +55,8 @@ def _first(cron: str, count: int = 3) -> list[str]:
         ("0 0 1 * mon", ["Mon 11-23 00:00:00", "Mon 11-30 00:00:00", "Tue 12-01 00:00:00"]),
         ("0 0 */10 * mon", ["Mon 12-21 00:00:00", "Mon 01-11 00:00:00", "Mon 02-01 00:00:00"]),
         ("@hourly", ["Thu 11-19 11:00:00", "Thu 11-19 12:00:00", "Thu 11-19 13:00:00"]),
+        ("0 0 31 12 *", ["Thu 12-31 00:00:00", "Fri 12-31 00:00:00", "Sun 12-31 00:00:00"]),
+        ("0 0 1 2,9 *", ["Mon 02-01 00:00:00", "Wed 09-01 00:00:00", "Tue 02-01 00:00:00"]),
         ("5-15/5 9 * Nov-dec 7", ["Sun 11-22 09:05:00", "Sun 11-22 09:10:00", "Sun 11-22 09:15:00"]),
     ],
 )
@@ -117,6 +120,22 @@ def test_the_last_tick_of_a_busy_season_is_found_without_looking_at_each() -> No
     assert last_tick(season, UTC, 0, november) == Tick(int(expected))
     assert time.process_time() - started < 1.0
     assert last_tick(season, UTC, expected, november) is None
+
+
+def test_days_of_other_months_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCHED-29: a preview of a thousand leap days looks at some days of each February, not at a million days"""
+    looked: list[date] = []
+    matches = Cron.matches_date
+
+    def counted(cron: Cron, day: date) -> bool:
+        looked.append(day)
+        return matches(cron, day)
+
+    monkeypatch.setattr(Cron, "matches_date", counted)
+    found = list(islice(ticks(parse_cron("0 0 29 2 *"), UTC, 1_800_000_000), 1000))
+    years = [datetime.fromtimestamp(tick.at, UTC).year for tick in found]
+    assert years == [year for year in range(2028, 9999) if isleap(year)][:1000]
+    assert len(looked) < 500_000
 
 
 @pytest.mark.parametrize("when", [parse_cron("* * * * *"), Every(366 * 86_400), At((253_402_300_799,))])

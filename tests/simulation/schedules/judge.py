@@ -12,16 +12,20 @@ from pyoco_server.core.schedules.ids import tick_id, trigger_id
 from pyoco_server.core.schedules.progress import ticks_between
 from pyoco_server.core.schedules.record import CatchUp, Entry, Overlap, Schedule
 from pyoco_server.core.snapshot import read_snapshot
+from pyoco_server.core.states import RunState
 from pyoco_server.ports.nats.memory.messages import Message
 from pyoco_server.ports.nats.memory.stream import Stream
 from pyoco_server.ports.schedules.jetstream import read_chunk, read_stored
 from simulation.kind import Problems
 from simulation.loop import SimLoop
 from simulation.network import WatchedNats
+from simulation.virtual_time import EPOCH
 
 __all__ = ["ScheduleJudge"]
 
 _TICKS_MAX = 100_000
+#: How far a process may be from the time of the store while its messages are held up.
+_CLOCKS_SECONDS = 5.0
 _RUNS, _SCHEDULES = "KV_pyoco_runs", "KV_pyoco_schedules"
 
 
@@ -81,6 +85,10 @@ class ScheduleJudge:
             self.blame("the id of a run does not follow from its tick", run.run_id)
         if run.params != {"at": mark["tick"], "seconds": run.params.get("seconds")} and mark["source"] != "trigger":
             self.blame(f"a run was told another time than its tick: {run.params}", run.run_id)
+        if run.status is RunState.RUNNING and run.not_before is not None:
+            early = run.not_before - (EPOCH + self._loop.time())
+            if early > _CLOCKS_SECONDS:
+                self.blame(f"a run began {early:.3f} s before its time", run.run_id)
         found.runs[run.run_id] = run
 
     def told(self, schedule_id: str, key: str, run_id: str) -> None:

@@ -16,15 +16,19 @@ from simulation.deployment import Deployment
 from simulation.faults import Fault
 from simulation.flows.judge import FlowJudge
 from simulation.kind import Kind, Problems
+from simulation.run import Verdict, simulate
 from simulation.schedules.judge import ScheduleJudge
 
-__all__ = ["Schedules"]
+__all__ = ["Schedules", "simulate_schedules"]
 
 _NOBODY = Caller()
 #: Ticks every few seconds, and runs that take about as long. One slot must be able to work off all of them in the end.
 _EVERY = (2, 3, 5)
 _SECONDS = (0.0, 0.5, 3.0, 6.0)
 _KILLS = 3
+#: Of the runs that a schedule delays.
+_JITTERS = (0.0, 0.0, 15.0)
+_WORK_SECONDS = 25.0
 
 
 class Schedules(Kind):
@@ -40,7 +44,7 @@ class Schedules(Kind):
         ]
 
     def faults(self, targets: Sequence[str], until: float) -> tuple[Fault, ...]:
-        """Keepers are killed between two steps of a tick."""
+        """Keepers are killed between two steps of a tick, and the clock of one jumps by an hour."""
         dice = self.deployment.loop.stream("schedule faults")
         keepers = [each for each in targets if each.startswith("keeper")]
         writes = ("$KV.pyoco_schedules.s.", "$KV.pyoco_runs.", "pyoco.work.")
@@ -49,7 +53,8 @@ class Schedules(Kind):
             at, number = dice.uniform(0, until), dice.randrange(1, 6)
             return Fault(at, "kill after write", dice.choice(keepers), 0.0, number, dice.choice(writes))
 
-        return tuple(fault() for _ in range(_KILLS))
+        hour = Fault(dice.uniform(0, until), "skew clock", dice.choice(keepers), amount=dice.choice((-3600.0, 3600.0)))
+        return (*(fault() for _ in range(_KILLS)), hour)
 
     def clients(self, until: float) -> list[Coroutine[Any, Any, None]]:
         loop = self.deployment.loop
@@ -70,6 +75,7 @@ class Schedules(Kind):
             when={"every": dice.choice(_EVERY)},
             overlap=Overlap(overlap),
             catch_up=CatchUp(policy),
+            jitter=dice.choice(_JITTERS),
         )
         schedule: Schedule | None = None
         while schedule is None:
@@ -126,3 +132,10 @@ class Schedules(Kind):
     def conclude(self) -> None:
         self.flows.conclude()
         self.judge.conclude()
+
+
+def simulate_schedules(
+    seed: int, faults: Sequence[Fault] | None = None, kinds: Sequence[type[Kind]] | None = None
+) -> Verdict:
+    """`kinds`: besides schedules."""
+    return simulate(seed, faults, (Schedules, *(kinds or ())), _WORK_SECONDS)

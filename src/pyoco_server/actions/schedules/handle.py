@@ -32,8 +32,13 @@ _UNCHECKED_MAX, _CHECKED_EACH = 8, 2
 _ROUNDS_MAX = 100_000
 
 
-async def handle_schedule(backend: Backend, key: str, *, fired: bool = True) -> float:
-    """Handle everything that is due, then set the next alarm. Returns 0.0: the alarm is handled.
+async def handle_schedule(
+    backend: Backend, key: str, *, fired: bool = True, room: asyncio.Semaphore | None = None
+) -> bool:
+    """Handle everything that is due, then set the next alarm. Returns whether anything was due.
+
+    `room`: how many schedules may submit at once. Decisions do not wait for it, so that of very many schedules that are
+    due in the same second none is missed because of the runs of the others.
 
     Any keeper may call it at any time and any number of times; `fired`: because of its alarm. Three steps for a tick:
     the decision is recorded, then the run is submitted, then what became of it is recorded. Each is safe to repeat: the
@@ -41,16 +46,18 @@ async def handle_schedule(backend: Backend, key: str, *, fired: bool = True) -> 
     leaves what the next keeper continues. A round trip for each step, and those of the submission. Raises Unavailable,
     Corrupt.
     """
-    before, kept = await advance_schedule(backend, key)
+    before, kept = await advance_schedule(backend, key, room)
     if before is None or kept is None:
-        return 0.0
+        return False
     next_at = kept.schedule.next_at
     if next_at is not None and (fired or before.schedule.alarm_at != next_at):
         await backend.alarms.put(Alarm(AlarmKind.SCHEDULE, key, next_at))
-    return 0.0
+    return kept is not before
 
 
-async def advance_schedule(backend: Backend, key: str) -> tuple[Kept | None, Kept | None]:
+async def advance_schedule(
+    backend: Backend, key: str, room: asyncio.Semaphore | None = None
+) -> tuple[Kept | None, Kept | None]:
     """Return the schedule as it was found, and as it is after everything that is due. None: there is none."""
     schedules = scheduling_of(backend).schedules
     rounds = Rounds(f"the schedule {key}", most=_ROUNDS_MAX)
@@ -59,7 +66,8 @@ async def advance_schedule(backend: Backend, key: str) -> tuple[Kept | None, Kep
     while kept is not None:
         rounds.begin()
         if kept.schedule.starting:
-            written = await complete_starts(backend, kept)
+            async with room or contextlib.nullcontext():
+                written = await complete_starts(backend, kept)
         else:
             changed = await _decided(backend, kept.schedule)
             if changed != kept.schedule:

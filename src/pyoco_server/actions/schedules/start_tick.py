@@ -17,7 +17,7 @@ from pyoco_server.actions.submit_promised import find_promised, submit_promised
 from pyoco_server.core.api_key import is_open
 from pyoco_server.core.delays import NO_DELAY, Delay
 from pyoco_server.core.flow_moves import accept
-from pyoco_server.core.packs.spec import Here
+from pyoco_server.core.packs.spec import Here, PackCheckFailed
 from pyoco_server.core.programs.faults import Code, GridRefused
 from pyoco_server.core.programs.names import run_id_of
 from pyoco_server.core.run import Caller
@@ -34,6 +34,7 @@ from pyoco_server.errors import (
     KeyMissing,
     KeyRefused,
     PyocoError,
+    Refused,
     Unavailable,
 )
 from pyoco_server.ports.backend import Backend
@@ -83,7 +84,7 @@ def _ticket(schedule: Schedule, cause: Cause, run_id: str) -> Ticket:
     context = TemplateContext(
         zone_of(definition.timezone),
         cause.scheduled_time,
-        previous_tick(definition, cause.scheduled_time),
+        lambda: previous_tick(definition, cause.scheduled_time),
         schedule.name,
         run_id,
     )
@@ -154,9 +155,12 @@ async def _start_pack(backend: Backend, schedule: Schedule, cause: Cause) -> str
     check_payer(tenant)
     run_id = priced.new_id()
     offer = Offer(packs=priced.packs, here=_here_of(priced, tenant_id))
-    ask = pack_ask(schedule.definition.what, _ticket(schedule, cause, run_id), key, offer)
-    trace_id = ask.trace_id or f"t_{cause.id.replace('-', '')}"
-    return (await submit_pack(priced, ask.new_run(run_id, caller, trace_id, backend.clock()))).run.run_id
+    try:
+        ask = pack_ask(schedule.definition.what, _ticket(schedule, cause, run_id), key, offer)
+        trace_id = ask.trace_id or f"t_{cause.id.replace('-', '')}"
+        return (await submit_pack(priced, ask.new_run(run_id, caller, trace_id, backend.clock()))).run.run_id
+    except PackCheckFailed as error:
+        raise Refused(f"the pack {schedule.definition.what['pack_type']!r} cannot tell: {error}") from error
 
 
 def _pack_key(cause: Cause) -> str:

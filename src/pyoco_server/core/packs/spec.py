@@ -10,12 +10,28 @@ from typing import Any
 from pyoco_server.core.packs.prices import RESERVATION_MIN_USD_MICROS, Prices
 from pyoco_server.errors import Problem
 
-__all__ = ["Check", "Here", "Member", "Members", "PackSpec", "choice", "flag", "is_pack_name", "text", "whole"]
+__all__ = [
+    "Check",
+    "Here",
+    "Member",
+    "Members",
+    "PackCheckFailed",
+    "PackSpec",
+    "choice",
+    "flag",
+    "is_pack_name",
+    "text",
+    "whole",
+]
 
 #: Checks one value at the position `loc`. The messages name rules, never the value.
 Check = Callable[[Any, tuple[str | int, ...]], tuple[Problem, ...]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
+
+
+class PackCheckFailed(RuntimeError):
+    """A function of a third-party spec raised an error, or returned something of another type."""
 
 
 def is_pack_name(name: str) -> bool:

@@ -174,19 +174,27 @@ def _value(field: _Field, text: str, at: int) -> int:
 
 
 _DAY: Final = timedelta(days=1)
+#: No day after it is looked at: the last day that there is has no next one.
+_LAST_DAY: Final = date(9998, 12, 31)
 
 
 def walls(cron: Cron, start: datetime) -> Iterator[datetime]:
-    """Yield the matching wall times from `start` on, within the horizon. O(1) each, but for days without any."""
+    """Yield the matching wall times from `start` on, within the horizon. O(1) each, but for days without any in a month
+    that has some."""
     day = start.date()
     floor = (start.hour, start.minute, start.second + (start.microsecond > 0))
-    for _ in range(HORIZON_DAYS):
+    horizon = day.toordinal() + HORIZON_DAYS
+    while day.toordinal() < horizon:
         if cron.matches_date(day):
             yield from _times(cron, day, floor)
         floor = (0, 0, 0)
-        if day >= date(9998, 12, 31):
+        if day >= _LAST_DAY:
             return
-        day += _DAY
+        day = day + _DAY if day.month in cron.months else _next_month(day)
+
+
+def _next_month(day: date) -> date:
+    return date(day.year + day.month // 12, day.month % 12 + 1, 1)
 
 
 def _times(cron: Cron, day: date, floor: tuple[int, int, int]) -> Iterator[datetime]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -254,8 +255,8 @@ def _late_runs(definition: Definition, after: int, late: int, now: float) -> Cal
             since = max(after, math.ceil(oldest) - 1)
             if since >= late:
                 return lambda _: False
-            newest = previous_tick(definition, late + 1)
-            return lambda tick: tick == newest and tick > since
+            newest = cache(lambda: previous_tick(definition, late + 1))  # a search, which ticks in time do not need
+            return lambda tick: tick > since and tick == newest()
 
 
 class _Missed:

@@ -214,7 +214,7 @@ class _Reader:
     def _sample(self, made: Definition, zone: tzinfo) -> TemplateContext:
         tick = upcoming(made, self.now) if made.when else None
         at = tick if tick is not None else int(self.now)
-        return TemplateContext(zone, at, at - _MINUTE, made.name, "00000000-0000-5000-8000-000000000000")
+        return TemplateContext(zone, at, lambda: at - _MINUTE, made.name, "00000000-0000-5000-8000-000000000000")
 
 
 def _alone(made: Definition) -> Definition:

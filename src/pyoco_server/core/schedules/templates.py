@@ -30,7 +30,8 @@ class TemplateContext:
 
     zone: tzinfo
     scheduled_time: float
-    previous_time: float | None
+    #: Finds the tick before; asked for only where a template names it, because that is a search.
+    find_previous: Callable[[], float | None]
     schedule_name: str
     run_id: str
 
@@ -38,7 +39,7 @@ class TemplateContext:
         name, _, form = expr.partition(".")
         if name in ("schedule_name", "run_id"):
             return self.schedule_name if name == "schedule_name" else self.run_id
-        instant = self.scheduled_time if name == "scheduled_time" else self.previous_time
+        instant = self.scheduled_time if name == "scheduled_time" else self.find_previous()
         if instant is None:
             return None
         moment = datetime.fromtimestamp(instant, self.zone)

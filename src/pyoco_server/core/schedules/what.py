@@ -247,7 +247,7 @@ def _pack_document(what: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
 
 def pack_ask(what: Mapping[str, Any], ticket: Ticket, key: str, offer: Offer) -> Ask:
     """Raises Refused with every problem. Whether the pack is offered was checked when the schedule was written: a
-    keeper does not know the packs of plug-ins."""
+    keeper may be without the package of a plug-in."""
     document = _pack_document(what, ticket)
     assert offer.packs is not None
     assert offer.here is not None

@@ -37,7 +37,7 @@ def cli(nats_url: str | None) -> int:
 
     Several may run; one is enough. Stops on SIGTERM and Ctrl-C; survives outages of NATS.
     """
-    import asyncio  # noqa: PLC0415 - not for --help
+    import uvloop  # noqa: PLC0415 - not for --help
 
     from pyoco_server.config import grid_from_env, priced_from_env  # noqa: PLC0415
     from pyoco_server.doors.cli.local_server import settle  # noqa: PLC0415
@@ -47,7 +47,7 @@ def cli(nats_url: str | None) -> int:
     config = settle(nats_url=nats_url).config
     configure_logging("pyoco-server:keeper")
     warn_of_typos()
-    return asyncio.run(_keep(config, priced_from_env(), grid_from_env()))
+    return uvloop.run(_keep(config, priced_from_env(), grid_from_env()))
 
 
 def _fitting(grid: GridConfig, config: NatsBackendConfig) -> GridConfig | None:

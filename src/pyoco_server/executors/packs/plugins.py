@@ -11,6 +11,7 @@ import contextlib
 import functools
 import io
 import json
+import math
 import os
 import re
 import select
@@ -25,7 +26,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from pyoco_server.core.packs import PACKS, PackSpec
-from pyoco_server.core.packs.spec import Here, is_pack_name
+from pyoco_server.core.packs.spec import Here, PackCheckFailed, is_pack_name
 from pyoco_server.core.priced.input_key import is_own_key
 from pyoco_server.core.priced.plain_text import plain
 from pyoco_server.errors import Problem
@@ -199,6 +200,7 @@ def _kept_in(spec: PackSpec) -> PackSpec:
         beyond=check,
         files=files,
         needs=_guarded(spec.needs, str),
+        price=_guarded_price(spec.price),
     )
 
 
@@ -207,14 +209,29 @@ def _guarded(asked: Callable[..., Any], kind: type) -> Callable[..., Any]:
 
     @functools.wraps(asked, assigned=())
     def guarded(*arguments: Any) -> tuple[Any, ...]:
-        try:
-            answer = tuple(asked(*arguments))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  (as above; its message may quote the inputs)
-            raise RuntimeError(f"the check of a pack raised {type(error).__name__}") from None
+        answer: tuple[Any, ...] = _contained(lambda: tuple(asked(*arguments)))
         if not all(isinstance(item, kind) for item in answer):
-            raise TypeError(f"the check of a pack returned something else than {kind.__name__}")
+            raise PackCheckFailed(f"the check of a pack returned something else than {kind.__name__}")
         return answer
 
     return guarded
+
+
+def _guarded_price(asked: Callable[..., Any]) -> Callable[..., int]:
+    @functools.wraps(asked, assigned=())
+    def guarded(*arguments: Any) -> int:
+        answer = _contained(lambda: asked(*arguments))
+        if not isinstance(answer, int | float) or not math.isfinite(answer):
+            raise PackCheckFailed("the check of a pack returned something else than a price")
+        return math.ceil(answer)
+
+    return guarded
+
+
+def _contained(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  (as above; its message may quote the inputs)
+        raise PackCheckFailed(f"the check of a pack raised {type(error).__name__}") from None

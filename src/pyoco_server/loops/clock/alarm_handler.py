@@ -16,8 +16,8 @@ __all__ = ["AlarmHandler", "Handle"]
 log = get_logger(__name__)
 
 _TICK_SECONDS = 1.0
-#: Alarms that one keeper handles concurrently.
-_AT_ONCE = 128
+#: Alarms that one keeper has at once. How many of a kind it works on is for their handlers to say.
+_AT_ONCE = 1024
 #: A shorter wait is waited for here, because NATS redelivers only after tens of milliseconds.
 _HELD_SECONDS = 2.0
 #: The handling failed: another try follows.

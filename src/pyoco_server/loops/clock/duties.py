@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 
 from pyoco_server.actions.release_run import release_due
 from pyoco_server.loops.clock.alarm_handler import AlarmHandler, Handle
@@ -18,12 +18,21 @@ from pyoco_server.ports.index.port import Index
 
 __all__ = ["clock_duties"]
 
+#: Delayed runs that one keeper starts concurrently: more at once would only make all of them wait for the last.
+_RUNS_AT_ONCE = 128
+
 
 def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Loop]:
     """Return the loops, not started. The feeder must not be started yet: it tells them of every change of a run."""
     setter = AlarmSetter(backend, index, feeder)
     feeder.listen(setter.hear)
-    handlers: dict[AlarmKind, Handle] = {AlarmKind.RUN: partial(release_due, backend)}
+    room = asyncio.Semaphore(_RUNS_AT_ONCE)
+
+    async def start_run(run_id: str) -> float:
+        async with room:
+            return await release_due(backend, run_id)
+
+    handlers: dict[AlarmKind, Handle] = {AlarmKind.RUN: start_run}
     duties: list[Loop] = [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]
     if backend.scheduling is not None:
         keeper = ScheduleKeeper(backend, backend.scheduling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from pyoco_server.actions.schedules.handle import handle_schedule
 from pyoco_server.core.schedules.ids import schedule_key
@@ -20,9 +21,12 @@ _EVERY_SECONDS = 1.0
 _LATE_SECONDS = 3.0
 #: A decision whose keeper has crashed is completed after this time, and waiting ticks are looked at as often.
 _LEFT_SECONDS = 5.0
-_AT_ONCE = 32
+#: Schedules whose ticks are decided concurrently, and those whose runs are submitted concurrently.
+_AT_ONCE, _SUBMITS_AT_ONCE = 256, 64
 #: An alarm whose schedule is being handled is looked at again after this time.
 _BUSY_SECONDS = 0.05
+#: Alarms that are early again and again are looked at so often.
+_EARLY_SECONDS = 1.0
 
 
 class ScheduleKeeper(Loop):
@@ -42,9 +46,11 @@ class ScheduleKeeper(Loop):
         self._wanted: set[str] = set()
         #: The instants for which this keeper has set an alarm, by key.
         self._alarms: dict[str, int | None] = {}
+        #: When an alarm last came although nothing was due, by key.
+        self._early: dict[str, float] = {}
         #: When this keeper last looked at schedules with waiting or unfinished ticks.
         self._looked_at = 0.0
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room, self._submits = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_SUBMITS_AT_ONCE)
         #: The schedules that this process is handling: a second try at the same time would only lose.
         self._busy: set[str] = set()
 
@@ -52,13 +58,31 @@ class ScheduleKeeper(Loop):
         """Return for how many seconds the alarm has to be put off; 0: it is handled. Raises Unavailable, Corrupt."""
         if key in self._busy:
             return _BUSY_SECONDS
+        if (seconds := self._early_by(key)) > 0:
+            return min(seconds, _EARLY_SECONDS)
         self._busy.add(key)
         try:
-            return await handle_schedule(self._backend, key)
+            if await handle_schedule(self._backend, key, room=self._submits):
+                self._early.pop(key, None)
+            else:
+                self._early[key] = time.monotonic()
+            return 0.0
         finally:
             self._busy.discard(key)
             if key in self._wanted:
                 self.nudge()
+
+    def _early_by(self, key: str) -> float:
+        """Return by how many seconds the alarm is early, if the last one was so a moment ago.
+
+        While the clock of NATS is ahead of the one here, which is corrected twice a minute, each alarm that is set is
+        due at once.
+        """
+        schedule = self._schedules.look(key)
+        if schedule is None or schedule.next_at is None:
+            return 0.0
+        is_again = time.monotonic() - self._early.get(key, -_EARLY_SECONDS) < _EARLY_SECONDS
+        return schedule.next_at - self._backend.clock() if is_again else 0.0
 
     def hear_schedule(self, schedule: Schedule) -> None:
         needs_alarm = schedule.next_at is not None and schedule.alarm_at != schedule.next_at
@@ -96,11 +120,12 @@ class ScheduleKeeper(Loop):
         known = self._schedules.known()
         for schedule in known:
             is_late = schedule.next_at is not None and now - schedule.next_at > _LATE_SECONDS
-            is_left = any(now - start.at > _LEFT_SECONDS for start in schedule.starting)
+            is_left = any(abs(now - start.at) > _LEFT_SECONDS for start in schedule.starting)  # clocks may jump back
             if is_late or (looks and (is_left or schedule.waiting)):
                 self._wanted.add(schedule.key)
         if len(self._alarms) > 2 * len(known) + _AT_ONCE:  # most of them are of deleted schedules
             self._alarms.clear()
+            self._early.clear()
 
     async def _handle(self, key: str) -> None:
         async with self._room:
@@ -109,7 +134,7 @@ class ScheduleKeeper(Loop):
                 return
             self._busy.add(key)
             try:
-                await handle_schedule(self._backend, key, fired=False)
+                await handle_schedule(self._backend, key, fired=False, room=self._submits)
             except PyocoError as error:  # one bad schedule must not stop the others
                 self.outage.failed("could not handle a schedule; retrying", error, schedule=key)
                 return

@@ -13,15 +13,16 @@ from pyoco_server.actions.priced.finalize import Finished, Unfinished, claim_end
 from pyoco_server.actions.priced.patience import PATIENT, RetryLimit
 from pyoco_server.actions.priced.send import send
 from pyoco_server.actions.priced.start import NotHere, PutBack, Skip, Started, start_run
+from pyoco_server.core.packs.spec import PackCheckFailed
 from pyoco_server.core.priced.constants import QUEUE_MAX_RECEIVE_COUNT
 from pyoco_server.core.priced.envelope import BadPackResult, Cover, Sealed, seal, seal_failed
 from pyoco_server.core.priced.instants import SECOND_US, iso
 from pyoco_server.core.priced.message import BadMessage, PackMessage, decode
-from pyoco_server.core.priced.money import charge_on_success
+from pyoco_server.core.priced.money import charge_on_success, usd_up
 from pyoco_server.core.priced.reasons import Reason
 from pyoco_server.core.priced.run import Intent, PricedRun
 from pyoco_server.core.states.priced import Actor, At, Basis, Money, Stage, Status
-from pyoco_server.errors import DependencyUnavailable, NoRoom
+from pyoco_server.errors import BelowPrice, DependencyUnavailable, NoRoom
 from pyoco_server.executors.packs.port import (
     Call,
     Executed,
@@ -180,7 +181,7 @@ class PackProcessor:
     async def _intend(self, started: Started, process: WarmProcess, taken: TakenMessage) -> Intent | None:
         """Execute the pack, store its result, and return the intent for the run. Returns None if this worker stopped
         the execution."""
-        outcome = await self._execute(started, process, taken)
+        outcome = self._below_price(started) or await self._execute(started, process, taken)
         if isinstance(outcome, Stopped):
             return None
         intent = await self._success(started.run, outcome) if isinstance(outcome, Executed) else None
@@ -191,6 +192,23 @@ class PackProcessor:
         if intent.status is Status.FAILED:
             await self._store_failed(started.run, intent)
         return intent
+
+    def _below_price(self, started: Started) -> Faulted | None:
+        """Refuse a tick whose reservation does not cover the price, if its keeper was without the plug-in (SAFE-1).
+
+        Runs that a gateway has accepted keep their reservation, whatever the prices are by now.
+        """
+        run, spec = started.run, self._priced.packs.get(started.run.pack_type)
+        if run.schedule is None or spec is None or not spec.executor:
+            return None
+        try:
+            least = spec.least_reservation(started.inputs, self._priced.config.pack.prices)
+        except PackCheckFailed as error:
+            return Faulted(f"PRICE_UNKNOWN: {error}", is_unavailable=True)
+        if run.reserved_usd_micros >= least:
+            return None
+        log.warning("refused a tick below the price; install the pack beside the keepers", **facts.about(run))
+        return Faulted(f"RESERVATION_BELOW_PRICE: {BelowPrice(usd_up(least))}", is_unavailable=True)
 
     async def _execute(self, started: Started, process: WarmProcess, taken: TakenMessage) -> Outcome:
         """Execute the pack with the files that its inputs name, which are kept for as long as it runs."""

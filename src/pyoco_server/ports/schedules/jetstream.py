@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from pyoco_server.core.rounds import Rounds
 from pyoco_server.core.schedules.history import Chunk, full_chunks, newest_chunks, slot_of, without_chunks
-from pyoco_server.core.schedules.record import Schedule, check_schedule
+from pyoco_server.core.schedules.record import Definition, Schedule, check_schedule
+from pyoco_server.core.schedules.record import Entry as ScheduleEntry
 from pyoco_server.errors import Corrupt
 from pyoco_server.logs import get_logger
 from pyoco_server.ports.nats.bucket import Bucket, Entry, TtlRefused
@@ -34,19 +35,19 @@ _decode_schedule = msgspec.json.Decoder(Schedule).decode
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
-def _slim(value: Any) -> Any:
+def _members(value: Schedule | Definition | ScheduleEntry) -> dict[str, Any]:
     """Leave out members without a value, which most entries of a history have many of."""
-    if isinstance(value, dict):
-        return {name: _slim(item) for name, item in value.items() if item is not None}
-    return [_slim(item) for item in value] if isinstance(value, list | tuple) else value
+    return {name: item for name, item in vars(value).items() if item is not None}
 
 
 def _encode(schedule: Schedule) -> bytes:
-    document = asdict(schedule)
-    what = document["definition"].pop("what")
-    slim = _slim(document)
-    slim["definition"]["what"] = what  # null has a meaning there
-    return _encoder.encode(slim)
+    """Without a copy of all that is in it, as `asdict` makes: that cost half as much as all the rest of a tick."""
+    shallow = {"definition": _members(schedule.definition), "tail": [_members(each) for each in schedule.tail]}
+    return _encoder.encode(_members(schedule) | shallow)
+
+
+def _encode_chunk(chunk: Chunk) -> bytes:
+    return _encoder.encode({"number": chunk.number, "entries": [_members(each) for each in chunk.entries]})
 
 
 def read_stored(data: bytes) -> Schedule:
@@ -139,7 +140,7 @@ class JetStreamSchedules:
     async def _keep_chunk(self, schedule_id: str, chunk: Chunk) -> None:
         """Write a chunk over the one that has its slot, unless this or a later one is there already."""
         key = self._slot(schedule_id, chunk.number)
-        data = _encoder.encode(_slim(asdict(chunk)))
+        data = _encode_chunk(chunk)
         rounds = Rounds(f"the history of schedule {schedule_id}")
         while True:
             rounds.begin()
