@@ -116,6 +116,7 @@ async def test_it_says_which_duties_it_has(keepers: Keepers) -> None:
         "AlarmHandler",
         "DelaySweeper",
         "ScheduleKeeper",
+        "AppSchedules",
         "ProgramSweeper",
     ]
     assert line["duties"] == duties
