@@ -35,9 +35,9 @@ class AlarmHandler(Loop):
     What it cannot do: handle an alarm that was never set, or was lost with its stream: sweeps find those.
     """
 
-    def __init__(self, alarms: Alarms, handlers: Mapping[AlarmKind, Handle]) -> None:
+    def __init__(self, alarms: Alarms, handlers: Mapping[AlarmKind, Handle], clock: Callable[[], float]) -> None:
         super().__init__(every_seconds=_TICK_SECONDS)
-        self._alarms, self._handlers = alarms, handlers
+        self._alarms, self._handlers, self._clock = alarms, handlers, clock
         self._due: DueAlarms | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -71,6 +71,8 @@ class AlarmHandler(Loop):
 
     async def _answer(self, alarm: DueAlarm, handle: Handle) -> None:
         try:
+            if 0 < (early := alarm.due_at - self._clock()) <= _HELD_SECONDS:
+                await asyncio.sleep(early)
             seconds = await handle(alarm.id)
             while 0 < seconds <= _HELD_SECONDS and not self._stopping.is_set():
                 await asyncio.sleep(seconds)

@@ -33,7 +33,11 @@ def clock_duties(backend: Backend, index: Index, feeder: IndexFeeder) -> list[Lo
             return await release_due(backend, run_id)
 
     handlers: dict[AlarmKind, Handle] = {AlarmKind.RUN: start_run}
-    duties: list[Loop] = [setter, AlarmHandler(backend.alarms, handlers), DelaySweeper(backend, index, feeder)]
+    duties: list[Loop] = [
+        setter,
+        AlarmHandler(backend.alarms, handlers, backend.clock),
+        DelaySweeper(backend, index, feeder),
+    ]
     if backend.scheduling is not None:
         keeper = ScheduleKeeper(backend, backend.scheduling)
         handlers[AlarmKind.SCHEDULE] = keeper.handle_alarm

@@ -30,6 +30,9 @@ _PENDING_MAX: Final = 10_000
 #: The largest list of subjects that the server sends in one answer.
 _PAGE: Final = 100_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The server fires what is due at most four times a second, all of it together. So it is asked for an alarm that much
+#: earlier, and the keeper waits for the rest.
+_LEAD_SECONDS: Final = 0.25
 
 
 class _State(msgspec.Struct):
@@ -42,17 +45,26 @@ class _Info(msgspec.Struct):
 
 
 def _at(instant: float) -> str:
-    """Format an instant, rounded up to a microsecond: an alarm must not be early."""
+    """Format an instant, rounded up to a microsecond."""
     moment = _EPOCH + timedelta(microseconds=-int(-instant * 1_000_000 // 1))
     return f"@at {moment:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
+def _due_at(data: bytes) -> float:
+    """Read the time that an alarm was set to. One of an earlier version does not say it, and comes at its time."""
+    try:
+        return float(data or 0.0)
+    except ValueError:
+        return 0.0
+
+
 class _DueAlarm:
-    __slots__ = ("_delivery", "id", "kind")
+    __slots__ = ("_delivery", "due_at", "id", "kind")
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self.kind, self.id = delivery.subject.split(".")[-2:]
+        self.due_at = _due_at(delivery.data)
 
     async def settle(self) -> None:
         await self._delivery.answer(Reply.ACK)
@@ -67,10 +79,13 @@ class JetStreamAlarms:
 
     async def put(self, alarm: Alarm) -> None:
         name = f"{alarm.kind}.{alarm.id}"
-        headers = {"Nats-Schedule": _at(alarm.due_at), "Nats-Schedule-Target": f"{self._stream}.due.{name}"}
+        at = _at(max(0.0, alarm.due_at - _LEAD_SECONDS))
+        headers = {"Nats-Schedule": at, "Nats-Schedule-Target": f"{self._stream}.due.{name}"}
         subject, doing = f"{self._stream}.at.{name}", "cannot set an alarm"
         try:
-            await store_until_certain(self._link, subject, b"", headers, stream=self._stream, doing=doing)
+            await store_until_certain(
+                self._link, subject, repr(alarm.due_at).encode(), headers, stream=self._stream, doing=doing
+            )
         except RefusedStore as error:
             raise error.failure(f"the clock refuses {subject}") from error
 

@@ -34,6 +34,9 @@ class DueAlarm(Protocol):
     def kind(self) -> str: ...
     @property
     def id(self) -> str: ...
+    @property
+    def due_at(self) -> float:
+        """The time that it was set to; 0.0: unknown. It may be delivered a quarter of a second before."""
 
     async def settle(self) -> None:
         """Mark it as handled, best effort: if that gets lost, it is delivered again."""
