@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 TSC    := tools/js/node_modules/typescript/bin/tsc
-# Tests wait for servers and processes more than half of their time, so there are two test processes for each core and
-# one more: with two, a fifth of the processors is idle. A single file is quicker with PYTEST_ARGS="tests/core -n0".
-PARALLEL    := -n $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)) + 1)') --dist worksteal
+# Tests wait for servers and processes half of their time, so there are two test processes for each core. A single file
+# is quicker with PYTEST_ARGS="tests/core -n0".
+PARALLEL    := -n $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))') --dist worksteal
 PYTEST_ARGS ?= $(PARALLEL) -m "not thorough"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

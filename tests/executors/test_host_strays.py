@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,8 +21,9 @@ import uvloop
 from pyoco_server.core.outcome import Cancelled, Completed, Died, Failed, Outcome, TimedOut
 from pyoco_server.executors.host.execution import HostExecution
 from pyoco_server.executors.host.pool import HostExecutor
+from pyoco_server.executors.host.process import completed_start
 from pyoco_server.executors.port import Work
-from pyoco_server.executors.strays import marks
+from pyoco_server.executors.strays import marks, owners
 from pyoco_server.executors.strays.marks import end_abandoned
 from support.host_scenes import begun, executor, helpers_on_path, inner, is_gone, is_whole, outcome_of, work
 from support.strays import COUNT, WITH_MARK, a_token, alive_with
@@ -278,3 +281,48 @@ async def test_what_nobody_has_left_is_not_touched(hosts: HostExecutor) -> None:
     before = [inner(host).pid for host in hosts._pool._processes]
     await asyncio.to_thread(end_abandoned)
     assert [inner(host).pid for host in hosts._pool._processes] == before
+
+
+async def test_a_process_that_cannot_be_inspected_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SAFE-6: without a free file descriptor, living workers would be taken for dead, and their hosts killed"""
+    me = owners.own_text()
+    assert not owners.is_gone(me, 0.0)
+
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert not owners.is_gone(me, 0.0)
+    with pytest.raises(OSError, match="Too many open files"):
+        owners.own_text()
+
+
+async def test_a_start_is_completed_however_often_it_is_cancelled() -> None:
+    """SAFE-6: a pool that stops asks again every half second"""
+    began, may_end = asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+
+    class Child:
+        def kill_now(self) -> None:
+            done.append("killed")
+
+        async def wait(self) -> int:
+            await may_end.wait()
+            done.append("ended")
+            return 0
+
+    async def spawn() -> Any:
+        began.set()
+        await asyncio.sleep(0.01)
+        return Child()
+
+    starting = asyncio.ensure_future(completed_start(spawn()))
+    await began.wait()
+    for _ in range(5):
+        starting.cancel()
+        await asyncio.sleep(0.01)
+    assert not starting.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert done == ["killed", "ended"]

@@ -401,12 +401,20 @@ C = TypeVar("C", bound=ChildProcess)
 
 
 async def completed_start(spawning: Coroutine[Any, Any, C]) -> C:
-    """Complete a start even if the caller is cancelled: otherwise the process would be lost."""
+    """Complete a start even if the caller is cancelled, however often: otherwise the process would be lost."""
     task = asyncio.ensure_future(spawning)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        child = await task
+        ending = asyncio.ensure_future(_end_started(task))
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
+        raise
+
+
+async def _end_started(starting: asyncio.Future[C]) -> None:
+    with contextlib.suppress(OSError):  # then there is no process
+        child = await starting
         child.kill_now()
         await child.wait()
-        raise
