@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
@@ -293,3 +294,14 @@ def test_what_has_no_value_says_why() -> None:
         inline_value("1", {"status": "COMPLETED", "result": {"error": error}}, Decoder())
     assert raised.value.err_id == "ERR-PYOCO-0055"
     assert inline_value("1", {"status": "COMPLETED", "result": {"preview": "[1"}}, Decoder()) is FETCH
+
+
+def test_a_module_that_ends_the_program_when_it_is_imported_does_not_end_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """APP-8: a script without a main guard may name the class of an exception"""
+    (tmp_path / "ends_the_program.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    exception = {"module": "ends_the_program", "name": "Error", "args": []}
+    snapshot = {"status": "FAILED", "task_records": {"a": {"state": "FAILED", "exception": exception}}}
+    assert failure_of("1", snapshot).__cause__ is None

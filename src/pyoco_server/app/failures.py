@@ -20,7 +20,7 @@ class RequestFailed(PyocoError):
 
     def __init__(self, message: str, *, err_id: str | None = None, status_code: int | None = None) -> None:
         super().__init__(f"{err_id}: {message}" if err_id else message)
-        #: None: the answer is not from a gateway, or there was none.
+        #: None if there was no answer, or if it did not come from a gateway.
         self.err_id = err_id
         #: None: no answer.
         self.status_code = status_code
@@ -68,7 +68,7 @@ class RunCancelled(_NoValue):
 
 
 class RunTimeout(PyocoError, TimeoutError):
-    """The run has not ended in the time that the caller has waited. It goes on."""
+    """The wait ended before the run did. The run continues."""
 
     def __init__(self, run_id: str, message: str) -> None:
         super().__init__(message)

@@ -91,7 +91,7 @@ def _original(form: Any) -> BaseException | None:
             return None
         args = revived(form["args"])
         return kind(*args) if isinstance(args, list) else None
-    except Exception:  # noqa: BLE001  (modules and classes of tasks may raise anything; the traceback says what it was)
+    except (Exception, SystemExit):  # noqa: BLE001  (an import may raise anything; the remote traceback is still there)
         return None
 
 

@@ -51,7 +51,7 @@ _numbers = itertools.count(1)
 _SLOTS = 8
 #: How often is looked for runs that wait: their threads do not report it.
 _LOOK_SECONDS = 0.01
-#: Nobody reads heartbeats here: a cancel request is passed on at once.
+#: Heartbeats are not read here, because a cancel request reaches the run at once.
 _HEARTBEAT_SECONDS = 5.0
 #: How long tasks may go on after the block, at its end.
 _DRAIN_SECONDS = 5.0
