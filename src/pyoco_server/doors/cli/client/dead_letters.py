@@ -11,7 +11,7 @@ from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
 from pyoco_server.doors.cli.client.many import agree, chosen, many_options, preview, repeat_while_more
-from pyoco_server.doors.cli.client.output import note, print_answer, print_json, print_table
+from pyoco_server.doors.cli.client.output import print_answer, print_json, print_page, print_table
 from pyoco_server.doors.cli.client.run_ids import full_run_id, maybe_full_run_id
 from pyoco_server.doors.cli.shell import Group
 from pyoco_server.errors import UsageError
@@ -68,12 +68,7 @@ def list_letters(asked: Asked, /, output: str, **filters: Any) -> None:
     with calling(asked) as client:
         filters["run_id"] = maybe_full_run_id(client, filters["run_id"])
         page = _listed(client, **filters)
-    if output == "json":
-        print_json(page)
-        return
-    print_table(page["items"], _COLUMNS)
-    if page["next_cursor"] is not None:
-        note(f"there are more: --cursor {page['next_cursor']}")
+    print_page(page, output, _COLUMNS)
 
 
 @dead_letters.command("show", example="pyoco-client dlq show 17")

@@ -11,7 +11,7 @@ import click
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.output import note, print_fields, print_json, print_table
+from pyoco_server.doors.cli.client.output import print_fields, print_json, print_page, print_table
 from pyoco_server.doors.cli.shell import Command
 
 __all__ = ["list_flows", "show"]
@@ -33,12 +33,7 @@ def list_flows(asked: Asked, /, output: str, **filters: Any) -> None:
     """Show the flows that live workers announce, by name."""
     with calling(asked) as client:
         page = client.list_flows(**filters)
-    if output == "json":
-        print_json(page)
-        return
-    print_table([_row(each) for each in page["items"]], _COLUMNS)
-    if page["next_cursor"] is not None:
-        note(f"there are more: --cursor {page['next_cursor']}")
+    print_page(page, output, _COLUMNS, _row)
 
 
 @click.command("flow-show", cls=Command, example="pyoco-client flow show measure")

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 import click
@@ -28,6 +28,7 @@ __all__ = [
     "print_fields",
     "print_json",
     "print_line",
+    "print_page",
     "print_table",
     "safe",
     "span",
@@ -97,6 +98,21 @@ def has_colour(stream: TextIO) -> bool:
 def coloured(word: str, stream: TextIO) -> str:
     """Return a status in its colour if the stream has colours."""
     return click.style(word, fg=STATUS_COLOURS[word]) if word in STATUS_COLOURS and has_colour(stream) else word
+
+
+def print_page(
+    page: Mapping[str, Any],
+    output: str,
+    columns: Sequence[str],
+    row_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda item: item,
+) -> None:
+    """Print a page of a list: as JSON, or as a table and how to get the next page."""
+    if output == "json":
+        print_json(page)
+        return
+    print_table([row_of(item) for item in page["items"]], columns)
+    if page["next_cursor"] is not None:
+        note(f"there are more: --cursor {page['next_cursor']}")
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, err: bool = False) -> None:

@@ -10,7 +10,7 @@ import click
 from pyoco_server.client.connection import Asked
 from pyoco_server.doors.cli.client import arguments
 from pyoco_server.doors.cli.client.calling import calling
-from pyoco_server.doors.cli.client.output import note, print_json, print_table
+from pyoco_server.doors.cli.client.output import note, print_json, print_page, print_table
 from pyoco_server.doors.cli.client.run_ids import full_run_id
 from pyoco_server.doors.cli.client.run_text import print_run, task_rows
 from pyoco_server.doors.cli.client.times import PAST, DurationType
@@ -174,9 +174,4 @@ def list_runs_vnext(asked: Asked, /, output: str, include: Sequence[str], **filt
     """Show a page of runs, and how to get the next one."""
     with calling(asked) as client:
         page = client.list_runs_vnext(include=list(include), **filters)
-    if output == "json":
-        print_json(page)
-        return
-    print_table(page["items"], COLUMNS)
-    if page["next_cursor"] is not None:
-        note(f"there are more: --cursor {page['next_cursor']}")
+    print_page(page, output, COLUMNS)

@@ -18,6 +18,7 @@ from pyoco_server.doors.cli.client.output import (
     print_answer,
     print_fields,
     print_json,
+    print_page,
     print_table,
     span,
 )
@@ -197,12 +198,7 @@ def list_schedules(asked: Asked, /, output: str, **filters: Any) -> None:
     """Show the schedules, by name."""
     with calling(asked) as client:
         page = client.list_schedules(**filters)
-    if output == "json":
-        print_json(page)
-        return
-    print_table([_row(each) for each in page["items"]], _COLUMNS)
-    if page["next_cursor"] is not None:
-        note(f"there are more: --cursor {page['next_cursor']}")
+    print_page(page, output, _COLUMNS, _row)
 
 
 def _row(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -358,12 +354,7 @@ def history(asked: Asked, /, name: str, output: str, **query: Any) -> None:
     """Show what became of the ticks, newest first."""
     with calling(asked) as client:
         page = client.list_schedule_ticks(name, **query)
-    if output == "json":
-        print_json(page)
-        return
-    print_table([{"tick_at": each["tick"], **each} for each in page["items"]], _TICK_COLUMNS)
-    if page["next_cursor"] is not None:
-        note(f"there are more: --cursor {page['next_cursor']}")
+    print_page(page, output, _TICK_COLUMNS, lambda tick: {"tick_at": tick["tick"], **tick})
 
 
 @schedule.command("delete", example="pyoco-client schedule delete nightly")
